@@ -1,6 +1,6 @@
-"""The runner: chooses benchmarks, prints what they report, and how their figures stand to the targets.
+"""The runner: chooses benchmarks, prints their reports, and compares their figures with the budgets.
 
-The exit code is 1 where answers disagree, which ends the run; a missed target is reported, and no error.
+If answers disagree, the run ends with exit code 1. A missed budget is reported, and is no error.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from benchmarks import (
     faults,
     fleet,
     growth,
-    hostile,
     json_results,
     origin_memory,
-    pacing,
     parse,
     peek,
     plot,
@@ -31,7 +29,7 @@ from benchmarks import (
     turn,
 )
 from benchmarks.agreement import Disagreement
-from benchmarks.aims import against_targets
+from benchmarks.budgets import against_budgets
 from benchmarks.engines import machine
 from benchmarks.settings import Settings
 
@@ -52,8 +50,6 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[Reported]]]] = {
     "growth": growth.run,
     "stores": stores.run,
     "crawl": crawl.run,
-    "hostile": hostile.run,
-    "pacing": pacing.run,
     "scrapy": scrapy.run,
     "faults": faults.run,
     "fleet": fleet.run,
@@ -86,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     print(f"\n{one}", flush=True)
     except Disagreement as error:
         sys.exit(f"benchmarks: {error}; the run ends here")
-    if (judged := against_targets(json_results.figures_of(reported))) is not None:
+    if (judged := against_budgets(json_results.figures_of(reported))) is not None:
         print(f"\n{judged}")
     if given.json is not None:
         json_results.write(given.json, reported, settings)
@@ -95,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _names(given: Sequence[str]) -> list[str]:
-    """Return the benchmarks that are meant, each once, in the order of the table."""
+    """Return the chosen benchmarks, each once, in the order of the table."""
     every = not given or _ALL in given
     return [name for name in BENCHMARKS if name in given or (every and name not in _ON_REQUEST)]
 
@@ -117,7 +113,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--origins", type=int, default=1_000_000, metavar="N", help="that growth caches at most; default: 1000000"
     )
     parser.add_argument(
-        "--simulate", action="store_true", help="of fleet: what 100 million hosts take, instead of its race"
+        "--simulate", action="store_true", help="of fleet: the load of 100 million hosts, instead of its race"
     )
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, measures nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")

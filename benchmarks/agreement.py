@@ -1,7 +1,7 @@
-"""That all engines are asked the same and answer the same: a fast wrong answer stops the run.
+"""All engines must answer the same questions alike: a fast wrong answer stops the run.
 
-politesse must answer as the literal reading of RFC 9309 does that judges traces, and as Protego does, but for the
-differences that ``explained`` can undo. The other peers read another language, and their differences are counted only:
+politesse must answer as the literal reading of RFC 9309 does, which judges traces, and as Protego does, except for the
+differences that ``explained`` can undo. The other peers read another language, and their differences are only counted:
 urllib.robotparser knows no wildcards and takes the first rule that matches; robotspy compares without normal form.
 """
 
@@ -30,14 +30,14 @@ _ROUNDS: Final = 2
 
 
 class Disagreement(RuntimeError):
-    """politesse and what it is compared with answer differently, for no known reason."""
+    """politesse and a peer answer differently, for no known reason."""
 
 
 class Compared(NamedTuple):
     """Attributes:
     file: the file.
-    url: the URL that was asked about.
-    allowed: what each engine answers, by name.
+    url: the URL of the question.
+    allowed: the answer of each engine, by name.
     """
 
     file: RobotsFile
@@ -49,7 +49,7 @@ class Compared(NamedTuple):
 class Agreed:
     """Attributes:
     files: the corpus.
-    judges: what each engine made of each file.
+    judges: by engine, the parsed files.
     in_words: how many answers differ, and why.
     """
 

@@ -1,7 +1,7 @@
-"""Origins that nobody has seen: how many a second, beside those that only get the file, and that read it with Protego.
+"""Unseen origins a second, beside clients that only get the file, and clients that read it with Protego.
 
-A server of aiohttp in another process has the files of the corpus. Origins a second are counted on the wall, where the
-server works while the client does; the client's own processor time stands beside, and is the harder comparison.
+A server of aiohttp in another process has the files of the corpus. Origins a second are counted by wall time, during
+which the server works, too. The processor time of the client stands beside: it is the harder comparison.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(settings: Settings) -> Iterator[Reported]:
     bodies = [file.body for file in corpus.files[:_MOST_ORIGINS]]
     permit_open_files(2 * len(bodies) + _SPARE_FILES)
     yield (
-        f"cold: robots.txt of {len(bodies):,} hosts that nobody knows, {_WORKERS} at a time, on loopback; "
+        f"cold: robots.txt of {len(bodies):,} unknown hosts, {_WORKERS} at a time, on loopback; "
         f"{settings.rounds} interleaved rounds"
     )
     walls = Samples()

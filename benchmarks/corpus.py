@@ -1,4 +1,4 @@
-"""The files that are read, and the URLs that are asked about."""
+"""The files and URLs of the measurements."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 MADE_UP_FILES: Final = 600
 MAX_BODY_BYTES: Final = 500 * 1024
-"""What a crawler must read, and what politesse's fetcher cuts off at (RFC 9309 2.5)."""
+"""The octets that a crawler must read (RFC 9309 2.5); politesse's fetcher cuts a file there."""
 
 _QUICK_FILES: Final = 40
 
 
 class FileSize(Enum):
-    """How many rules bind everybody."""
+    """The number of rules for all agents."""
 
     FEW = "up to 10 rules"
     SOME = "11 to 99 rules"
@@ -36,7 +36,7 @@ class RobotsFile:
     host: whose it is; made up, one for each file.
     body: its octets.
     text: its octets decoded, for the peers that take text.
-    patterns: the path patterns that bind everybody.
+    patterns: the path patterns for all agents.
     """
 
     host: str
@@ -71,13 +71,13 @@ def _read(directory: Path) -> Iterator[bytes]:
 
 
 def describe(files: Sequence[RobotsFile], origin: Path | None) -> str:
-    """Return what was measured on, for the heading of a report."""
+    """Return a description of the files, for the heading of a report."""
     rules = [len(file.patterns) for file in files]
     stars = sum("*" in pattern.rstrip("*") for file in files for pattern in file.patterns)
     return (
         f"{len(files)} {'made-up files' if origin is None else f'files of {origin}'}; "
         f"bytes: {_quantiles([len(file.body) for file in files])}; "
-        f"rules for everybody: {_quantiles(rules)}; {stars / max(sum(rules), 1):.0%} with wildcards"
+        f"rules for all agents: {_quantiles(rules)}; {stars / max(sum(rules), 1):.0%} with wildcards"
     )
 
 

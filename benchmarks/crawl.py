@@ -1,9 +1,9 @@
-"""What a crawl of thousands of hosts costs: processor time for a page and pages a second, beside plain aiohttp.
+"""The cost of a crawl of thousands of hosts: processor time for a page and pages a second, beside plain aiohttp.
 
 Every crawler finds the same pages by following links, 20 requests at a time, and the server's counts prove it. The
-server is another process, so the processor time is the client's. Plain aiohttp asks nobody; one with a Protego for each
-host fetches robots.txt, as politesse does; no peer has a pace. So the crawls are compared with ``min_delay_s=0``, and
-the default pace has a table of its own: it shows that no worker waits for one host.
+server is another process, so the processor time is the client's. Plain aiohttp reads no robots.txt; aiohttp with a
+Protego for each host fetches robots.txt, as politesse does; no peer has a pace. So the crawls are compared with
+``min_delay_s=0``, and the default pace has a table of its own: it shows that no worker waits for one host.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _POLITESSE: Final = "politesse, queue.crawl"
 @dataclass(frozen=True, slots=True)
 class Crawler:
     """Attributes:
-    crawl: what it does with URLs to start with, and a number of workers.
+    crawl: crawls from URLs, with a number of workers.
     obeys: whether it reads robots.txt, and requests nothing that is forbidden.
     """
 
@@ -76,7 +76,7 @@ def run(settings: Settings) -> Iterator[str]:
 
 
 def checked(size: Size, counts: Counts, *, obeys: bool) -> None:
-    """Raise RuntimeError unless a crawler has requested every page once, and what is forbidden only if it may."""
+    """Raise RuntimeError unless each page was requested once, and forbidden pages only by crawlers without rules."""
     expected = (size.pages, size.hosts, 0) if obeys else (size.pages, 0, size.forbidden)
     if (counts.pages, counts.robots, counts.forbidden) != expected:
         raise RuntimeError(f"pages, robots.txt files and forbidden pages were to be {expected}, but: {counts}")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Work = Sequence[tuple[Bound, str]]
 
 AGENT: Final = "examplebot"
-"""A product token in lower case, which is what every peer wants in the end."""
+"""A product token in lower case, the form that every peer uses in the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Engine:
     """Attributes:
     name: how its rows are headed.
     parse: reads a file.
-    judge: reads a file and returns what answers for many URLs at once, so that each engine has its own bare loop.
+    judge: reads a file and returns a function for many URLs at once, so that each engine has its own bare loop.
     bind: reads a file and returns the bound method that answers for one URL.
     ask: calls such methods of many files, each with its URL, in a bare loop.
     """

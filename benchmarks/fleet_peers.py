@@ -1,8 +1,8 @@
-"""Ways for several processes to space their requests to a host by one Redis: politesse's, and those of the peers.
+"""Ways for several processes to space their requests to a host by one Redis: politesse and its peers.
 
-The peers limit a rate from start to start; each is asked for one request an interval, and waits as its own interface
-offers. Those that are not installed are left out. They take a connection for each task that asks, and redis-py would
-open 100 at most: the URL lets them have enough.
+The peers limit a rate from start to start: each has a limit of one request an interval, and waits by its own interface.
+Peers that are not installed are left out. They use a connection for each task, and redis-py opens 100 at most unless
+the URL permits more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.fleet.pacer import FleetPacer
-from politesse._pacing.fleet.wire import RedisWire
+from politesse._pacing.fleet.wire import wire_to
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.pace import PacingOptions
 from politesse.clock import SystemClock
@@ -28,6 +28,7 @@ from politesse.ports import TurnRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from politesse._pacing.fleet.wire import FleetWire
     from politesse.ports import Permit
 
 
@@ -41,7 +42,7 @@ class SharedLine(Protocol):
         """End the request."""
 
 
-def pacer_at(wire: RedisWire, interval_s: float, fleet: FleetOptions | None = None) -> FleetPacer:
+def pacer_at(wire: FleetWire, interval_s: float, fleet: FleetOptions | None = None) -> FleetPacer:
     """Return the pacer of one process of a fleet; no site makes it slower than the interval."""
     clock, publisher = SystemClock(), Publisher()
     link = FleetLink(wire, fleet or FleetOptions(), clock=clock, publisher=publisher)
@@ -53,7 +54,7 @@ class PolitesseFleet:
     """The pacer of a fleet."""
 
     def __init__(self, url: str, interval_s: float) -> None:
-        self._pacer = pacer_at(RedisWire.of_url(url), interval_s)
+        self._pacer = pacer_at(wire_to(url), interval_s)
         self._permits: dict[str, Permit] = {}
 
     async def start(self, host: str) -> float:

@@ -1,4 +1,4 @@
-"""One process of ``python -m benchmarks fleet``; prints when it was permitted what, as JSON."""
+"""One process of ``python -m benchmarks fleet``; prints the time and host of each permit, as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RoundTrips:
-    """Counts what is written to Redis, alike for all clients of redis-py: each write is a round trip."""
+    """Counts the writes to Redis of any client of redis-py: each write is a round trip."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,7 +1,7 @@
 """Robots.txt files by lot, in the sizes that real ones have.
 
-Octets: median 560, 90th percentile 3,890, 99th 75,000. Rules that bind everybody: 9, 68, 273. Wildcards: 18 % of the
-rules, crowded in less than half of the files. What the rules leave of the size goes to groups that shut one crawler
+Octets: median 560, 90th percentile 3,890, 99th 75,000. Rules for all agents: 9, 68, 273. Wildcards: 18 % of the
+rules, crowded in less than half of the files. The rest of the size goes to groups that shut one crawler
 out, to comments and to sitemaps, as it does in the field.
 """
 

@@ -1,6 +1,6 @@
-"""How cost and memory grow where rules, octets or origins double: at most twofold, and a decision's not with origins.
+"""How cost and memory grow when rules, octets or origins double: at most twofold, and a decision's not with origins.
 
-The last column of each table is the growth in one doubling; it is 2 where the cost is proportional.
+The last column of each table is the growth in one doubling; it is 2 if the cost is proportional.
 """
 
 from __future__ import annotations
@@ -42,16 +42,14 @@ _LEAST_RULES: Final = 10
 _LEAST_OCTETS: Final = 1_000
 _LEAST_ORIGINS: Final = 1_000
 _SPARE_SHARE: Final = 2
-"""Origins stop where less than one part in so many of the free memory would be left."""
+"""Origins are added while at least one part in so many of the free memory is left."""
 
 _BYTES_AN_ORIGIN: Final = 12_000
-_TOUCHED: Final = 24
-"""Objects that a peek reads of an origin: entry, clock readings, rules, tables, prefixes, match, source."""
 
 
 class Step(NamedTuple):
     """Attributes:
-    size: what is doubled.
+    size: the size that is doubled.
     costs: each a median.
     """
 
@@ -66,14 +64,12 @@ def run(settings: Settings) -> Iterator[Reported]:
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawning, max_tasks_per_child=1) as process:
         steps = process.submit(_of_origins, settings).result()
-        touched = process.submit(_touching, [step.size for step in steps], settings).result()
-    steps = [Step(step.size, (*step.costs, touch_us)) for step, touch_us in zip(steps, touched, strict=True)]
     yield from _reported("origins", "origins", _ORIGIN_COSTS, steps)
 
 
 _RULE_COSTS: Final = ("us a decision", "us to parse and compile", "kB of rules")
 _OCTET_COSTS: Final = ("us to parse and compile", "us to parse, no rules compiled", "kB of RobotsTxt")
-_ORIGIN_COSTS: Final = ("us a peek", "us to check a new one", "MB resident", "us to touch as many objects")
+_ORIGIN_COSTS: Final = ("us a peek", "us to check a new one", "MB resident")
 
 
 def _doubling(least: int, most: int) -> list[int]:
@@ -85,7 +81,7 @@ def _doubling(least: int, most: int) -> list[int]:
 
 
 def _rules_body(rules: int, seed: int) -> bytes:
-    """Return a file of so many rules for everybody, a fifth of them with wildcards."""
+    """Return a file of so many rules for all agents, a fifth of them with wildcards."""
     random = Random(f"{seed}/{rules}")
     paths = [
         f"/{word(random)}/*/{word(random)}-{number}" if number % 5 == 0 else f"/{trail(random, 1, 3)}-{number}"
@@ -102,7 +98,7 @@ def _of_rules(settings: Settings) -> list[Step]:
         random = Random(f"{settings.seed}/{number}")
         allowed = RobotsTxt.parse(bodies[size]).rules_for(AGENT).allowed
         urls = [f"https://www.example.com/{trail(random, 1, 4)}-{at}" for at in range(_QUESTIONS)]
-        allowed(urls[0])  # what is compiled at the first question
+        allowed(urls[0])  # compiles the rest at the first question
         return Task(lambda: [allowed(url) for url in urls], len(urls))
 
     decisions = interleave([Contender(str(size), partial(decide, size)) for size in sizes], settings.rounds)
@@ -138,7 +134,7 @@ def _rules_bytes(body: bytes) -> int:
 
 
 def _kept_bytes(make: Callable[[], object]) -> int:
-    """Return the octets of what a call returns."""
+    """Return the octets of the result of a call."""
     make()
     gc.collect()
     tracemalloc.start()
@@ -211,34 +207,6 @@ async def _cache_origins(settings: Settings) -> list[Step]:
             gc.collect()
             steps.append(Step(size, (median(peeked_us), checked_us, (resident_bytes() - before) / 1e6)))
     return steps
-
-
-def _touching(sizes: Sequence[int], settings: Settings) -> list[float]:
-    """Return the microseconds to find an origin in a dict and touch as many objects as a peek does, in plain Python.
-
-    It is the control of ``us a peek``: what grows alike in both is what the processor waits for memory.
-    """
-    known: dict[str, tuple[tuple[int, str], ...]] = {}
-    touched_us: list[float] = []
-    for size in sizes:
-        for number in range(len(known), size):
-            # Each object has a cache line of its own, or two, as those of an entry.
-            known[url_of(number, "")] = tuple([(number, f"/{at}-{number}") for at in range(_TOUCHED // 2)])
-        gc.collect()
-        touched_us.append(median([_touch_us(known, f"{settings.seed}/{number}") for number in range(settings.rounds)]))
-    return touched_us
-
-
-def _touch_us(known: dict[str, tuple[tuple[int, str], ...]], seed: str) -> float:
-    random = Random(seed)
-    urls = [url_of(random.randrange(len(known)), f"/{trail(random, 1, 4)}-{at}") for at in range(_QUESTIONS)]
-
-    def touch() -> None:
-        for url in urls:
-            for _, text in known[url[: url.find("/", 8)]]:
-                url.startswith(text)
-
-    return 1e6 * cpu_seconds(touch) / len(urls)
 
 
 def _fits(origins: int) -> bool:

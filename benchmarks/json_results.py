@@ -1,4 +1,4 @@
-"""The JSON file of a run: every figure, every series, and what they were measured with."""
+"""The JSON file of a run: every figure, every series, the machine and the settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from benchmarks.aims import TARGETS
+from benchmarks.budgets import BUDGETS
 from benchmarks.engines import machine
 from benchmarks.figures import Figure, Series
 
@@ -24,12 +24,12 @@ def figures_of(reported: Iterable[Reported]) -> list[Figure]:
 
 def write(path: Path, reported: Sequence[Reported], settings: Settings) -> None:
     """Write the results of a run."""
-    targets = {name: {**asdict(target)} for name, target in TARGETS.items()}
     results = {
         "machine": machine(),
         "settings": asdict(settings) | {"corpus": None if settings.corpus is None else str(settings.corpus)},
         "figures": [
-            asdict(one) | ({"target": targets[one.name]} if one.name in targets else {}) for one in figures_of(reported)
+            asdict(one) | ({"budget": asdict(BUDGETS[one.name])} if one.name in BUDGETS else {})
+            for one in figures_of(reported)
         ],
         "series": [asdict(one) for one in reported if isinstance(one, Series)],
         "text": [one for one in reported if isinstance(one, str)],

@@ -1,8 +1,8 @@
-"""What a cached origin takes, and how many the default bound holds.
+"""The memory of a cached origin, and how many origins the default bound holds.
 
-Origins have files of the corpus, changed as ``origins`` says. All that a gate keeps of an origin counts: entry, record
-in the store, pace of the host. Each figure is taken in a process of its own: resident memory without tracemalloc, and
-what tracemalloc sees. The spread is that of the steps in which origins are added.
+Origins have files of the corpus, changed as ``origins`` describes. All the memory of a gate for an origin counts:
+entry, record in the store, pace of the host. A process of its own measures each figure: resident memory without
+tracemalloc, and the memory that tracemalloc counts. The spread is the spread of the steps in which origins are added.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _EXPLAINED: Final = 200
 
 class BoundHolds(NamedTuple):
     """Attributes:
-    origins: how many were cached when the first one was let go, or all that were tried.
-    estimated_bytes: what the cache takes an origin for.
-    reached: whether one was let go.
+    origins: how many were cached when the first was evicted, or all.
+    estimated_bytes: the memory of an origin, as the cache estimates it.
+    reached: whether an origin was evicted.
     """
 
     origins: int
@@ -56,7 +56,7 @@ def run(settings: Settings) -> Iterator[Reported]:
     yield f"memory: {describe(load(settings), settings.corpus)}"
     count, most = settings.size(12_000, 400), settings.size(_MOST_HELD, 400)
     spawning = multiprocessing.get_context("spawn")
-    # One task a process: what another one has left behind would be used again, and not be counted.
+    # One task a process: memory that an earlier task has freed would be used again, and not be counted.
     with ProcessPoolExecutor(2, mp_context=spawning, max_tasks_per_child=1) as processes:
         resident: Future[list[int]] = processes.submit(filled, settings, count, traced=False)
         traced = processes.submit(filled, settings, count, traced=True)
@@ -128,7 +128,7 @@ def _report(count: int, resident: Sequence[int], traced: Sequence[int], held: Bo
     rows = [
         ("resident, kB an origin", f"{figures[0].value:.2f}", figures[0].spread),
         ("traced by tracemalloc, kB an origin", f"{figures[1].value:.2f}", figures[1].spread),
-        ("what the bound takes an origin for, kB", f"{held.estimated_bytes / 1e3:.2f}", ""),
+        ("estimate of the cache for an origin, kB", f"{held.estimated_bytes / 1e3:.2f}", ""),
         ("origins in the default bound", f"{'' if held.reached else 'over '}{held.origins:,}", ""),
     ]
     yield table(f"memory: {count:,} cached origins", ("", "median", "quartiles"), rows)

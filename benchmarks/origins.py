@@ -1,7 +1,6 @@
 """Origins without end: files of the corpus, or small ones, each a little different.
 
-A rule path that one file of the corpus has is not found twice here either, and one that several have is found as often:
-so rules are shared between origins as they are in the field, and no more.
+A rule path occurs here as often as in the corpus: so origins share as many rules as on the web.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Bodies:
             self._found.update({found[2] for found in _RULE.finditer(file.body)})
 
     def body(self, number: int) -> bytes:
-        """Return the body of an origin; the first ones are those of the corpus."""
+        """Return the body of an origin; the first origins have the bodies of the corpus."""
         copy, place = divmod(number, len(self._files))
         if not copy:
             return self._files[place].body

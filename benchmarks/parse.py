@@ -1,6 +1,6 @@
 """Reading a file, and compiling the rules of one agent.
 
-What is compiled at the first question is not compiled yet, of no contender; the row with a question has done it.
+No contender has compiled the parts that it compiles at the first question; the row with a question includes them.
 """
 
 from __future__ import annotations

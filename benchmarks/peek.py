@@ -55,7 +55,9 @@ def run(settings: Settings) -> Iterator[Reported]:
     }
     parts = interleave_parts(Questions(files, askers, settings.seed).prepare, settings.rounds)
     yield from report("peek", parts, _PEEK, _DICT)
-    yield _summary(parts.samples())
+    samples = parts.samples()
+    yield _summary(samples)
+    yield figure("peek/each", [1e6 * seconds for seconds in samples.seconds[_PEEK]], "us")
 
 
 async def filled(files: Sequence[RobotsFile]) -> Gatekeeper:

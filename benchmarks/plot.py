@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.aims import TARGETS
+from benchmarks.budgets import BUDGETS
 from benchmarks.figures import Figure, Series
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.figures import Reported
 
 _COLOUR: Final = "#31688e"
-_REACHED: Final = "#35b779"
+_KEPT: Final = "#35b779"
 _MISSED: Final = "#c44e52"
 
 
@@ -27,11 +27,11 @@ def available() -> bool:
 
 
 def draw(directory: Path, reported: Sequence[Reported]) -> list[Path]:
-    """Draw what a run has reported; return the files."""
+    """Draw the figures and series of a run; return the files."""
     directory.mkdir(parents=True, exist_ok=True)
     figures = [one for one in reported if isinstance(one, Figure)]
     series = [one for one in reported if isinstance(one, Series)]
-    drawn = [*_targets(directory, figures), *_bars(directory, figures)]
+    drawn = [*_budgets(directory, figures), *_bars(directory, figures)]
     subjects = dict.fromkeys(one.name.partition(",")[0] for one in series)
     return drawn + [
         _curves(directory, subject, [one for one in series if one.name.startswith(f"{subject},")])
@@ -56,23 +56,21 @@ def _axes(height: float) -> Axes:
     return axes
 
 
-def _targets(directory: Path, figures: Sequence[Figure]) -> Iterator[Path]:
-    """Draw how far each figure is, as a share of what must be reached."""
-    judged = [(TARGETS[one.name], one) for one in figures if one.name in TARGETS]
+def _budgets(directory: Path, figures: Sequence[Figure]) -> Iterator[Path]:
+    """Draw how far each figure is, as a share of its budget."""
+    judged = [(BUDGETS[one.name], one) for one in figures if one.name in BUDGETS]
     if not judged:
         return
     axes = _axes(1 + 0.4 * len(judged))
-    for place, (target, one) in enumerate(reversed(judged)):
-        more_is_better = target.aim > target.least
-        share = one.value / target.least if more_is_better else target.least / one.value
-        axes.barh(place, share, color=_MISSED if target.verdict(one.value) == "MISSED" else _REACHED)
-        bound = f"at {'least' if more_is_better else 'most'} {target.least:,g}"
-        axes.text(share, place, f" {one.text} ({bound})", va="center", fontsize=8)
-    axes.set_yticks(range(len(judged)), [target.label for target, _ in reversed(judged)], fontsize=8)
+    for place, (budget, one) in enumerate(reversed(judged)):
+        share = budget.share(one.value)
+        axes.barh(place, share, color=_KEPT if budget.is_kept(one.value) else _MISSED)
+        axes.text(share, place, f" {one.text} ({budget})", va="center", fontsize=8)
+    axes.set_yticks(range(len(judged)), [budget.label for budget, _ in reversed(judged)], fontsize=8)
     axes.axvline(1.0, color="black", linewidth=1)
-    axes.set_xlabel("share of what must be reached; 1 and more: reached")
+    axes.set_xlabel("share of the budget; 1 and more: met")
     axes.margins(x=0.25)
-    yield _saved(directory / "targets.png", axes)
+    yield _saved(directory / "budgets.png", axes)
 
 
 def _bars(directory: Path, figures: Sequence[Figure]) -> Iterator[Path]:
@@ -90,7 +88,7 @@ def _bars(directory: Path, figures: Sequence[Figure]) -> Iterator[Path]:
 
 
 def _curves(directory: Path, subject: str, series: Sequence[Series]) -> Path:
-    """Draw costs against what is doubled, both on logarithmic scales, beside growth in proportion."""
+    """Draw costs against sizes, both on logarithmic scales, beside proportional growth."""
     axes = _axes(5)
     for one in series:
         sizes, costs = zip(*one.points, strict=True)

@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 class Asker(NamedTuple):
     """Attributes:
-    bound: what answers for one URL, of each file.
+    bound: for each file, the function that answers for one URL.
     ask: calls them.
     """
 
@@ -43,10 +43,10 @@ class Asker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The URLs of a part are asked in an order of their own, as a crawler has it: few in a row are of one file.
+    """The URLs of a part come in an order as in a crawl: few in a row belong to the same file.
 
     Attributes:
-        files: whose URLs are asked about.
+        files: the files of the URLs.
         askers: by contender.
         seed: of the URLs.
     """
@@ -56,7 +56,7 @@ class Questions:
     seed: int
 
     def prepare(self, round_number: int) -> dict[tuple[str, Hashable], Task]:
-        """Return the tasks of a round; each contender has URLs of its own, equal to those of the others.
+        """Return the tasks of a round; each contender has its own copies of the same URLs.
 
         Each round another contender comes first: the first one finds the caches of the processor cold.
         """

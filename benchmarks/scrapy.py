@@ -1,4 +1,4 @@
-"""What PolitesseAddon costs a Scrapy crawl of many hosts: processor time for a page, beside Scrapy without it.
+"""The cost of PolitesseAddon in a Scrapy crawl of many hosts: processor time for a page, beside Scrapy without it.
 
 Each crawl has a process of its own, and finds the same pages by following links; the server's counts prove it. The
 server is another process, so the processor time is the crawler's. Scrapy without the add-on obeys robots.txt, too, and
@@ -66,7 +66,7 @@ def run(settings: Settings) -> Iterator[str]:
 
 
 def crawl(name: str, number: int, size: Size, server: Server) -> tuple[float, float]:
-    """Crawl hosts that have new names in each round; return the seconds of the processor, and those that passed."""
+    """Crawl hosts that have new names in each round; return processor time and wall time, in seconds."""
     ending = f".round{number}.crawl{list(CRAWLS).index(name)}.example:{server.port}"
     starts = [f"http://site{host}{ending}/" for host in range(size.hosts)]
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:

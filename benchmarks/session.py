@@ -1,9 +1,9 @@
-"""What it costs an aiohttp request to be polite: processor time of the client, beside a session that is not.
+"""The cost of politeness in an aiohttp request: processor time of the client, beside a session without it.
 
-The server is another process, robots.txt is at hand, and every URL is new. The hosts are as many as the workers, for
-politesse makes one request to a host at a time; its pace is 0. Protego behind a dict is what somebody would write: find
-the parser by scheme and authority, ask it. "A middleware that does nothing" is what aiohttp itself takes for calling
-one. ``queue.crawl`` takes its URLs from a queue, into which putting them counts.
+The server is another process, robots.txt is at hand, and every URL is new. There are as many hosts as workers, because
+politesse makes one request to a host at a time; its pace is 0. Protego behind a dict finds the parser by scheme and
+authority, and asks it. "A middleware that does nothing" shows the cost of the call itself. ``queue.crawl`` takes its
+URLs from a queue; the time to put them there counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from math import comb
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 _WORKERS: Final = (1, 20)
 _ROUNDS_FOR_ONE: Final = 4
-_CONFIDENCE: Final = 0.95
 _RULES: Final = [
     *(f"Disallow: /department-{number}/private/" for number in range(36)),
     *(f"Allow: /department-{number}/private/terms" for number in range(5)),
@@ -174,7 +172,7 @@ async def _crawl(gate: Gatekeeper, web: PoliteSession, urls: Sequence[str], work
 
 
 async def _same_verdicts(askers: Mapping[str, Ask], host: str) -> None:
-    """Raise Disagreement unless those that judge, and no others, refuse what is forbidden."""
+    """Raise Disagreement unless all clients that read robots.txt refuse the forbidden page, and no others."""
     refused = set()
     for name, ask in askers.items():
         try:
@@ -191,7 +189,7 @@ def _report(samples: Samples, workers: int) -> Iterator[Reported]:
     figures = []
     for name in (_IDLE, _PROTEGO, _MIDDLEWARE, _SESSION, _QUEUE):
         more_us = added_us(samples, name)
-        low_us, high_us = _interval(more_us)
+        added = figure(name, more_us, "us")
         ratio = figure(
             f"session/added by {name}, workers: {workers}", [more / median(like_protego) for more in more_us]
         )
@@ -200,34 +198,25 @@ def _report(samples: Samples, workers: int) -> Iterator[Reported]:
             (
                 name,
                 f"{samples.median_us(name):.1f}",
-                f"{median(more_us):+.1f}",
-                f"{low_us:+.1f} to {high_us:+.1f}",
+                f"{added.value:+.1f}",
+                added.spread,
                 f"{ratio.value:.2f}",
                 f"{median(samples.ratios(name, _PROTEGO)):.2f}",
             )
         )
     header = (
-        *("", "us a\nrequest", "us\nadded", f"{100 * _CONFIDENCE:g} % interval\nof its median"),
+        *("", "us a\nrequest", "us\nadded", "quartiles"),
         *("x added by\nProtego", "x all of\nProtego's"),
     )
     yield table(f"session: processor time of the client, workers: {workers}", header, rows)
     yield from figures
     if workers == 1:
         yield figure("session/added", [more / median(like_protego) for more in added_us(samples, _SESSION)])
+    else:
+        yield figure("session/crawl", samples.ratios(_QUEUE, _BARE))
 
 
 def added_us(samples: Samples, name: str) -> list[float]:
     """Return the microseconds that each round took more than the bare one."""
     pairs = zip(samples.seconds[name], samples.seconds[_BARE], strict=True)
     return [1e6 * (seconds - bare) for seconds, bare in pairs]
-
-
-def _interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the interval of the median by the sign test: it supposes nothing about how the values are spread."""
-    ordered = sorted(values)
-    cut, tail = 0, 0.5 ** len(ordered)
-    while tail <= (1 - _CONFIDENCE) / 2:
-        cut += 1
-        tail += comb(len(ordered), cut) * 0.5 ** len(ordered)
-    place = max(cut - 1, 0)
-    return ordered[place], ordered[-1 - place]

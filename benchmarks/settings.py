@@ -1,4 +1,4 @@
-"""What the command line chose."""
+"""The options of the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Settings:
     memory: whether the memory of a crawl is measured instead of its time.
     origins: how many origins are cached at once at most, by ``growth``.
     simulate: whether ``fleet`` does the arithmetic of a large crawl instead of racing its peers.
-    quick: whether the sizes are those of a test; the figures mean nothing then.
+    quick: whether sizes are as small as in a test; then the figures mean nothing.
     """
 
     corpus: Path | None
@@ -32,5 +32,5 @@ class Settings:
     quick: bool = False
 
     def size(self, full: int, quick: int) -> int:
-        """Return the size that is meant."""
+        """Return the size for this run."""
         return quick if self.quick else full

@@ -1,35 +1,28 @@
-"""For how long a hostile site stops the event loop: one decision, one turn, one file that is read in the loop.
+"""How long a hostile site stops the event loop: one decision, one turn, one file that is read in the loop.
 
-Beside the time stands what was counted, for the bound counts octets and is the same on each machine. The corpus shows
-how far ordinary files stay from it. Processor time; each figure is the worst of all cases, in the median and at most.
+The tables show the counted octets beside the time: the bound of a decision counts octets, and is the same on each
+machine. The times are processor time; each figure is the worst of all cases, in the median and at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks.corpus import load
 from benchmarks.figures import Figure
 from benchmarks.hostile_cases import ATTACKS, LINES, TIMES
 from benchmarks.table import table
 from benchmarks.timing import cpu_seconds
-from benchmarks.urls import fresh_urls
-from benchmarks.words import word
 from politesse import Gatekeeper
-from politesse.origin import MAX_URL_LENGTH, target_of
 from politesse.robots import Dialect, RobotsTxt
 from politesse.robots.metered import BUDGET, Meter
-from politesse.robots.pattern import is_plain
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from benchmarks.corpus import RobotsFile
     from benchmarks.figures import Reported
     from benchmarks.settings import Settings
     from politesse.robots import RuleSet
@@ -40,7 +33,6 @@ IN_LOOP_OCTETS: Final = 8 * 1024
 
 _FILE_OCTETS: Final = 500 * 1024
 _TARGETS: Final = (200, 2_000, 20_000)
-_LONG: Final = (1_000, 8_000, MAX_URL_LENGTH - 1)
 _UNCOUNTED: Final = frozenset({Dialect.KOSTER_1994, Dialect.KOSTER_1996, Dialect.PERL})
 """They know no wildcards: a decision is one look-up."""
 
@@ -49,13 +41,13 @@ class Stall(NamedTuple):
     """Attributes:
     median_ms: of several runs.
     most_ms: of several runs.
-    what: which input.
-    counted: octets that were counted, where any are.
+    case: the input.
+    counted: counted octets, if any.
     """
 
     median_ms: float
     most_ms: float
-    what: str
+    case: str
     counted: int = 0
 
 
@@ -81,7 +73,7 @@ def run(settings: Settings) -> Iterator[Reported]:
                     f"{one.median_ms:.2f}",
                     f"{one.most_ms:.2f}",
                     f"{one.counted:,}" if one.counted else "",
-                    one.what,
+                    one.case,
                 )
                 for name, one in rows.items()
             ],
@@ -101,17 +93,16 @@ def run(settings: Settings) -> Iterator[Reported]:
     )
     worst = max(one for rows in (decisions, turns, parses) for one in rows.values())
     yield Figure("stalls/longest", worst.median_ms, worst.median_ms, worst.most_ms, "ms")
-    yield _of_the_corpus(settings)
 
 
 def _against_aim(stall_ms: float) -> str:
     return f"aim {AIM_MS:g} ms: {'met' if stall_ms <= AIM_MS else 'missed'}"
 
 
-def _measured(run: Callable[[], object], rounds: int, what: str, counted: int = 0) -> Stall:
+def _measured(run: Callable[[], object], rounds: int, case: str, counted: int = 0) -> Stall:
     run()
     seconds = [cpu_seconds(run) for _ in range(rounds)]
-    return Stall(1e3 * median(seconds), 1e3 * max(seconds), what, counted)
+    return Stall(1e3 * median(seconds), 1e3 * max(seconds), case, counted)
 
 
 def _decision(name: str, rounds: int, dialects: Sequence[Dialect], targets: Sequence[int]) -> Stall:
@@ -123,14 +114,14 @@ def _decision(name: str, rounds: int, dialects: Sequence[Dialect], targets: Sequ
         for octets in targets:
             for escaped in (False, True):
                 target = attack.target(octets, escaped=escaped)
-                what = f"{dialect.value}, {octets:,}{', escapes' if escaped else ''}"
+                case = f"{dialect.value}, {octets:,}{', escapes' if escaped else ''}"
                 counted = 0 if escaped or dialect in _UNCOUNTED else counted_octets(rules, target)
-                worst.append(_measured(lambda: rules.judge(target), rounds, what, counted))  # noqa: B023 - called at once
+                worst.append(_measured(lambda: rules.judge(target), rounds, case, counted))  # noqa: B023 - called at once
     return max(worst)
 
 
 def counted_octets(rules: RuleSet, target: str) -> int:
-    """Return what a decision on a plain target counts, were all of it counted; for rule sets that know wildcards."""
+    """Return the octets that a decision on a plain target counts; for rule sets that know wildcards."""
     meter = Meter(target)
     rules.decide_metered(meter)
     return BUDGET - meter.left
@@ -177,46 +168,3 @@ async def _turns(body: bytes, rounds: int) -> Stall:
             clock.advance(3_600)
             seconds.append(max(cpu_seconds(ask), cpu_seconds(ask)))  # a turn, and then none
     return Stall(1e3 * median(seconds), 1e3 * max(seconds), "")
-
-
-def _of_the_corpus(settings: Settings) -> str:
-    """Return the greatest work that decisions of ordinary files count, with ordinary URLs and with long ones."""
-    random = Random(settings.seed)
-    greatest = dict.fromkeys(("ordinary", *(f"{octets:,} octets" for octets in _LONG)), (0, ""))
-    reached = 0
-    for number, file in enumerate(load(settings)):
-        targets = {"ordinary": [target_of(url) for url in fresh_urls(file, settings.seed, 0)]}
-        targets |= {f"{octets:,} octets": [_long(random, octets), _token(random, octets)] for octets in _LONG}
-        for rules in _all_rules(file):
-            for kind, some in targets.items():
-                reached += sum(rules.match(target).bound_reached for target in some)
-                what = f"file {number}, {len(rules)} rules"
-                counted = max((counted_octets(rules, target) for target in some if is_plain(target)), default=0)
-                greatest[kind] = max(greatest[kind], (counted, what))
-    return table(
-        f"hostile: the most that decisions of ordinary files count, of {BUDGET:,}; bound reached: {reached} times",
-        ("URLs", "counted", "share", "the worst"),
-        [(kind, f"{counted:,}", f"{counted / BUDGET:.0%}", what) for kind, (counted, what) in greatest.items()],
-    )
-
-
-def _all_rules(file: RobotsFile) -> Iterator[RuleSet]:
-    """Yield the rules of each agent that a file names, in the two dialects in which wildcards are in use."""
-    for dialect in (Dialect.RFC9309, Dialect.GOOGLE):
-        robots = RobotsTxt.parse(file.body, dialect)
-        agents = {"*", *(name for group in robots.groups for name in group.agents)}
-        yield from map(robots.rules_for, sorted(agents))
-
-
-def _long(random: Random, octets: int) -> str:
-    """Return a path and a query of the words that rules are made of."""
-    target = "/"
-    while len(target) < octets:
-        target += word(random) + random.choice("//--&&==?_.")
-    return target[:octets]
-
-
-def _token(random: Random, octets: int) -> str:
-    """Return a target with a token, of nearly all the characters that a URL may have."""
-    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_="
-    return "/search?token=" + "".join(random.choices(letters, k=octets - 14))

@@ -1,9 +1,9 @@
-"""Stores: reads and writes a second from 100 tasks, and bytes an origin; beside what somebody would write instead.
+"""Stores: reads and writes a second from 100 tasks, and bytes an origin; beside two usual alternatives.
 
 The peers are a plain table behind aiosqlite, which goes to its thread and back for each statement, and diskcache, which
 knows no asyncio, in threads. All keep a log and force it to the disk at checkpoints only, so all are as safe. The
-records are those that a gate makes of the corpus, and the keys are as many origins; each read is compared to what was
-written. The last rows are no store's: a question that the gate answers from memory, with a file and without.
+records are the records of a gate for the corpus, and each has an origin as its key; each read is compared with the
+record that was written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.origins import Bodies, NumberedFetcher, url_of
 from benchmarks.table import table
 from benchmarks.timing import Contender, Samples, Task, interleave
 from politesse import Gatekeeper
-from politesse.stores import MemoryStore, SqliteStore
+from politesse.stores import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -39,13 +39,11 @@ _TASKS: Final = 100
 _SQLITE: Final = "SqliteStore"
 _AIOSQLITE: Final = "a table behind aiosqlite"
 _DISKCACHE: Final = "diskcache in threads"
-_IN_FILE: Final = "peek, SqliteStore"
-_IN_MEMORY: Final = "peek, MemoryStore"
 _USER_AGENT: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 
 
 class Keeps(Protocol):
-    """What is compared."""
+    """A store that is measured."""
 
     async def get(self, key: str, /) -> bytes | None: ...
 
@@ -109,11 +107,10 @@ def run(settings: Settings) -> Iterator[Reported]:
         finally:
             runner.run(work.aclose())
         yield from _sizes(work)
-        yield from _hits(runner, Bodies(files), Path(folder), settings)
 
 
 class _Work:
-    """The stores, and what is written to them and read.
+    """The stores, and their reads and writes.
 
     Attributes:
         written: how many origins each store holds.
@@ -220,7 +217,7 @@ def _rates(work: _Work, settings: Settings) -> Iterator[Reported]:
 
 
 class _Clock:
-    """Times by the clock what ``interleave`` times by the processor: a store may wait for the disk.
+    """Times the tasks of ``interleave`` by the clock as well: a store may wait for the disk.
 
     Attributes:
         elapsed: seconds of one operation, by contender.
@@ -244,7 +241,7 @@ class _Clock:
         return Contender(name, prepared)
 
 
-def _rate_table(what: str, samples: Samples, clock: _Clock, origins: int) -> str:
+def _rate_table(kind: str, samples: Samples, clock: _Clock, origins: int) -> str:
     rows = [
         (
             name,
@@ -255,7 +252,7 @@ def _rate_table(what: str, samples: Samples, clock: _Clock, origins: int) -> str
         for name in samples.seconds
     ]
     header = ("", "a second of\nthe processor", "a second by\nthe clock", "times the\nprocessor time")
-    return table(f"stores: {what} from {_TASKS} tasks, up to {origins:,} origins", header, rows)
+    return table(f"stores: {kind} from {_TASKS} tasks, up to {origins:,} origins", header, rows)
 
 
 def _sizes(work: _Work) -> Iterator[Reported]:
@@ -267,35 +264,3 @@ def _sizes(work: _Work) -> Iterator[Reported]:
     header = ("", "bytes on disk\nan origin", "of these\nrecord and key")
     yield table(f"stores: {count[_SQLITE]:,} origins of the corpus", header, rows)
     yield figure("stores/origin", [work.file_bytes(_SQLITE) / count[_SQLITE] / 1e3], "kB")
-
-
-def _hits(runner: asyncio.Runner, bodies: Bodies, folder: Path, settings: Settings) -> Iterator[Reported]:
-    origins, questions = settings.size(500, 20), settings.size(20_000, 200)
-    gates = {
-        _IN_FILE: _gate(bodies, SqliteStore(folder / "hits.db")),
-        _IN_MEMORY: _gate(bodies, MemoryStore()),
-    }
-
-    def asking(gate: Gatekeeper) -> Callable[[int], Task]:
-        def prepare(turn: int) -> Task:
-            urls = [url_of(number % origins, f"/search/{turn}/{number}?sort=1") for number in range(questions)]
-            return Task(lambda: [gate.peek(url) for url in urls], questions)
-
-        return prepare
-
-    async def fill() -> None:
-        for gate in gates.values():
-            await gate.check_batch(map(url_of, range(origins)))
-
-    async def close() -> None:
-        for gate in gates.values():
-            await gate.aclose()
-
-    try:
-        runner.run(fill())
-        samples = interleave([Contender(name, asking(gate)) for name, gate in gates.items()], settings.rounds)
-    finally:
-        runner.run(close())
-    rows = [(name, f"{samples.median_us(name):.2f}", f"{samples.ratio(name, _IN_MEMORY):.2f}") for name in gates]
-    yield table("stores: a cached answer", ("", "us", "ratio"), rows)
-    yield figure("stores/hit", samples.ratios(_IN_FILE, _IN_MEMORY))

@@ -24,8 +24,3 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
         for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return "  ".join([first, *others]).rstrip()
-
-
-def against_target(ratio: float, target: float) -> str:
-    """Return how a ratio stands to the one that is aimed at, of which more is better."""
-    return f"target {target:g}: {'met' if ratio >= target else 'missed'}"

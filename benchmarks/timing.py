@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Task:
     """Attributes:
-    run: what is timed.
+    run: the function that is timed.
     operations: how many operations it does; times are given for one.
     """
 
@@ -113,10 +113,10 @@ def interleave(contenders: Sequence[Contender], rounds: int) -> Samples:
 
 
 def cpu_seconds(run: Callable[[], object]) -> float:
-    """Return the processor time of a call: that of other processes is nobody's fault.
+    """Return the processor time of a call: other processes do not count.
 
     The garbage collector stays on, for a parser that leaves cycles behind shall pay for them, but it does not get to
-    see what was there before.
+    see older objects.
     """
     gc.collect()
     gc.freeze()

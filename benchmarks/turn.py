@@ -11,19 +11,20 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from aiolimiter import AsyncLimiter
+
 from benchmarks.engines import AGENT
 from benchmarks.figures import figure
-from benchmarks.pacing import AiolimiterLine, PolitesseLine
 from benchmarks.table import table
 from benchmarks.timing import Contender, Task, interleave
 from politesse import Gatekeeper, PacingOptions
+from politesse.ports import TurnRequest
 from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from benchmarks.figures import Reported
-    from benchmarks.pacing import Line
     from benchmarks.settings import Settings
     from benchmarks.timing import Samples
 
@@ -34,33 +35,8 @@ _ROBOTS: Final = b"User-agent: *\nDisallow: /private/\nDisallow: /*?session=\n"
 
 _GATE: Final = "politesse, gate.turn"
 _TRY: Final = "politesse, gate.try_turn"
-_PACER: Final = "politesse, LocalPacer"
+_PACER: Final = "politesse, pacer alone"
 _AIOLIMITER: Final = "aiolimiter, one a host"
-
-
-class GateLine:
-    """The turns of a gate that knows all hosts."""
-
-    def __init__(self, gate: Gatekeeper) -> None:
-        self._gate = gate
-        self._numbers = count()
-
-    async def turn(self, host: str) -> float:
-        async with self._gate.turn(f"https://{host}/shelf/product-{next(self._numbers)}") as turn:
-            turn.observe(200)
-            return 0.0
-
-
-class TryGateLine(GateLine):
-    """The same, without waiting."""
-
-    async def turn(self, host: str) -> float:
-        turn = self._gate.try_turn(f"https://{host}/shelf/product-{next(self._numbers)}")
-        if not turn:
-            raise RuntimeError(f"the first turn at {host} must start at once, not {turn}")
-        with turn:
-            turn.observe(200)
-        return 0.0
 
 
 def run(settings: Settings) -> Iterator[Reported]:
@@ -68,7 +44,7 @@ def run(settings: Settings) -> Iterator[Reported]:
     tasks, idle = settings.size(1_000, 50), settings.size(2_000, 50)
     yield (
         f"turn: {tasks:,} tasks that wait at {tasks // _TASKS_A_HOST} hosts, {_INTERVAL_S:g} s apart, and {idle:,} "
-        f"hosts nobody waits for; {settings.rounds} interleaved rounds, processor time"
+        f"hosts without waiters; {settings.rounds} interleaved rounds, processor time"
     )
     hosts = [f"host{number}.example" for number in range(tasks // _TASKS_A_HOST)]
     others = [f"host{number}.example" for number in range(idle)]
@@ -86,7 +62,7 @@ def run(settings: Settings) -> Iterator[Reported]:
         finally:
             runner.run(lines.aclose())
     yield from _report("waiting", f"{tasks:,} tasks waiting", waiting)
-    yield from _report("alone", "nobody waits", alone)
+    yield from _report("alone", "no waiters", alone)
 
 
 class _Lines:
@@ -97,11 +73,11 @@ class _Lines:
         self._gates = AsyncExitStack()
 
     def waiting(self, name: str, hosts: list[str], _: int) -> Task:
-        line = self._runner.run(self._line(name, hosts))
+        take = self._runner.run(self._taker(name, hosts))
 
         async def work(host: str) -> None:
             for _ in range(_TURNS_EACH):
-                await line.turn(host)
+                await take(host)
 
         async def crawl() -> None:
             await asyncio.gather(*map(work, hosts * _TASKS_A_HOST))
@@ -109,19 +85,27 @@ class _Lines:
         return Task(lambda: self._runner.run(crawl()), len(hosts) * _TASKS_A_HOST * _TURNS_EACH)
 
     def alone(self, name: str, hosts: list[str], _: int) -> Task:
-        line = self._runner.run(self._line(name, hosts))
+        take = self._runner.run(self._taker(name, hosts))
 
         async def crawl() -> None:
             for host in hosts:
-                await line.turn(host)
+                await take(host)
 
         return Task(lambda: self._runner.run(crawl()), len(hosts))
 
-    async def _line(self, name: str, hosts: list[str]) -> Line:
+    async def _taker(self, name: str, hosts: list[str]) -> Callable[[str], Awaitable[None]]:
+        """Return a function that takes a turn at a host, and ends it."""
         if name == _AIOLIMITER:
-            return AiolimiterLine(_INTERVAL_S)
-        if name == _PACER:
-            return PolitesseLine(_INTERVAL_S)
+            limiters: dict[str, AsyncLimiter] = {}
+
+            async def limited(host: str) -> None:
+                limiter = limiters.get(host)
+                if limiter is None:
+                    limiter = limiters[host] = AsyncLimiter(1, _INTERVAL_S)
+                async with limiter:
+                    pass
+
+            return limited
         gate = await self._gates.enter_async_context(
             Gatekeeper(
                 "ExampleBot/1.0 (+https://example.com/bot)",
@@ -131,8 +115,26 @@ class _Lines:
             )
         )
         await gate.check_batch(f"https://{host}/" for host in hosts)
-        await asyncio.sleep(2 * _INTERVAL_S)  # what was fetched counts as a request
-        return TryGateLine(gate) if name == _TRY else GateLine(gate)
+        await asyncio.sleep(2 * _INTERVAL_S)  # the request for robots.txt counts
+        numbers = count()
+
+        async def wait(host: str) -> None:
+            async with gate.turn(f"https://{host}/shelf/product-{next(numbers)}") as turn:
+                turn.observe(200)
+
+        async def take_now(host: str) -> None:
+            turn = gate.try_turn(f"https://{host}/shelf/product-{next(numbers)}")
+            if not turn:
+                raise RuntimeError(f"the first turn at {host} must start at once, not {turn}")
+            with turn:
+                turn.observe(200)
+
+        async def permit(host: str) -> None:
+            permit = await gate.pacer.start(TurnRequest(host, host, AGENT))
+            permit.observe(200, {})
+            permit.end()
+
+        return {_GATE: wait, _TRY: take_now, _PACER: permit}[name]
 
     async def aclose(self) -> None:
         await self._gates.aclose()

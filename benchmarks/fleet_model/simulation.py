@@ -1,7 +1,7 @@
 """The crawl page by page: which host is next, and which keys live meanwhile. Deterministic, by its seed.
 
 It is a sample: a share of the hosts at that share of the rate, which changes no host's own course. As in a real
-frontier the rate falls at the end, when only hosts with many pages are left, each at its pace.
+frontier the rate falls at the end, when only hosts with many pages remain, each at its pace.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STEP_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What happened, at the full size of the crawl.
+    """The results, at the full size of the crawl.
 
     Attributes:
         pages: all that were requested.

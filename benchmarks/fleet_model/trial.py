@@ -32,7 +32,7 @@ _PATIENCE_S: Final = 60.0
 
 
 class Compared(NamedTuple):
-    """What was predicted, and measured."""
+    """The predicted and the measured load."""
 
     predicted: float
     measured: float

@@ -18,8 +18,7 @@ from politesse import Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from politesse.queue.links import Seen
-    from politesse.queue.reports import CrawlPage
+    from politesse.queue import CrawlPage, Seen
 
 USER_AGENT: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 UNPACED: Final = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
@@ -96,7 +95,7 @@ async def crawl_queue(
 
 
 def links(text: str) -> list[str]:
-    """Return what a page links to, as it is written."""
+    """Return the links of a page, as they are written."""
     return _LINK.findall(text)
 
 
@@ -106,7 +105,7 @@ class _Tasks:
     Args:
         web: the session.
         workers: how many URLs are requested at once.
-        allows: whether a URL may be requested; None if nobody is asked.
+        allows: whether a URL may be requested; None if nothing is checked.
     """
 
     def __init__(

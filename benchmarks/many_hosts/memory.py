@@ -1,4 +1,4 @@
-"""How much memory a crawl takes, every so many pages: it may grow by what ``seen`` keeps, and by nothing else."""
+"""How much memory a crawl takes, every so many pages: it may grow by the URLs in ``seen`` only."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _WORKERS: Final = 20
 class Sample(NamedTuple):
     """Attributes:
     pages: how many had been crawled.
-    traced_bytes: what tracemalloc saw.
-    resident_bytes: of the process, without what tracemalloc itself takes; 0 where there is no /proc.
+    traced_bytes: as tracemalloc counts them.
+    resident_bytes: of the process, without the memory of tracemalloc itself; 0 without /proc.
     """
 
     pages: int
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 
 
 class RecentlySeen:
-    """A ``seen`` that forgets: it keeps the URLs that were asked for last."""
+    """A ``seen`` that forgets: it keeps the last URLs only."""
 
     def __init__(self, most: int = _REMEMBERED) -> None:
         self._most = most
@@ -70,7 +70,7 @@ def run(seed: int, size: Size = SIZE) -> Iterator[str]:
 
 
 def measured(port: int, size: Size, *, forgets: bool) -> list[Sample]:
-    """Crawl in a fresh process, and return what it took."""
+    """Crawl in a fresh process, and return its memory."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         return process.submit(_measure, port, size, forgets=forgets).result()
 

@@ -1,4 +1,4 @@
-"""The server of all hosts, in a process of its own, and what it has counted."""
+"""The server of all hosts, in a process of its own, and its counts of requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPARE_FILES: Final = 200
 
 @dataclass(slots=True)
 class Counts:
-    """What the server was asked for since the last report.
+    """The requests that the server received since the last report.
 
     Attributes:
         pages: how many pages.
@@ -51,7 +51,7 @@ class Server:
         self.port: int = pipe.recv()
 
     def counts(self) -> Counts:
-        """Return what was counted since the last call."""
+        """Return the counts since the last call."""
         self._pipe.send(None)
         counts: Counts = self._pipe.recv()
         return counts

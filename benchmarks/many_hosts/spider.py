@@ -47,7 +47,7 @@ class LinkSpider(Spider):
 
 
 def crawl_seconds(starts: Sequence[str], settings: Mapping[str, object]) -> tuple[float, float]:
-    """Crawl in this process; return the seconds of its processor, and those that passed."""
+    """Crawl in this process; return the seconds of processor time and of wall time."""
     process = AsyncCrawlerProcess(
         {
             "DNS_RESOLVER": _LoopbackResolver,

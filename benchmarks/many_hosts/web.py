@@ -1,4 +1,4 @@
-"""What is on the hosts: which pages there are, what they link to, and their robots.txt.
+"""The hosts of the crawl: their pages, links and robots.txt.
 
 The crawl starts at the first ``STARTS`` hosts. The front page of each host links to the front pages of ``FAN_OUT``
 others, so every host is found after a few steps; each page links to the front page and to its neighbours. Host names
@@ -71,11 +71,11 @@ class Web:
         self._texts = [self._text(place / (_FILLERS - 1), random) for place in range(_FILLERS)]
 
     def robots(self, host: int, ending: str) -> bytes:
-        """Return a robots.txt; no two hosts have the same one, so that no parsed copy serves for two."""
+        """Return a robots.txt; each host has another file, so that no parsed copy serves for two."""
         return b"".join((b"# %d%b\n" % (host, ending.encode()), _FIRST_LINE, _RULE, self._robots[host]))
 
     def page(self, host: int, ending: str, path: str) -> bytes | None:
-        """Return a page; None if there is none at this path."""
+        """Return a page; None for an unknown path."""
         number = _page_number(path)
         if path != FORBIDDEN and not 0 <= number < self._size.pages_each:
             return None

@@ -2,80 +2,55 @@
 
 ::
 
-    origin, verdict, errors, events, status, clock, ports   the words, and the ports between the rooms
-    usage/          what sites say about the use of their content, beside the verdict
-    robots/         what a robots.txt says: lexer, groups, rules (pure)
-    page/           what a page itself says: META robots, X-Robots-Tag, its links (pure)
-    fetch/, stores/ getting a file; keeping bytes
-    queue/          URLs in, turns out, whichever host is ready
-    integrations/   inside aiohttp, httpx and Scrapy
-    options, sites  the options of a gatekeeper; what sites publish beside robots.txt
+    origin, verdict, errors, events, status, clock, ports   the types and ports that all packages share
+    usage/          usage preferences of sites, reported beside the verdict
+    robots/         robots.txt: lexer, groups, rules (pure)
+    page/           statements in a page: META robots, X-Robots-Tag, links (pure)
+    fetch/, stores/ fetching bytes; keeping bytes
+    queue/          the frontier: URLs in, turns at ready hosts out
+    integrations/   aiohttp, httpx and Scrapy
+    options, sites  the options of a gatekeeper; files beside robots.txt
     testing/, cli/  for the tests of a crawler; the command ``politesse``
 
-    _http/          what HTTP means: dates, freshness, redirects, bodies (pure)
-    _cache/         what is known of an origin, and for how long
-    _pacing/        when the next request to a host may start, and the life of that request
-    _sites/         files that are fetched as pages are: data.txt, sitemaps, tdmrep.json
-    _gate/          the question before each request
+    _http/          HTTP: dates, freshness, redirects, bodies (pure)
+    _cache/         the copy of each robots.txt, fetched once and kept while fresh
+    _pacing/        when the next request to a host may start
+    _sites/         files that are fetched like pages: data.txt, sitemaps, tdmrep.json
+    _gate/          permission and turn for one URL
 
-The names here are those that most programs need. Each other public name is in the module that its room names above;
-those that were here in earlier releases still are, with a DeprecationWarning.
+This package exports the names that most programs need; the modules above export the others. The names are loaded at
+their first use, so that the command ``politesse`` handles Ctrl-C from its first moment.
 """
 
-import typing
+TYPE_CHECKING = False  # as in typing, which takes time to load
 
-from politesse._former_names import former_name as _former_name
-from politesse._gate.gatekeeper import Gatekeeper
-from politesse._gate.view import AgentView
-from politesse._pacing.held import Turn
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, PolitesseError, TooFar
-from politesse.integrations.aiohttp import PoliteSession
-from politesse.options import CacheOptions, FetchOptions, HostPolicy, PacingOptions
-from politesse.origin import Origin
-from politesse.queue import CrawlPage, PoliteQueue, QueueClosed
-from politesse.robots import Dialect, RobotsTxt
-from politesse.verdict import Bound, NotYet, Reason, Verdict
+if TYPE_CHECKING:
+    from politesse._gate.gatekeeper import Gatekeeper
+    from politesse._gate.turn import Turn
+    from politesse._gate.view import AgentView
+    from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, PolitesseError, TooFar
+    from politesse.integrations.aiohttp import PoliteSession
+    from politesse.options import CacheOptions, FetchOptions, HostPolicy, PacingOptions
+    from politesse.origin import Origin
+    from politesse.queue import CrawlPage, PoliteQueue, QueueClosed
+    from politesse.robots import Dialect, RobotsTxt
+    from politesse.verdict import Bound, NotYet, Reason, Verdict
 
 __docformat__ = "google"  # of the docstrings, for pdoc
-
-if typing.TYPE_CHECKING:  # to a type checker the names of earlier releases are what they are, and others are errors
-    from politesse.errors import PolitesseWarning as PolitesseWarning
-    from politesse.errors import StoreError as StoreError
-    from politesse.errors import WrongEventLoop as WrongEventLoop
-    from politesse.events import AddressNotFound as AddressNotFound
-    from politesse.events import ComponentFailed as ComponentFailed
-    from politesse.events import Decided as Decided
-    from politesse.events import Event as Event
-    from politesse.events import HeaderOverruled as HeaderOverruled
-    from politesse.events import LongDelay as LongDelay
-    from politesse.events import MatchingBounded as MatchingBounded
-    from politesse.events import RobotsFetched as RobotsFetched
-    from politesse.events import SiteFileFetched as SiteFileFetched
-    from politesse.fetch import AiohttpFetcher as AiohttpFetcher
-    from politesse.fetch import PublicResolver as PublicResolver
-    from politesse.options import Limit as Limit
-    from politesse.queue import QueuedTurn as QueuedTurn
-    from politesse.queue import QueueStatistics as QueueStatistics
-    from politesse.robots import RejectedSitemap as RejectedSitemap
-    from politesse.sites import DataRecord as DataRecord
-    from politesse.sites import DataTxt as DataTxt
-    from politesse.sites import DataTxtAnswer as DataTxtAnswer
-    from politesse.sites import FileOutcome as FileOutcome
-    from politesse.sites import SiteFile as SiteFile
-    from politesse.sites import Sitemaps as Sitemaps
-    from politesse.status import Statistics as Statistics
-    from politesse.stores import MemoryStore as MemoryStore
-    from politesse.usage import Preference as Preference
-    from politesse.usage import Purpose as Purpose
-    from politesse.usage import Usage as Usage
-    from politesse.verdict import AccessResult as AccessResult
-    from politesse.verdict import Match as Match
-    from politesse.verdict import Rule as Rule
-    from politesse.verdict import Source as Source
-else:
-    __getattr__ = _former_name
-
 __version__ = "0.1.0"
+
+_HOMES = (
+    "_gate.gatekeeper",
+    "_gate.turn",
+    "_gate.view",
+    "errors",
+    "integrations.aiohttp",
+    "options",
+    "origin",
+    "queue",
+    "robots",
+    "verdict",
+)
 
 __all__ = [
     "AgentView",
@@ -104,3 +79,22 @@ __all__ = [
     "Verdict",
     "__version__",
 ]
+
+
+if not TYPE_CHECKING:  # to a type checker, a name that is missing here is an error
+
+    def __getattr__(name: str) -> object:
+        """Load all names, and return one (PEP 562)."""
+        if name in __all__:
+            from importlib import import_module  # noqa: PLC0415 - see above
+
+            for home in _HOMES:
+                module = import_module(f"politesse.{home}")
+                globals().update({each: getattr(module, each) for each in __all__ if hasattr(module, each)})
+        try:
+            return globals()[name]
+        except KeyError:
+            raise AttributeError(f"module 'politesse' has no attribute {name!r}", name=name) from None
+
+
+del TYPE_CHECKING

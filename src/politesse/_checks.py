@@ -1,14 +1,50 @@
-"""Checks of options and arguments: the error names the one that is wrong, its value, and what to give instead."""
+"""Checks of options and arguments, and the errors that they raise; ``politesse.errors`` exports the errors.
+
+An error names the argument, its value, and the values that are valid.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from politesse._base_errors import ConfigurationError, ConfigurationTypeError
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+
+class PolitesseError(Exception):
+    """The base of all exceptions that politesse raises on purpose.
+
+    >>> from politesse import ConfigurationError
+    >>> issubclass(ConfigurationError, PolitesseError)
+    True
+    """
+
+    __module__ = "politesse.errors"
+
+
+class ConfigurationError(PolitesseError, ValueError):
+    """An option has an invalid value; the message names the option and the value.
+
+    >>> from politesse import FetchOptions
+    >>> FetchOptions(total_timeout_s=0)
+    Traceback (most recent call last):
+    politesse.errors.ConfigurationError: total_timeout_s=0: give a positive number of seconds
+    """
+
+    __module__ = "politesse.errors"
+
+
+class ConfigurationTypeError(ConfigurationError, TypeError):
+    """An option has a value of the wrong type; the message names the option and the value.
+
+    >>> from politesse import FetchOptions
+    >>> FetchOptions(total_timeout_s=None)
+    Traceback (most recent call last):
+    politesse.errors.ConfigurationTypeError: total_timeout_s=None: give a positive number of seconds
+    """
+
+    __module__ = "politesse.errors"
 
 
 def wrong_type(name: str, value: object, wanted: str) -> ConfigurationTypeError:
@@ -17,10 +53,10 @@ def wrong_type(name: str, value: object, wanted: str) -> ConfigurationTypeError:
 
 
 def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = False) -> None:
-    """Check that each option, given by name with its value and its type, has that type; None is fine unless required.
+    """Check the types of options, given as name: (value, type). None is valid unless ``required``.
 
     Raises:
-        ConfigurationTypeError: for the first that has another type.
+        ConfigurationTypeError: for the first option of another type.
     """
     for name, (value, wanted) in options.items():
         if (value is not None or required) and not isinstance(value, wanted):
@@ -28,16 +64,17 @@ def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = 
 
 
 def check_number(name: str, value: object, wanted: str, *, whole: bool = False) -> None:
-    """Raise ConfigurationTypeError unless ``value`` is a number, or a whole number; True and False are none."""
+    """Raise ConfigurationTypeError unless ``value`` is a number (a whole number if ``whole``). A bool is no number."""
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         raise wrong_type(name, value, wanted)
 
 
 def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Check that each attribute is a number within its range; a whole number where the range begins with one.
+    """Check that each attribute is a number within its range; a whole number if the range begins with an int.
 
     Raises:
-        ConfigurationError: for the first that is not; a ConfigurationTypeError if it is no such number.
+        ConfigurationError: for the first number out of its range.
+        ConfigurationTypeError: for the first value of another type.
     """
     for name, (least, most) in ranges.items():
         check_range(name, getattr(options, name), least, most)
@@ -93,7 +130,7 @@ def check_choice(name: str, value: object, choices: Collection[str | None], want
 
 
 def check_priority(priority: object) -> None:
-    """Raise TypeError or ValueError unless ``priority`` can be compared with every other one."""
+    """Raise TypeError or ValueError unless ``priority`` is a number that can be ordered."""
     if not isinstance(priority, int | float):
         raise TypeError(f"priority={priority!r:.100}: give an int or a float")
     if priority != priority:  # noqa: PLR0124 - NaN
@@ -101,10 +138,10 @@ def check_priority(priority: object) -> None:
 
 
 def checked_names(name: str, given: object) -> list[str]:
-    """Return one name, or several, as a list.
+    """Return a name, or an iterable of names, as a list.
 
     Raises:
-        ConfigurationTypeError: for what is neither a str nor an iterable of those.
+        ConfigurationTypeError: if ``given`` is neither a str nor an iterable of str.
     """
     if isinstance(given, str):
         return [given]

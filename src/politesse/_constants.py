@@ -1,4 +1,4 @@
-"""Constants that several rooms share."""
+"""Constants that several packages share."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ ROBOTS_TXT: Final = "/robots.txt"
 """Path of the file, at the root of its origin (RFC 9309 2.3)."""
 
 PACE_KEYS: Final = "pace/"
-"""What the keys of what hosts have asked for begin with, in a store; no key of a robots.txt does: that is an origin."""
+"""Prefix of the keys under which a store keeps the states of hosts. The key of a robots.txt is its origin."""
 
 SUCCESSFUL: Final = range(200, 300)
 """The statuses of a successful response: RFC 9110 15.3 (2xx)."""
 
 AGREE_S: Final = 0.01
-"""Seconds by which two clocks may differ and still agree: they are read one after the other, and floats are rounded."""
+"""Seconds by which two readings of a clock may differ and still agree: the clocks are read one after the other."""

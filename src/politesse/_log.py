@@ -1,25 +1,26 @@
-"""The standard logger ``politesse``: what each event means to those who read a log.
+"""Writes events to the standard logger ``politesse``.
 
-Theory of operation. The gate's Publisher hands each event to an EventLog, which writes one line at the most: to the
-child of ``politesse`` that is named after the room which published the event, and at one of these levels:
+Theory of operation. The gate's Publisher calls an EventLog with each event. The EventLog writes at most one line. The
+logger is the child of ``politesse`` with the name of the publisher's package. The levels:
 
-    WARNING   a site is closed for long; a turn was dropped or has expired; a bound was reached; the Redis of a fleet is
-              away, and back again
+    WARNING   a site is closed for long; a turn is held while others wait; a turn was dropped or has expired; a bound
+              was reached; a fleet loses its Redis or has it back
     INFO      a host closes and opens again; robots.txt is unreachable, and reachable again; a wait of over a minute
     DEBUG     each denial, each fetch
-    ERROR     a component raised what it should not
+    ERROR     a component raised an unexpected exception
 
-Some events are published again and again for one state of a site: a hostile robots.txt reaches its bound with each
-decision, an unreachable one is fetched again with each retry. Such a state is written once, and the end of it once.
-What was written is remembered for the sites that were in the log last, so that memory is bounded.
+Some events repeat while the state of a site lasts: a hostile robots.txt reaches its bound with each decision, and an
+unreachable robots.txt is fetched again with each retry. The log has one line when such a state begins, and one when it
+ends. The EventLog remembers the latest 10,000 sites only, so its memory is bounded.
 
-No line is formatted unless a handler wants it. Text of a server is escaped and shortened: a hostile URL or header
-forges no line, steers no terminal and fills no disk.
+A line is formatted only if a handler wants it. Text of a server is escaped and shortened: a hostile URL or header
+cannot forge a line, control a terminal or fill a disk.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
@@ -43,16 +44,16 @@ from politesse.events import (
     TurnDropped,
     TurnExpired,
 )
-from politesse.verdict import AccessResult, utc
+from politesse.verdict import AccessResult, Bound, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from politesse.origin import Origin
     from politesse.verdict import Verdict
 
 GATE: Final = logging.getLogger("politesse.gate")
-"""The logger of decisions; asked for its level before the event of a denial is made."""
+"""The logger of decisions. Its level decides whether the event of a denial is made."""
 
 PACING: Final = logging.getLogger("politesse.pacing")
 """The logger of pacers."""
@@ -61,47 +62,33 @@ _ROOT: Final = logging.getLogger("politesse")
 _CACHE: Final = logging.getLogger("politesse.cache")
 _ROOT.addHandler(logging.NullHandler())  # a library prints nothing unless the program wants it
 
-_LONG_S: Final = 900.0  # what a site is closed for until a person has to know
+_LONG_S: Final = 900.0  # a site that is closed for longer is worth a WARNING
 _MAX_SHOWN: Final = 200  # characters of remote text
-_MAX_SITES: Final = 10_000  # whose state is remembered
+_MAX_SITES: Final = 10_000  # remembered at a time
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _DONE: Final = {"obey": "it is obeyed", "cap": "it is capped", "skip": "the site is skipped"}
 
 
-class _Shown:
-    """Remote text, escaped and shortened when a handler formats the line."""
+class _Lazy:
+    """A text that is made when a handler formats the line."""
 
-    __slots__ = ("_text",)
+    __slots__ = ("_make",)
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __str__(self) -> str:
-        return shortened(self._text, _MAX_SHOWN)
-
-
-class _Time:
-    """A Unix time, shown in UTC."""
-
-    __slots__ = ("_wall",)
-
-    def __init__(self, wall: float) -> None:
-        self._wall = wall
+    def __init__(self, make: Callable[[], str]) -> None:
+        self._make = make
 
     def __str__(self) -> str:
-        return utc(self._wall)
+        return self._make()
 
 
-class _Traceback:
-    """The traceback of an error, escaped and shortened when a handler formats the line."""
+def _shown(text: str) -> _Lazy:
+    """Return remote text, escaped and shortened."""
+    return _Lazy(partial(shortened, text, _MAX_SHOWN))
 
-    __slots__ = ("_error",)
 
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def __str__(self) -> str:
-        return printable_traceback(self._error)
+def _time(wall: float) -> _Lazy:
+    """Return a Unix time in UTC."""
+    return _Lazy(partial(utc, wall))
 
 
 class EventLog:
@@ -125,18 +112,18 @@ class EventLog:
             case RobotsFetched():
                 self._robots_fetched(event)
             case SiteFileFetched(url, status, fault, outcome):
-                got = _Shown(fault) if fault else status
-                _CACHE.debug("%s was fetched: %s, %s", _Shown(url), got, outcome)
+                got = _shown(fault) if fault else status
+                _CACHE.debug("%s was fetched: %s, %s", _shown(url), got, outcome)
             case ComponentFailed(origin, component, error):
                 scope = origin or "the whole crawl"
-                # Not by exc_info: a traceback quotes remote text as it came.
-                _CACHE.error("The %s failed for %s\n%s", component, scope, _Traceback(error))
+                # exc_info would quote remote text without escapes.
+                _CACHE.error("The %s failed for %s\n%s", component, scope, _Lazy(partial(printable_traceback, error)))
             case MatchingBounded() | LongDelay():
                 self._bound_reached(event)
             case FleetAway(server, error):
-                PACING.warning("%s is away: no request starts until it is back (%s)", _Shown(server), _Shown(error))
+                PACING.warning("%s is away: no request starts until it is back (%s)", _shown(server), _shown(error))
             case FleetBack(server, away_s):
-                PACING.warning("%s is back after %.1f s", _Shown(server), away_s)
+                PACING.warning("%s is back after %.1f s", _shown(server), away_s)
             case _:
                 self._paced(event)
 
@@ -148,7 +135,7 @@ class EventLog:
         if rule is not None:
             why = f"line {rule.line}, {rule}"
         answer = "would be disallowed" if verdict.allowed else "is disallowed"
-        GATE.debug("%s %s for %s: %s (%s)", _Shown(verdict.url), answer, verdict.agent, verdict.reason, _Shown(why))
+        GATE.debug("%s %s for %s: %s (%s)", _shown(verdict.url), answer, verdict.agent, verdict.reason, _shown(why))
 
     def _robots_fetched(self, event: RobotsFetched) -> None:
         origin, source = event.origin, event.source
@@ -157,19 +144,19 @@ class EventLog:
         elif event.fault and source.result is AccessResult.SUCCESSFUL:
             level = logging.INFO if self._is_new(origin, "kept") else logging.DEBUG
             text = "robots.txt of %s cannot be fetched: %s; the copy of %s still holds"
-            _CACHE.log(level, text, origin, _Shown(event.fault), _Time(source.fetched_wall))
+            _CACHE.log(level, text, origin, _shown(event.fault), _time(source.fetched_wall))
         elif self._ends_trouble(origin):
-            got = _Shown(event.fault) if event.fault else event.status
+            got = _shown(event.fault) if event.fault else event.status
             text = "All of %s is no longer disallowed" if event.fault else "robots.txt of %s is reachable again"
             _CACHE.info(f"{text}: %s, %s", origin, got, source.result)
         elif event.truncated and self._is_new(origin, "truncated"):
             _CACHE.warning("robots.txt of %s is longer than the fetcher reads: its last lines do not count", origin)
         else:
-            got = _Shown(event.fault) if event.fault else event.status
+            got = _shown(event.fault) if event.fault else event.status
             _CACHE.debug("robots.txt of %s was fetched in %.3g s: %s, %s", origin, event.elapsed_s, got, source.result)
 
     def _robots_closed(self, event: RobotsFetched) -> None:
-        """Write that a site is disallowed as a whole: once as it begins, and once as it is long."""
+        """Write that a whole site is disallowed: when that begins, and again when it lasts."""
         origin, source = event.origin, event.source
         is_first = origin not in self._closed
         since_wall = self._closed.setdefault(origin, source.fetched_wall)
@@ -177,12 +164,12 @@ class EventLog:
         is_long = until_wall - since_wall >= _LONG_S and self._is_new(origin, _LONG_S)
         level = logging.WARNING if is_long else logging.INFO if is_first else logging.DEBUG
         text = "All of %s is disallowed: %s, since %s; robots.txt is fetched again after %s"
-        _CACHE.log(level, text, origin, _Shown(event.fault), _Time(since_wall), _Time(until_wall))
+        _CACHE.log(level, text, origin, _shown(event.fault), _time(since_wall), _time(until_wall))
 
     def _ends_trouble(self, origin: Origin) -> bool:
-        """Return whether robots.txt was unreachable until now, and forget that."""
+        """Return whether robots.txt was unreachable until now, and forget it."""
         if not (self._closed or self._known):
-            return False  # nothing was in trouble yet: this saves 3 us of each unknown origin
+            return False  # no site was in trouble: saves 3 us at each unknown origin
         spells = [(origin, _LONG_S), (origin, "kept")]
         was_kept = spells[1] in self._known
         for spell in spells:
@@ -190,7 +177,7 @@ class EventLog:
         return self._closed.pop(origin, None) is not None or was_kept
 
     def _bound_reached(self, event: MatchingBounded | LongDelay) -> None:
-        """Write that what a robots.txt states is beyond a bound: once for each file."""
+        """Write that a robots.txt is beyond a bound, once for each file."""
         if isinstance(event, LongDelay):
             if self._is_new(event.origin, event.delay_s):
                 text = "%s wants %g s between requests, more than max_crawl_delay_s: %s"
@@ -199,48 +186,49 @@ class EventLog:
         verdict = event.verdict
         robots_url = "" if verdict.source is None else verdict.source.robots_url
         if self._is_new(robots_url, "bounded"):
-            text = "The rules of %s take too much work to compare them all: those that were not count against %s"
-            GATE.warning(text, _Shown(robots_url), _Shown(verdict.url))
+            text = "The rules of %s take too much work to compare them all: the remaining rules count against %s"
+            GATE.warning(text, _shown(robots_url), _shown(verdict.url))
 
     @staticmethod
     def _host_closed(event: HostClosed) -> None:
         level = logging.WARNING if event.closed_s >= _LONG_S else logging.INFO
-        closed = _Shown(event.host), _Time(event.until_wall), event.closed_s
+        closed = _shown(event.host), _time(event.until_wall), event.closed_s
         if event.status is None or not event.url:
             PACING.log(level, "%s is closed until %s, for %.0f s: %s", *closed, event.bound_by)
         else:
             text = "%s is closed until %s, for %.0f s, by %d for %s (%s)"
-            PACING.log(level, text, *closed, event.status, _Shown(event.url), event.bound_by)
+            PACING.log(level, text, *closed, event.status, _shown(event.url), event.bound_by)
 
     def _paced(self, event: Event) -> None:
         match event:
             case HostClosed():
                 self._host_closed(event)
             case HostOpened(host):
-                PACING.info("%s is open again", _Shown(host))
+                PACING.info("%s is open again", _shown(host))
             case LongWait(host, url, wait_s, bound_by, held_by):
-                held = f", held by {_Shown(held_by)}" if held_by else ""
+                held = f", held by {_shown(held_by)}" if held_by else ""
+                level = logging.WARNING if bound_by is Bound.IN_FLIGHT else logging.INFO
                 text = "%s waits for a turn at %s, for %.0f s or longer: %s%s"
-                PACING.info(text, _Shown(url), _Shown(host), wait_s, bound_by, held)
+                PACING.log(level, text, _shown(url), _shown(host), wait_s, bound_by, held)
             case TurnExpired(host, url, held_s):
                 text = "The turn of %s has ended after max_turn_s, %.0f s: %s serves the next request"
-                PACING.warning(text, _Shown(url), held_s, _Shown(host))
+                PACING.warning(text, _shown(url), held_s, _shown(host))
             case TurnDropped(host, url):
                 text = "The turn of %s was dropped before its end: use it with `async with`. %s serves the next request"
-                PACING.warning(text, _Shown(url), _Shown(host))
+                PACING.warning(text, _shown(url), _shown(host))
             case HeaderOverruled(host, field, value, applied_s):
                 if self._is_new(host, field):
-                    done = "it is ignored" if applied_s is None else f"the host is closed for {applied_s:.0f} s instead"
-                    text = "%s sent a %s that is unreadable, too short or too long, %s: %s"
-                    PACING.info(text, _Shown(host), field, _Shown(value), done)
+                    done = "ignored" if applied_s is None else f"waiting {applied_s:.0f} s"
+                    text = "%s sent %s: %s, which is unreadable or out of range; %s"
+                    PACING.info(text, _shown(host), field, _shown(value), done)
             case AddressNotFound(host, error):
                 if self._is_new(host, "address"):
-                    PACING.info("%s is paced by its name: it has no address (%s)", _Shown(host), _Shown(error))
+                    PACING.info("%s is paced by its name: it has no address (%s)", _shown(host), _shown(error))
             case _:
-                pass  # an event of a program that publishes its own
+                pass  # a program may publish events of its own
 
-    def _is_new(self, *what: Hashable) -> bool:
-        """Return whether something is to be written for the first time, and remember it."""
-        is_new = what not in self._known
-        self._known[what] = None
+    def _is_new(self, *state: Hashable) -> bool:
+        """Return whether ``state`` was not written yet, and remember it."""
+        is_new = state not in self._known
+        self._known[state] = None
         return is_new

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class StatedTimes(Protocol):
-    """What a robots.txt states about times of day, in UTC. ``politesse.robots`` has the implementation."""
+    """The statements of a robots.txt about times of day, in UTC. ``politesse.robots`` has the implementation."""
 
     @property
     def is_timed(self) -> bool:
@@ -34,11 +34,11 @@ class StatedTimes(Protocol):
 
 
 class StatedPace(Protocol):
-    """What the robots.txt of one origin states about pace for one agent. A RuleSet is one."""
+    """The statements of one robots.txt about pace, for an agent. RuleSet implements it."""
 
     @property
     def crawl_delay(self) -> float | None:
-        """The Crawl-delay in seconds; None for none."""
+        """The Crawl-delay in seconds, or None."""
 
     @property
     def request_rates(self) -> Sequence[object]:
@@ -50,15 +50,19 @@ class StatedPace(Protocol):
 
 
 class TurnRequest(NamedTuple):
-    """One request that wants to start. A named tuple, because one is made for each turn.
+    """A request that wants to start. A named tuple is cheap to make, and each turn makes one.
 
     Attributes:
         host: the pacing host, without scheme and port.
         origin: the origin of the URL, as text.
         agent: the product tokens whose rules apply, the most specific first, joined by commas.
-        pace: what the robots.txt of ``origin`` states for ``agent``. None if it is unknown: what was stated before
-            then stays in force.
-        url: what is to be requested, to name it to others that wait for it; empty if that is unknown.
+        pace: the statements of the robots.txt of ``origin`` for ``agent``. With None, the earlier statements stay in
+            force.
+        url: the URL, which others that wait for this request are shown; empty if it is unknown.
+        min_delay_s: the floor of the gate that asks: the interval before this request is at least so long. Gates with
+            different floors may share a pacer.
+        check_lines: a pacer of several scopes calls it before the request waits, when it knows all keys. An error that
+            it raises ends the wait. Other pacers never call it.
     """
 
     host: str
@@ -66,6 +70,8 @@ class TurnRequest(NamedTuple):
     agent: str
     pace: StatedPace | None = None
     url: str = ""
+    min_delay_s: float = 0.0
+    check_lines: Callable[[], None] | None = None
 
 
 # Tools that read its annotations look for their names in this module.
@@ -74,7 +80,7 @@ TurnRequest.__new__.__module__ = __name__
 
 @dataclass(frozen=True, slots=True)
 class HostPace:
-    """What a pacer knows of one busy host, at one moment.
+    """The state of a busy host.
 
     >>> from politesse import Bound
     >>> pace = HostPace("example.com", 10.0, Bound.CRAWL_DELAY, 1_800_000_010.0, waiting=3)
@@ -82,21 +88,21 @@ class HostPace:
     (10.0, 3, None)
 
     Attributes:
-        host: the pacing host; an address or a registered domain where the pacer goes by those.
-        interval_s: the interval between two requests that is in force now, in seconds. Where robots.txt states
-            another pace for each agent: that of the agent whose next request may start last.
-        bound_by: what sets that interval.
+        host: the pacing host; an address or a registered domain if the pacer spaces requests by these.
+        interval_s: the interval between two requests that is in force now, in seconds. If agents have different paces,
+            it is the interval of the agent whose next request may start last.
+        bound_by: the source of that interval.
         not_before_wall: the Unix time from which the next request may start, of that agent. Others that wait, or are
             under way, may come first.
-        closed_until_wall: the Unix time until which the host is closed; None if it is open.
-        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT; None if it is open.
+        closed_until_wall: the Unix time until which the host is closed, or None if it is open.
+        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT, or None if it is open.
         waiting: how many requests wait.
         in_flight: how many requests are under way.
         held_by: the URL of the request that has been under way for longest; empty for none, or if it is unknown.
         held_s: for how many seconds that has been under way; 0 for none.
-        fleet_wait: what the first request that waits here waits for in the fleet: the end of a request of another
-            process (IN_FLIGHT, with its URL), its own start, or the Redis of the fleet (FLEET). None for nothing, and
-            without a fleet.
+        fleet_wait: why the first request in line here waits for the fleet: for the end of a request of another process
+            (IN_FLIGHT, with its URL), for its own start, or for the Redis of the fleet (FLEET). Without such a wait it
+            is None.
     """
 
     host: str
@@ -129,8 +135,8 @@ class PacedLine(NamedTuple):
 class Permit(Protocol):
     """Permission to make one request now.
 
-    It ends once: by ``end`` or ``give_back``, or because it was held for ``PacingOptions.max_turn_s``, whichever comes
-    first. What is called after that has no effect.
+    A permit ends once: by ``end`` or ``give_back``, or because it was held for ``PacingOptions.max_turn_s``. Later
+    calls have no effect.
     """
 
     @property
@@ -156,11 +162,36 @@ class Permit(Protocol):
         """End without a request: the host was not contacted, and its interval is as it was before."""
 
 
+class FetchPermit(Protocol):
+    """Permission for one request of a robots.txt, which ends once, by ``end`` or ``give_back``."""
+
+    def end(
+        self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
+    ) -> None:
+        """End the request.
+
+        Args:
+            status: the HTTP status; 429 and 503 close the host; without an answer it is None.
+            headers: the headers of the answer, names in lower case.
+            elapsed_s: how long the answer took, in seconds.
+        """
+
+    def give_back(self) -> None:
+        """End without a request."""
+
+    def opened(self) -> None:
+        """Have the next page of the host wait for the interval from now on; called after ``end``.
+
+        Call it if the robots.txt opened its site. A refresh of a site that was open restarts no interval: a page that
+        is due stays due, however short a time robots.txt holds.
+        """
+
+
 class Pacer(Protocol):
     """Says when the next request to each host may start. Belongs to one event loop.
 
-    A host is given by name; what is paced together (a host, an address, a domain) is up to the pacer. An implementation
-    may have to wait for a server: only ``try_start`` answers at once, with NotYet where it cannot know.
+    A request names its host. The pacer decides whether it spaces requests by host, address or domain. An implementation
+    may have to wait for a server: only ``try_start`` answers at once, with NotYet if it has to ask first.
     """
 
     @property
@@ -171,82 +202,68 @@ class Pacer(Protocol):
     def in_flight(self) -> int:
         """How many permits have not ended."""
 
-    @property
-    def reserving_s(self) -> float:
-        """How long it takes to reserve a start at a server, in seconds, as far as is known; 0 where none is asked."""
-
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
-        """Return, in the order of ``requests``, the permits that there are now, and when there may be the others.
+        """Return, in the order of ``requests``, the permits that are free now, and a NotYet for the others.
 
-        It waits for one answer of a server at the most, which gives them all, and reserves nothing for later. No more
-        permits are granted than may be used at once. A caller that is cancelled gets none, and none is lost.
+        The call waits for one answer of a server at the most, and reserves nothing for later. No more permits are
+        granted than may be used at once. A caller that is cancelled gets none, and none is lost.
 
         Raises:
             ClosedError: if the pacer is closed.
-            WrongEventLoop: in another event loop than that of the first use.
+            WrongEventLoop: in another event loop than the first use.
         """
 
-    async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
-        """Wait in line for a permit.
+    async def start(
+        self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
+    ) -> Permit:
+        """Wait in line for a permit, first come, first served; behind callbacks of ``when_ready`` that came earlier.
+
+        Args:
+            request: the request.
+            max_wait_s: how long to wait at the most, in seconds, or None for no limit.
+            instead_of: a permit that was given back because something had to be checked first: the request takes the
+                place that this one had in line.
 
         Raises:
-            TooFar: if none comes within ``max_wait_s`` seconds; at once where that is known.
+            TooFar: if none comes within ``max_wait_s`` seconds; at once if that is clear.
             ClosedError: if the pacer is closed.
-            WrongEventLoop: in another event loop than that of the first use.
+            WrongEventLoop: in another event loop than the first use.
         """
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, from the event loop, when ``request`` may start and nothing waits; or at the close.
+        """Call ``callback`` once when ``request`` is first in line and may start, or at the close.
 
-        Call ``try_start`` from the callback, or soon after it: where a server is asked, a start was reserved there for
-        the callback, and is given back when it is late. Raises ClosedError and WrongEventLoop.
-        """
-
-    def when_near(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, when ``when_ready`` should be called, so that a start is reserved when it is due.
-
-        It reserves nothing. Where no server is asked it is ``when_ready``. Raises ClosedError and WrongEventLoop.
+        Call ``try_start`` for the same host and agent from the callback, or within 50 ms: until then the callback keeps
+        its place at the head of the line. Raises ClosedError and WrongEventLoop.
         """
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let nothing start at ``host`` before the Unix time ``until_wall``; requests that wait included."""
 
     async def closed_until(self, host: str, /) -> float | None:
-        """Return the Unix time until which ``host`` is closed; None if it is open."""
+        """Return the Unix time until which ``host`` is closed, or None if it is open."""
 
-    def count_fetch(
-        self,
-        host: str,
-        origin: str,
-        status: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        elapsed_s: float = 0.0,
-        /,
-    ) -> None:
-        """Count a robots.txt that was fetched without a permit.
+    async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FetchPermit:
+        """Wait in line for the request of a robots.txt; with ``made`` it was made already, and does not wait.
 
-        The first one of an origin counts as a request to its host. A refresh does not restart an interval that a page
-        has waited for: a page that is due stays due, however short a time robots.txt holds.
+        Such a request waits for no page and no interval of pages, only for others of its kind: to one host one at a
+        time, and after the first two of a minute the floor between them. The wait for a closing is the caller's.
 
-        Args:
-            host: the pacing host.
-            origin: the origin whose robots.txt was fetched, as text.
-            status: the HTTP status; 429 and 503 close the host. None for no answer.
-            headers: the headers of the answer, names in lower case.
-            elapsed_s: how long the answer took, in seconds.
+        Raises:
+            ClosedError: if the pacer is closed.
         """
 
     def hosts(self) -> Mapping[str, HostPace]:
-        """Return what is known here of each busy host, by its name; an idle host may be missing. Changes nothing."""
+        """Return the state of each busy host, by its name; an idle host may be missing. Changes nothing."""
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
-        """Return the lines in which a request to ``host`` waits, as far as they are known. Changes nothing."""
+        """Return the lines in which a request to ``host`` waits, if they are known. Changes nothing."""
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
-        """Pace ``host`` by its own limits from now on; None for those of the options. Raises ConfigurationError."""
+        """Pace ``host`` by its own limits from now on, or None for the options. Raises ConfigurationError."""
 
     async def aclose(self) -> None:
         """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``. Calling it twice is fine."""

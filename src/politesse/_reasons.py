@@ -1,13 +1,16 @@
-"""Why a verdict is what it is, and what became of a fetch.
+"""The reasons of verdicts and waits, and the outcomes of fetches.
 
-A new reason takes its member, its place among the sets and its words here. ``_gate/judge.py`` gives it; a question that
-the hot path ``AgentView.peek`` does not ask must take the plain way there.
+A new reason takes its member, its place among the sets and its words here. ``_gate/judge.py`` or ``Agent`` gives it. If
+``Agent.hit`` does not check for it, ``hit`` must return None wherever it may hold.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
+
+from politesse._text import printable
 
 
 class AccessResult(StrEnum):
@@ -48,7 +51,7 @@ class FileOutcome(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a verdict is what it is.
+    """The reason of a verdict.
 
     >>> Reason.DISALLOW_RULE in ALLOWING
     False
@@ -71,7 +74,8 @@ class Reason(StrEnum):
     UNREACHABLE = "unreachable"
     """robots.txt could not be fetched: see AccessResult.UNREACHABLE."""
     TOO_MANY_REQUESTS = "too-many-requests"
-    """See AccessResult.TOO_MANY_REQUESTS; the verdict's ``not_before`` is the end of the wait."""
+    """robots.txt was answered with 429, or was not fetched because an earlier 429 or 503 of a page or another origin
+    closed its host. The verdict's ``not_before`` is the end of the wait."""
     POLICY_DENY = "policy-deny"
     """A host policy of this crawler denies the host."""
     POLICY_EXEMPT = "policy-exempt"
@@ -111,7 +115,7 @@ WORDS: Final = {
     Reason.UNAVAILABLE: "there is no robots.txt to restrict it",
     Reason.FORBIDDEN: "robots.txt returned 401 or 403, which is read as a complete disallow",
     Reason.UNREACHABLE: "robots.txt is unreachable, so everything is disallowed",
-    Reason.TOO_MANY_REQUESTS: "the server answered robots.txt with 429, so every page waits",
+    Reason.TOO_MANY_REQUESTS: "the host answered 429 or 503, so its robots.txt and every page wait",
     Reason.POLICY_DENY: "a host policy denies this host",
     Reason.POLICY_EXEMPT: "a host policy exempts this host",
     Reason.TOO_SLOW: "the site demands a slower pace than this crawler accepts",
@@ -120,4 +124,79 @@ WORDS: Final = {
     Reason.USAGE_UNKNOWN: "it is unknown whether the site wants its content used for",
     Reason.INVALID_URL: "the URL",
 }
-"""What a verdict says of its reason. The line of the rule, the fault or the note follows."""
+"""The words for a reason in a verdict. The line of the rule, the fault or the note follows."""
+
+
+class Bound(StrEnum):
+    """The limit that sets the earliest start of the next request.
+
+    >>> Bound("crawl-delay")
+    <Bound.CRAWL_DELAY: 'crawl-delay'>
+    """
+
+    FLOOR = "floor"
+    """The crawler's own ``min_delay_s``."""
+    CRAWL_DELAY = "crawl-delay"
+    REQUEST_RATE = "request-rate"
+    VISIT_TIME = "visit-time"
+    ADAPTIVE = "adaptive"
+    """The host answers slowly."""
+    RATE_LIMIT = "rate-limit"
+    """RateLimit headers: the rest of a quota is spread over its window."""
+    RETRY_AFTER = "retry-after"
+    BACKOFF = "backoff"
+    """429 or 503 without a Retry-After."""
+    IN_FLIGHT = "in-flight"
+    """The limit of concurrent requests is reached."""
+    ROBOTS_TXT = "robots-txt"
+    """robots.txt is being fetched."""
+    ADDRESS = "address"
+    """The host's address, which has a pace of its own, is being looked up."""
+    STORE = "store"
+    """The store is being read for the pace that the host demanded of an earlier process."""
+    QUEUE = "queue"
+    """Other requests have waited longer."""
+    FLEET = "fleet"
+    """Only the Redis of the fleet knows. It is away, or is not asked, as by ``try_turn``."""
+
+
+class NotYet:
+    """No turn is free now; false in a bare test.
+
+    >>> NotYet(1_800_000_000.0, Bound.CRAWL_DELAY)
+    <NotYet before 2027-01-15T08:00:00Z, bound by crawl-delay>
+    >>> print(NotYet(1_800_000_000.0, Bound.CRAWL_DELAY))
+    not before 2027-01-15T08:00:00Z, by crawl-delay
+
+    Attributes:
+        not_before: the earliest Unix time of a turn; other requests may come first even then.
+        bound_by: the limit that sets that time.
+        held_by: the URL of the request that has to end first; empty if the host has room.
+    """
+
+    __slots__ = ("bound_by", "held_by", "not_before")
+
+    def __init__(self, not_before: float, bound_by: Bound, held_by: str = "") -> None:
+        self.not_before = not_before
+        self.bound_by = bound_by
+        self.held_by = held_by
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        held = f", held by {printable(self.held_by)}" if self.held_by else ""
+        return f"<NotYet before {utc(self.not_before)}, bound by {self.bound_by}{held}>"
+
+    def __str__(self) -> str:
+        why = " (its Redis is away, or is asked by turn and try_turns only)" if self.bound_by is Bound.FLEET else ""
+        held = f", held by {printable(self.held_by)}" if self.held_by else ""
+        return f"not before {utc(self.not_before)}, by {self.bound_by}{why}{held}"
+
+
+def utc(wall: float) -> str:
+    """Return a Unix time as ISO 8601 in UTC, to the second; a time beyond the calendar as a number."""
+    try:
+        return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, OSError, ValueError):
+        return f"{wall:.0f}"

@@ -1,4 +1,4 @@
-"""Helpers for asyncio tasks: time limits, and who has cancelled what."""
+"""Helpers for asyncio tasks: time limits, and the origin of a cancellation."""
 
 from __future__ import annotations
 
@@ -7,84 +7,9 @@ from asyncio import _get_running_loop
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
     from politesse.clock import Clock, Timer
 
-_NEVER: Final = float("inf")
-_STALL_S: Final = 0.05  # a timer that is later than this: the event loop stood still
-
-
-class TaskLimit:
-    """A limit of the block that it is entered for, as ``asyncio.timeout`` is, for limits that are often moved.
-
-    When it is over, the task is cancelled, and the block raises TimeoutError. Nothing is awaited, and a limit that is
-    moved to a later time leaves its timer alone, which finds that when it runs: a fetch, whose limit is moved twice,
-    takes half of the 10 us of two ``asyncio.timeout``.
-
-    Attributes:
-        ends_at: when it is over, by the clock of the event loop; infinity for never.
-        expired: whether it is over.
-    """
-
-    __slots__ = ("_cancelling", "_task", "_timer", "ends_at", "expired")
-
-    def __init__(self) -> None:
-        self.ends_at = _NEVER
-        self.expired = False
-        self._task: asyncio.Task[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __enter__(self) -> Self:
-        self._task = task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a limit is entered outside of a task")
-        self._cancelling = task.cancelling()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        task, self._task = self._task, None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.expired and task is not None:
-            # As in asyncio.timeout: a cancellation from outside at the same moment passes.
-            is_ours = task.uncancel() <= self._cancelling
-            if is_ours and kind is asyncio.CancelledError:
-                raise TimeoutError from error
-
-    def end_at(self, at: float, looked_at: float | None = None) -> None:
-        """Move the limit to the time ``at`` of the event loop; no effect after its end.
-
-        Args:
-            at: infinity for no limit.
-            looked_at: when the timer runs, if it is set now; by default ``at``. An earlier time saves setting it anew
-                where the limit is about to be moved to a time between the two.
-        """
-        self.ends_at = at
-        looked_at = at if looked_at is None else looked_at
-        timer = self._timer
-        if timer is not None and timer.when() > looked_at:
-            timer.cancel()
-            timer = None
-        if timer is None and looked_at < _NEVER and self._task is not None:
-            self._timer = asyncio.get_running_loop().call_at(looked_at, self._look)
-
-    def end_now(self) -> None:
-        """End the block, from another task; no effect if it has ended already."""
-        if self._task is not None and not self.expired:
-            self.expired = True
-            self._task.cancel()
-
-    def _look(self) -> None:
-        self._timer = None
-        if asyncio.get_running_loop().time() >= self.ends_at:
-            self.end_now()
-        elif self.ends_at < _NEVER:
-            self.end_at(self.ends_at)
+_STALL_S: Final = 0.05  # a later timer means that the event loop stood still
 
 
 async def ends_within(
@@ -98,7 +23,7 @@ async def ends_within(
     Args:
         clock: measures the limit.
         limit_s: how long the work may take.
-        work: what to wait for.
+        work: the future to wait for.
         again_after_stall: whether the limit begins again, once, if the event loop stood still when it was over: then
             the work may have ended, or not even begun, and the event loop has not come to it.
     """
@@ -158,3 +83,9 @@ def is_anything_left() -> bool:
 def is_ended_with_task(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
     """Return whether ``error`` ends ``task`` itself from outside, or the whole process."""
     return is_ended_from_outside(error, task) or isinstance(error, KeyboardInterrupt | SystemExit)
+
+
+def current_task() -> asyncio.Task[object] | None:
+    """Return the current task; None outside of any."""
+    loop = _get_running_loop()
+    return None if loop is None else asyncio.current_task(loop)

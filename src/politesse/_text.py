@@ -1,4 +1,4 @@
-"""Remote text: the characters that separate it, and how it is shown in a terminal or a log. Text that errors share."""
+"""Remote text: its blanks, and its form in a terminal or a log. Text that errors share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MAX_LINE: Final = 500  # characters of a line of a traceback
 _MAX_LINES: Final = 100
 
 
-def needs_extra(what: str, extra: str) -> str:
-    """Return the message that something needs an extra, with the command that installs it."""
-    return f"{what} needs the extra {extra!r}; in a checkout of politesse, run: pip install '.[{extra}]'"
+def needs_extra(feature: str, extra: str) -> str:
+    """Return the message that a feature needs an extra, with the command that installs the extra."""
+    return f"{feature} needs the extra {extra!r}; in a checkout of politesse, run: pip install '.[{extra}]'"
 
 
 def has_utf_8(text: str) -> bool:
@@ -48,7 +48,7 @@ def shortened(text: str, max_length: int) -> str:
 
 
 def masked_url(url: str) -> str:
-    """Return a URL without what may be secret in it: user and password, and the query.
+    """Return a URL without its secrets: user, password and query.
 
     >>> masked_url("redis://crawler:secret@cache.example:6379/0?ssl_password=secret")
     'redis://***@cache.example:6379/0?...'
@@ -90,7 +90,7 @@ def printable_traceback(error: BaseException) -> str:
     """Return the traceback of ``error`` for a log, with unprintable characters escaped, which ``exc_info`` does not do.
 
     Messages of exceptions may quote remote text. Each line is indented, so that none looks like a log record. Long
-    lines are shortened, and of many lines the last ones are kept, which say what was raised.
+    lines are shortened, and of many lines the last ones are kept, which name the exception.
     """
     lines = [line for line in "".join(traceback.format_exception(error)).split("\n") if line]
     return "\n".join(f"  {shortened(line, _MAX_LINE)}" for line in lines[-_MAX_LINES:])

@@ -15,13 +15,13 @@
     ├── StoreError              a store, or the journal of a queue, could not be read or written
     ├── TooFar                  the next turn at a host comes later than the caller would wait
     │   └── RequestTooFar       the same from the httpx integration (also an httpx.RequestError)
-    ├── PageFailed              a crawl gives up a URL because of what its server answered
+    ├── PageFailed              a crawl gives up a URL because of its answer
     ├── TurnHeld                the task holds this host's turn already (also a RuntimeError)
     └── Disallowed              robots.txt, its absence or a policy forbids the request; carries the verdict
         ├── ClientDisallowed    the same from the aiohttp integration (also an aiohttp.ClientError)
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
-QueueClosed and PageFailed are defined in ``politesse.queue``, and those of the integrations in theirs.
+``politesse.queue`` defines QueueClosed and PageFailed; each integration defines its own.
 
 A fault of a remote server is never an exception here: it becomes an answer that closes the gate.
 """
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from politesse._base_errors import ConfigurationError, ConfigurationTypeError, PolitesseError
+from politesse._checks import ConfigurationError, ConfigurationTypeError, PolitesseError
 from politesse._text import printable
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class InvalidURL(PolitesseError, ValueError):
     >>> from politesse import Origin
     >>> Origin.of("/page")
     Traceback (most recent call last):
-    politesse.errors.InvalidURL: '/page' is not an absolute URL; give scheme and host, as in 'https://example.com/page'
+    politesse.errors.InvalidURL: '/page' is not an absolute URL: write 'https://example.com/page'
 
     Attributes:
         url: the text as it was given.
-        problem: what is wrong with it, as a phrase.
+        problem: a phrase that describes the problem.
     """
 
     def __init__(self, url: str, problem: str) -> None:
@@ -101,7 +101,7 @@ class ClosedError(PolitesseError, RuntimeError):
 
 
 class WrongEventLoop(PolitesseError, RuntimeError):
-    """A gatekeeper is used in another event loop than that of its first use, or what needs one is used outside of any.
+    """A gatekeeper is used in another event loop than before, or a call needs an event loop and none runs.
 
     >>> issubclass(WrongEventLoop, RuntimeError)
     True
@@ -149,7 +149,7 @@ class TooFar(PolitesseError):
 
     Attributes:
         host: the host of the request.
-        not_yet: the earliest time of a turn, and what sets it.
+        not_yet: the earliest time of a turn, and the limit that sets it.
         max_wait_s: how many seconds the caller would wait.
     """
 
@@ -164,20 +164,20 @@ class TooFar(PolitesseError):
 
 
 class TurnHeld(PolitesseError, RuntimeError):
-    """The task that requests a turn holds the turn of this host already: waiting would wait for itself.
+    """The task that requests a turn, or a task that started it, holds the turn of this host: it would wait for itself.
 
     >>> TurnHeld("https://a.test/2", held_by="https://a.test/1").held_by
     'https://a.test/1'
 
     Attributes:
         url: the URL of the request.
-        held_by: the URL of the turn that the task holds.
+        held_by: the URL of the turn that it holds.
     """
 
     def __init__(self, url: str, held_by: str) -> None:
-        held = f"this task holds the turn of its host for {printable(held_by)}"
+        held = f"this task, or one that started it, holds the turn of its host for {printable(held_by)}"
         if url == held_by:
-            held = "this task holds a turn for it already, and a turn serves one request"
+            held = "this task, or one that started it, holds a turn for it already, and a turn serves one request"
         super().__init__(
             f"no turn for {printable(url)}: {held}. End that turn, or close that response, before the next request"
         )

@@ -1,19 +1,16 @@
-"""Events: a layer publishes what happened, and subscribers are called. No layer knows its subscribers.
+"""Events: a layer publishes an event, and subscribers are called. No layer knows its subscribers.
 
-All events are defined here, except that of an optional integration, which is defined there.
+This module defines all events; optional integrations define their own.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from politesse._text import printable_traceback, shortened
+from politesse._publisher import Event, Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from politesse.origin import Origin
     from politesse.verdict import Bound, FileOutcome, Source, Verdict
 
@@ -37,31 +34,16 @@ __all__ = [
     "TurnExpired",
 ]
 
-logger = logging.getLogger("politesse")
-
-_MAX_EVENT: Final = 1_000  # characters of an event in the log
-
-
-class Event:
-    """The base of all events. Those of this library are defined here, whichever layer publishes them.
-
-    >>> from politesse.events import Event, RobotsFetched
-    >>> issubclass(RobotsFetched, Event)
-    True
-    """
-
-    __slots__ = ()
-
 
 @dataclass(frozen=True, slots=True)
 class ComponentFailed(Event):
-    """A fetcher, a store or a parser raised an unexpected exception, or took too long. It never opens the gate.
+    """A fetcher, a store or a parser raised an unexpected exception, or took too long. This never opens the gate.
 
     >>> ComponentFailed(None, "store", TimeoutError("did not close in 5 s"))
     ComponentFailed(origin=None, component='store', error=TimeoutError('did not close in 5 s'))
 
     Attributes:
-        origin: the origin in question; None for a store that does not close in time, or fails on what a host asked for.
+        origin: the origin in question; None if a store does not close in time, or fails on the pace of a host.
         component: ``"fetcher"``, ``"store"``, ``"cache"``, or ``"files"`` for files beside robots.txt.
         error: the exception that was raised.
     """
@@ -96,9 +78,9 @@ class Decided(Event):
 
 @dataclass(frozen=True, slots=True)
 class MatchingBounded(Event):
-    """The bound on the matching work of one decision was reached: rules that were not compared count against the URL.
+    """A decision reached the bound on its matching work: the rules that were not compared count against the URL.
 
-    A Disallow among them counts as matching, an Allow as not. Only files that are made to be slow reach the bound.
+    A Disallow among them counts as matching, and an Allow does not. Only hostile files reach the bound.
 
     Attributes:
         verdict: the verdict.
@@ -120,26 +102,20 @@ class RobotsFetched(Event):
     """robots.txt was fetched, or could not be.
 
     Attributes:
-        origin: whose.
-        status: of the answer, None where there was none.
-        fault: what went wrong, as a phrase, or empty.
-        elapsed_s: how long it took, redirects and the wait for a place included.
-        source: what holds now.
-        truncated: whether the file is longer than the fetcher reads, so that its last lines are missing.
+        origin: the origin of the file.
+        status: the HTTP status, or None without an answer.
+        fault: a phrase that describes the failure, or empty.
+        elapsed_s: seconds that the fetch took, with redirects and the wait for a place.
+        source: the copy or the failure that verdicts rest on now.
+        truncated: whether the fetcher cut the file, so that its last lines are missing.
 
     Example:
-        >>> import asyncio
-        >>> from politesse import Gatekeeper
-        >>> from politesse.testing import ScriptedFetcher
-        >>> def show(event) -> None:
-        ...     if isinstance(event, RobotsFetched):
-        ...         print(event.origin, event.status, event.source.result)
-        >>> async def main() -> None:
-        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
-        ...         gate.subscribe(show)
-        ...         await gate.check("https://a.example/")
-        >>> asyncio.run(main())
-        https://a.example 404 unavailable
+        >>> from politesse import Origin
+        >>> from politesse.verdict import AccessResult, Source
+        >>> url = "https://a.example/robots.txt"
+        >>> source = Source(url, AccessResult.UNAVAILABLE, 404, url, 1_800_000_000.0, 1_800_086_400.0)
+        >>> RobotsFetched(Origin.of(url), 404, "", 0.2, source).source.result
+        <AccessResult.UNAVAILABLE: 'unavailable'>
     """
 
     origin: Origin
@@ -155,10 +131,10 @@ class SiteFileFetched(Event):
     """A file of a site, not its robots.txt, was fetched, or could not be.
 
     Attributes:
-        url: which.
-        status: of the answer, None where there was none.
-        fault: what went wrong, as a phrase, or empty.
-        outcome: what holds now.
+        url: the URL of the file.
+        status: the HTTP status, or None without an answer.
+        fault: a phrase that describes the failure, or empty.
+        outcome: the outcome that holds now.
 
     >>> from politesse.sites import FileOutcome
     >>> event = SiteFileFetched("https://example.com/data.txt", 404, "", FileOutcome.UNKNOWN)
@@ -184,9 +160,9 @@ class HostClosed(Event):
         host: the pacing host.
         until_wall: the Unix time at which it opens.
         bound_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
-        closed_s: for how many seconds from now.
-        url: the URL, or the robots.txt, whose answer has closed it; empty if it was closed by something else.
-        status: of that answer; None for none.
+        closed_s: seconds from now until it opens.
+        url: the URL of the page or robots.txt whose answer closed the host, or empty.
+        status: the status of that answer, or None.
     """
 
     host: str
@@ -213,7 +189,7 @@ class HostOpened(Event):
 
 @dataclass(frozen=True, slots=True)
 class LongWait(Event):
-    """A request waits for its turn for longer than a minute, or will have to.
+    """A request waits for its turn for longer than a minute, or has waited for five seconds for a turn that is held.
 
     >>> from politesse import Bound
     >>> LongWait("example.com", "https://example.com/2", 60.0, Bound.IN_FLIGHT, "https://example.com/1").held_by
@@ -221,10 +197,10 @@ class LongWait(Event):
 
     Attributes:
         host: the pacing host.
-        url: what is to be requested.
-        wait_s: for how many seconds it has waited, or will wait, whichever is longer.
-        bound_by: what binds it.
-        held_by: the URL whose request is under way and holds the host; empty for none.
+        url: the URL of the request that waits.
+        wait_s: seconds that it has waited, or will wait, if that is longer.
+        bound_by: the limit that it waits for.
+        held_by: the URL of the request that holds the host, or empty.
     """
 
     host: str
@@ -236,7 +212,7 @@ class LongWait(Event):
 
 @dataclass(frozen=True, slots=True)
 class TurnExpired(Event):
-    """A turn was held for ``max_turn_s``. It has ended, and its host serves the next request.
+    """A turn was held for ``max_turn_s`` and has ended, so its host serves the next request.
 
     >>> TurnExpired("example.com", "https://example.com/hangs", held_s=600.0).held_s
     600.0
@@ -244,7 +220,7 @@ class TurnExpired(Event):
     Attributes:
         host: the pacing host.
         url: the URL of the turn.
-        held_s: for how many seconds it was held.
+        held_s: seconds that it was held.
     """
 
     host: str
@@ -274,7 +250,7 @@ class LongDelay(Event):
 
     Attributes:
         origin: the site.
-        delay_s: the delay that it states, in seconds.
+        delay_s: the delay that the site states, in seconds.
         done: ``"obey"``, ``"cap"`` or ``"skip"``.
 
     Example:
@@ -298,9 +274,9 @@ class HeaderOverruled(Event):
 
     Attributes:
         host: the pacing host that sent it.
-        field: its name, in lower case.
-        value: at most 100 characters of it, printable.
-        applied_s: how long the host is left alone instead, in seconds; None where it changes nothing.
+        field: the name of the header, in lower case.
+        value: the first 100 characters of its value, printable.
+        applied_s: seconds that the host gets no request instead, or None if the header changes nothing.
     """
 
     host: str
@@ -318,7 +294,7 @@ class AddressNotFound(Event):
 
     Attributes:
         host: its name.
-        error: what the resolver reports.
+        error: the error of the resolver.
     """
 
     host: str
@@ -334,7 +310,7 @@ class FleetAway(Event):
 
     Attributes:
         server: its address, without a password.
-        error: what is wrong with it.
+        error: the error of the last call.
     """
 
     server: str
@@ -350,62 +326,8 @@ class FleetBack(Event):
 
     Attributes:
         server: its address, without a password.
-        away_s: for how many seconds it was away.
+        away_s: seconds that it was away.
     """
 
     server: str
     away_s: float
-
-
-class Publisher:
-    """Writes events to a log, and calls its subscribers in the order in which they subscribed.
-
-    A subscriber is a plain function and must not block. One that raises is logged with its traceback; the other
-    subscribers are called all the same, and the decision stands. A CancelledError is logged like any other error,
-    because a plain function cannot be cancelled. KeyboardInterrupt and SystemExit pass, and stop the program.
-
-    Args:
-        log: called with each event that is published here; None for no log.
-
-    >>> publisher = Publisher()
-    >>> unsubscribe = publisher.subscribe(print)
-    >>> publisher.publish(ComponentFailed(None, "store", TimeoutError()))
-    ComponentFailed(origin=None, component='store', error=TimeoutError())
-    >>> unsubscribe()
-    """
-
-    __slots__ = ("_log", "subscribers")
-
-    def __init__(self, log: Callable[[Event], None] | None = None) -> None:
-        self._log = () if log is None else (log,)
-        self.subscribers: tuple[Callable[[Event], None], ...] = ()
-
-    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Call ``subscriber`` with every event from now on; the returned function unsubscribes it."""
-        self.subscribers = (*self.subscribers, subscriber)
-
-        def unsubscribe() -> None:
-            remaining = list(self.subscribers)
-            if subscriber in remaining:
-                remaining.remove(subscriber)
-            self.subscribers = tuple(remaining)
-
-        return unsubscribe
-
-    def publish(self, event: Event) -> None:
-        """Log ``event``, and hand it to every subscriber."""
-        self._call(event, (*self._log, *self.subscribers))
-
-    def forward(self, event: Event) -> None:
-        """Hand an event that another publisher has logged to every subscriber."""
-        self._call(event, self.subscribers)
-
-    def _call(self, event: Event, subscribers: tuple[Callable[[Event], None], ...]) -> None:
-        for subscriber in subscribers:
-            try:
-                subscriber(event)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:  # noqa: BLE001 - foreign code: logged in full, and the gate goes on
-                shown = shortened(repr(event), _MAX_EVENT), printable_traceback(error)
-                logger.error("a subscriber failed on %s\n%s", *shown)  # noqa: TRY400 - exc_info is not printable

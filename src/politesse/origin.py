@@ -1,10 +1,10 @@
-"""The origin of a URL, which its robots.txt applies to, and the request target, which the rules are compared with."""
+"""The origin of a URL, which selects the robots.txt, and the request target, which rules are compared with."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote
@@ -37,24 +37,16 @@ _NUMERIC_LABEL = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<target>[^#]*)", re.DOTALL)
 _UNCHANGED: Final = "%/:=&?~+!$,;'@()*[]"
 _MAX_PORT = 65535
+_MAX_SUGGESTED: Final = 100  # characters
 _MAX_HOST = 253  # RFC 1035 2.3.4: octets of a name, without the dot of the root
 _MAX_HOST_TEXT = 1024  # characters before the mapping to A-labels, which takes more than linear time
 _MAX_KNOWN: Final = 16_384  # origins that are kept as they were written; the key, the origin and its texts take 0.4 kB
-_MAX_KNOWN_TEXT: Final = 300  # characters of one
-
-
-class _Derived:
-    """What an origin would derive for each question: derived once instead, because origins are kept."""
-
-    __slots__ = ("pacing_host", "text")
-
-    pacing_host: str
-    text: str
+_MAX_KNOWN_TEXT: Final = 300  # characters of an origin
 
 
 @dataclass(frozen=True, slots=True)
-class Origin(_Derived):
-    """Scheme, host and port: the scope of one robots.txt (RFC 9309 2.3).
+class Origin:
+    """Scheme, host and port: the scope of a robots.txt (RFC 9309 2.3).
 
     >>> origin = Origin.of("https://user@Example.com:443/page")
     >>> origin
@@ -74,6 +66,8 @@ class Origin(_Derived):
     scheme: str
     host: str
     port: int
+    pacing_host: str = field(init=False, repr=False, compare=False)
+    text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         text = f"{self.scheme}://{self.host}"
@@ -109,24 +103,25 @@ class Origin(_Derived):
     def __str__(self) -> str:
         return self.text
 
-    def __reduce__(self) -> tuple[type[Origin], tuple[str, str, int]]:
-        return Origin, (self.scheme, self.host, self.port)  # for copies and pickles: the rest is derived again
-
 
 def url_text(url: StrOrURL, name: str = "url") -> str:
-    """Return a URL as text; that of a yarl.URL has the escapes and A-labels with which clients send it.
+    """Return a URL as text; a yarl.URL gives the escapes and A-labels that clients send.
 
     Args:
         url: the URL; its text is not validated.
-        name: the argument that it was given as, for the error.
+        name: the name of the argument, for the error.
 
     Raises:
+        InvalidURL: it is a yarl.URL that holds a raw blank: the server would read another target.
         TypeError: it is neither a str nor a yarl.URL.
     """
     if isinstance(url, str):
         return url
     if isinstance(url, URL):
-        return str(url)
+        text = str(url)
+        if " " in text:  # only URL(..., encoded=True): RFC 9112 3.2 ends the target at a blank
+            raise InvalidURL(text, "would be sent with a blank; percent-encode it as %20")
+        return text
     raise TypeError(f"{name}={url!r:.100}: give a str or yarl.URL, not {type_name(url)}")
 
 
@@ -148,7 +143,7 @@ def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:
             try:
                 return _known(url[:place]), url[place:] if "#" not in url else url[place:].partition("#")[0]
             except _InvalidPart:
-                pass  # what is wrong is said of the whole URL
+                pass  # the error below names the whole URL
     text = url_text(url, name)
     try:
         return _split(text)
@@ -196,11 +191,21 @@ def _split(url: str) -> tuple[Origin, str]:
         raise _InvalidPart(f"holds the control character {control.group()!r}; percent-encode it")
     parts = _URL.match(url)
     if parts is None:
-        raise _InvalidPart("is not an absolute URL; give scheme and host, as in 'https://example.com/page'")
+        raise _InvalidPart(f"is not an absolute URL: write {_with_scheme(url)!r}")
     target = parts["target"]
     if not target.startswith("/"):
         target = "/" + target  # RFC 3986 6.2.3: an empty path is "/"
     return _origin(parts), target
+
+
+def _with_scheme(url: str) -> str:
+    """Return the URL that was probably meant by one without a scheme, or an example."""
+    parts = _URL.fullmatch(f"{_HTTPS}://{url[:_MAX_SUGGESTED]}")
+    try:
+        host = "" if parts is None else _origin(parts).host
+    except _InvalidPart:
+        host = ""
+    return f"{_HTTPS}://{url[:_MAX_SUGGESTED]}" if "." in host or host == "localhost" else "https://example.com/page"
 
 
 def _origin(parts: re.Match[str]) -> Origin:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from politesse._pacer_port import HostPace, PacedLine, Pacer, Permit, StatedPace, StatedTimes, TurnRequest
+from politesse._pacer_port import FetchPermit, HostPace, PacedLine, Pacer, Permit, StatedPace, StatedTimes, TurnRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +17,7 @@ __all__ = [
     "MAX_BODY_BYTES",
     "FaultKind",
     "FetchFault",
+    "FetchPermit",
     "FetchRequest",
     "FetchResponse",
     "FetchResult",
@@ -106,6 +107,7 @@ class FetchRequest:
             addresses are then refused.
         first_url: the URL before the redirects that led here; empty without redirects.
         last: whether this is the last hop: a further redirect exceeds the limit.
+        refresh: whether the site was open until now, by a copy that this request renews.
     """
 
     origin: Origin
@@ -115,6 +117,7 @@ class FetchRequest:
     redirected: bool = False
     first_url: str = ""
     last: bool = False
+    refresh: bool = False
 
     @property
     def url(self) -> str:
@@ -136,6 +139,7 @@ class FetchResponse:
         body: decoded, up to the fetcher's limit; a cut body ends with a complete line.
         truncated: whether the body was longer than the limit.
         conditional: whether the last hop was requested with validators, so that a 304 has a meaning.
+        age_s: how many seconds ago it came, if it was fetched for another origin; 0 for a new answer.
     """
 
     status: int
@@ -144,6 +148,7 @@ class FetchResponse:
     body: bytes = b""
     truncated: bool = False
     conditional: bool = False
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +160,13 @@ class FetchFault:
 
     Attributes:
         kind: the kind of the fault.
-        detail: what happened, as a phrase for people.
+        detail: a phrase that describes the failure.
         final_url: the URL of the hop that failed.
-        status: of that hop; None without a response.
-        retry_after_s: in how many seconds to try again; None if unknown.
+        status: of that hop, or None without a response.
+        retry_after_s: in how many seconds to try again, or None if unknown.
         location: for a REDIRECT_LIMIT, the target of the redirect that was not followed; empty for a loop, or if the
             fetcher does not report it.
-        private: whether the redirecting server has a private address; None if unknown.
+        private: whether the redirecting server has a private address, or None if unknown.
         final: for a REDIRECT_LIMIT, whether following more redirects would give the same result.
     """
 
@@ -186,10 +191,10 @@ class Fetcher(Protocol):
 
     The gate follows redirects: it makes a request with ``max_redirects=0`` for each hop, once the host of that hop may
     be requested, and continues with the ``location`` of the REDIRECT_LIMIT. So a fetcher should report ``location``.
-    The time limit of the fetcher applies to the first hop; the later ones share the rest of 30 seconds, or of
-    ``FetchOptions.total_timeout_s``. If ``location`` is missing, the fetcher is called once more, to follow up to
-    ``max_redirects`` itself and check each hop; closed hosts on the way are not respected then. A REDIRECT_LIMIT
-    without ``location`` allows a site only if it is ``final``, or the result of that second call.
+    The time limit of the fetcher applies to the first hop; all later hops share the rest of 30 seconds, or of
+    ``FetchOptions.total_timeout_s``. Without ``location``, the gate calls the fetcher once more, which then follows up
+    to ``max_redirects`` itself; that call does not respect closed hosts on the way. A REDIRECT_LIMIT without
+    ``location`` allows a site only if it is ``final``, or the result of that second call.
 
     A redirect from a public address must not lead to a private one. A fetcher that knows addresses reports ``private``
     for the redirecting hop, and refuses private addresses for a request that is ``redirected``.
@@ -203,37 +208,26 @@ class Fetcher(Protocol):
 
 
 class Store(Protocol):
-    """Keeps records by key. It may drop any record at any time.
+    """Keeps records by key, and may drop any of them at any time.
 
     Keys are text, in any script and up to some hundred characters. The record of a robots.txt has the origin as its
-    key, as in ``https://example.com``. What a host has asked for, as a Retry-After, has ``pace/SCOPE/NAME``, as in
-    ``pace/host/example.com`` or ``pace/address/192.0.2.1``; it is kept in stores that may outlive the process, which is
-    all but a MemoryStore. Records are opaque: each names its version and its key, and has a digest.
+    key, as in ``https://example.com``. The pace that a host demands, as by Retry-After, has ``pace/SCOPE/NAME``, as in
+    ``pace/host/example.com`` or ``pace/address/192.0.2.1``. Stores that may outlive the process have such records;
+    a MemoryStore has none. Records are opaque: each names its version and its key, and has a digest.
 
     A gate has up to a thousand calls under way at once. Each has a time limit (``CacheOptions.store_timeout_s``), after
-    which it is cancelled. A store that is late, or fails three times in a row, is left alone for a while.
+    which it is cancelled. A store that is late, or fails three times in a row, is paused for a while. A method
+    that fails raises StoreError.
     """
 
     async def get(self, key: str, /) -> bytes | None:
-        """Return the record, or None.
-
-        Raises:
-            StoreError: the record could not be read.
-        """
+        """Return the record, or None."""
 
     async def put(self, key: str, record: bytes, /) -> None:
-        """Keep a record, replacing an earlier one.
-
-        Raises:
-            StoreError: the record could not be written.
-        """
+        """Keep a record, replacing an earlier one."""
 
     async def delete(self, key: str, /) -> None:
-        """Delete a record if there is one.
-
-        Raises:
-            StoreError: the record could not be deleted.
-        """
+        """Delete a record if it exists."""
 
     async def aclose(self) -> None:
         """Close files and connections."""
@@ -241,21 +235,21 @@ class Store(Protocol):
 
 @runtime_checkable
 class UpdatingStore(Store, Protocol):
-    """A Store that changes a record in one step, so that none is lost which another process puts meanwhile.
+    """A Store that changes a record in one step, so that no record of another process is lost.
 
-    A gate uses this if its store has the method; otherwise it gets the record, and puts the new one.
+    A gate uses this method if its store has it; otherwise the gate gets the record and puts the new one.
     """
 
     async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
-        """Replace the record by what ``change`` makes of it, and keep that.
+        """Replace the record by the result of ``change``.
 
-        It is one step: between the call of ``change`` and the end no other record is put under the key.
+        No other record is put under the key between the call of ``change`` and the end.
 
         Args:
             key: of the record.
-            change: is given the record, None for none, and returns the new one. It may be called more than once, and in
-                another thread while the store is locked: it must be quick, and do nothing else. What it raises is
-                raised in the caller, and the record stays as it is.
+            change: takes the record, or None, and returns the new record. The store may call it more than once, and in
+                another thread while the store is locked, so it must be quick and do nothing else. If it raises, the
+                record stays as it is, and the caller gets the exception.
 
         Raises:
             StoreError: the record could not be read or written.
@@ -264,14 +258,14 @@ class UpdatingStore(Store, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to fetch a file for all processes that share a store. It ends by itself unless it is renewed.
+    """The right to fetch a file for all processes that share a store; it ends unless it is renewed.
 
     >>> Lease("0001799999999999", lasts_s=5.0).lasts_s
     5.0
 
     Attributes:
-        token: names it. It compares as text, greater than that of each earlier lease of the key (a fencing token).
-        lasts_s: how many seconds after it was granted or renewed it ends.
+        token: a fencing token; as text, greater than the token of each earlier lease of the key.
+        lasts_s: seconds from the grant or the last renewal to the end.
     """
 
     token: str
@@ -286,7 +280,7 @@ class LeaseHeld:
     1.5
 
     Attributes:
-        left_s: in how many seconds it ends, unless it is renewed.
+        left_s: seconds until it ends, unless it is renewed.
     """
 
     left_s: float
@@ -300,8 +294,8 @@ class VersionedRecord:
     b'record'
 
     Attributes:
-        version: not empty; each record that is put under a key has another one.
-        record: as it was put.
+        version: not empty, and different for each record that is put under a key.
+        record: the record.
     """
 
     version: str
@@ -310,46 +304,38 @@ class VersionedRecord:
 
 @runtime_checkable
 class LeasingStore(Store, Protocol):
-    """A Store that several processes share, and in which one of them at a time gets the lease to fetch a file.
+    """A Store that several processes share; one process at a time gets the lease to fetch a file.
 
-    A gate uses this if its store has all these methods. It fetches a robots.txt under the lease of its key, and puts
-    the answer under it, failures too; meanwhile the others wait for that record. A process that ends without a word
-    loses its leases when they end. Where a call fails, the gate fetches without a lease.
+    A gate uses these methods if its store has all of them. The gate fetches a robots.txt under the lease of its key and
+    puts the answer, or the failure, with that lease. Meanwhile the other processes wait for the record. The leases of a
+    process that was killed end by themselves. If a call fails, the gate fetches without a lease.
     """
 
     async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
-        """Return the record if it is of another version; otherwise a lease, or for how long another one holds it.
+        """Return the record if it has another version; otherwise a lease, or the time that another process holds it.
 
-        It is one step: no record is put between the look at it and the grant of the lease.
+        No record is put between the look at the record and the grant of the lease.
 
         Args:
             key: of the record.
-            version: which the caller has read; empty for none.
+            version: the version that the caller has read, or empty.
 
         Raises:
             StoreError: the store cannot do that now.
         """
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
-        """Have leases, by key, last for their whole time from now on. One that was taken over is left alone.
+        """Renew leases, by key, for their whole time from now on, unless they were taken over.
 
         Raises:
             StoreError: they may not have been renewed.
         """
 
     async def put_leased(self, key: str, record: bytes, lease: Lease, /) -> bool:
-        """Keep a record and end its lease; return False where another one was granted, or a record put, since then.
-
-        Raises:
-            StoreError: the record could not be written.
-        """
+        """Keep a record and end its lease; return False if a later lease was granted or a later record put."""
 
     async def release(self, key: str, lease: Lease, /) -> None:
-        """End a lease without a record, unless it was taken over.
-
-        Raises:
-            StoreError: it ends by itself.
-        """
+        """End a lease without a record, unless it was taken over."""
 
 
 class Resolver(Protocol):

@@ -51,10 +51,6 @@ class RobotRulesAnswer(IntEnum):
         return self is RobotRulesAnswer.ALLOWED
 
 
-Answer = RobotRulesAnswer
-"""The name of RobotRulesAnswer in earlier releases."""
-
-
 class RobotRules:
     r"""The rules of many sites for one robot, as in WWW::RobotRules; in memory, for one thread.
 
@@ -68,7 +64,7 @@ class RobotRules:
 
     Args:
         name: the name of the robot; only its first word counts, without a version. A User-agent line matches if one of
-            the two names contains the other; with ``perl_exact`` if the robot's name contains that of the line.
+            the two names contains the other; with ``perl_exact`` if the robot's name contains the name in the line.
         perl_exact: reads files as WWW::RobotRules does: Allow lines are ignored, and escapes are compared as written.
             By default they are read as in the draft of 1996, and the tables of "HTTP: The Definitive Guide". Two
             differences remain: /robots.txt itself is always allowed, and a version after a name in the file is ignored.
@@ -102,7 +98,7 @@ class RobotRules:
         return name.lower() in self._name.lower()
 
     def parse(self, url: StrOrURL, content: bytes | str, fresh_until: float | None = None) -> None:
-        """Parse a robots.txt; its rules replace those of its site. Never raises on content.
+        """Parse a robots.txt; its rules replace the earlier rules of the site. Never raises on content.
 
         Args:
             url: the URL of the file; only its site matters.
@@ -146,11 +142,11 @@ class RobotRules:
         return self._look_up(site).visits
 
     def last_visit(self, site: StrOrURL) -> float | None:
-        """Return the Unix time of the last visit; None before the first."""
+        """Return the Unix time of the last visit, or None before the first."""
         return self._look_up(site).last_visit
 
     def fresh_until(self, site: StrOrURL, until: float | None = None) -> float | None:
-        """Return the Unix time until which the rules are known, None if they are unknown; then set it to ``until``."""
+        """Return the Unix time until which the rules hold, or None; then set it to ``until``."""
         before = self._look_up(site).fresh_until
         if until is not None:
             self._site(_origin(site)).fresh_until = until

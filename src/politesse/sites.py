@@ -1,4 +1,4 @@
-"""What sites publish beside robots.txt, as ``gate.datatxt`` and ``gate.sitemaps`` return it."""
+"""Files that sites publish beside robots.txt; ``gate.datatxt`` and ``gate.sitemaps`` return them."""
 
 from politesse._cache.files import SiteFile
 from politesse._sites.data_txt import DataRecord, DataTxt

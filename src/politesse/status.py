@@ -1,4 +1,4 @@
-"""What a gatekeeper has done so far, and what it knows of a host: pace, what holds it, robots.txt of its origins."""
+"""Statistics of a gatekeeper, and the status of a host: its pace, its turns, the robots.txt of its origins."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MAX_SHOWN: Final = 200  # characters of remote text
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """A snapshot of what a gatekeeper and its views have done so far.
+    """A snapshot of the counters of a gatekeeper and its views.
 
     Attributes:
         allowed: the number of verdicts that allowed.
-        denied: the number that denied, by reason; in report mode those that would have.
+        denied: the number of verdicts that denied, or would have in report mode, by reason.
         fetches: the number of fetches of robots.txt.
         in_flight: the number of origins whose robots.txt is being fetched now.
         origins: the number of origins in the cache.
@@ -63,7 +63,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RobotsStatus:
-    """What is known of the robots.txt of one origin, at one moment.
+    """The status of an origin's robots.txt at a moment.
 
     >>> from politesse import Origin
     >>> from politesse.verdict import AccessResult
@@ -71,13 +71,13 @@ class RobotsStatus:
     <RobotsStatus https://example.com: successful (200), 60 s old>
 
     Attributes:
-        origin: whose.
-        result: the result of the last fetch; None before the first.
-        status: the HTTP status; None without an answer.
-        fault: what went wrong, as a phrase; empty if nothing did.
+        origin: the origin.
+        result: the result of the last fetch, or None before the first.
+        status: the HTTP status, or None without an answer.
+        fault: a phrase that describes the failure, or empty.
         age_s: seconds since it was fetched, tried or confirmed.
         fetching: whether a fetch is under way.
-        next_fetch: the Unix time from which the next question has it fetched again; None before the first fetch.
+        next_fetch: the Unix time from which the next question starts a fetch, or None before the first fetch.
     """
 
     origin: Origin
@@ -102,7 +102,7 @@ class RobotsStatus:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HostStatus:
-    """What is known of one host, at one moment; see ``AgentView.hosts``.
+    """The status of a host at a moment; see ``AgentView.hosts``.
 
     >>> from politesse import Bound
     >>> url = "https://example.com/1"
@@ -110,21 +110,20 @@ class HostStatus:
     <HostStatus example.com: every 10 s by crawl-delay, 3 waiting, held by https://example.com/1 for 0 s>
 
     Attributes:
-        host: the pacing host; an address or a registered domain where those are paced.
-        interval_s: the interval between two requests that is in force now, in seconds; of several agents, that of the
-            one whose next request may start last.
-        bound_by: what sets that interval.
-        not_before: the Unix time from which the next request may start; others that wait may come first even then.
-        closed_until: the Unix time until which a 429, a 503 or an exhausted quota closes the host; None if it is open.
-        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT; None if it is open.
-        waiting: how many requests wait for a turn.
-        in_flight: how many turns are under way.
-        held_by: the URL of the turn that has been under way for longest; empty for none, or if it is unknown.
-        held_s: for how many seconds that has been under way.
-        robots: the robots.txt of each origin of the host that is known or being fetched.
-        fleet_wait: what the first request that waits here waits for in the fleet: the end of a request of another
-            process (bound by IN_FLIGHT, with its URL), the start that the fleet has given it, or the Redis of the fleet
-            (bound by FLEET). None for nothing, and without a fleet.
+        host: the pacing host; an address or a registered domain if these are paced.
+        interval_s: the present interval between two requests, in seconds; of several agents, the interval of the agent
+            that may start last.
+        bound_by: the limit that sets that interval.
+        not_before: the Unix time from which the next request may start; other waiters may come first even then.
+        closed_until: the Unix time until which a 429, a 503 or an exhausted quota closes the host, or None.
+        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT, or None if it is open.
+        waiting: the number of requests that wait for a turn.
+        in_flight: the number of turns under way.
+        held_by: the URL of the oldest turn under way, or empty.
+        held_s: seconds since that turn began.
+        robots: the robots.txt of each origin of the host in the cache, or under way.
+        fleet_wait: the wait of the first waiter in the fleet, or None: for the end of another process's request (bound
+            by IN_FLIGHT, with its URL), for its reserved start, or for the Redis of the fleet (bound by FLEET).
     """
 
     host: str

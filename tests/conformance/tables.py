@@ -78,14 +78,18 @@ class Address:
 Row: TypeAlias = Access | PathMatch | Preferences | Address
 
 
-def rows(name: str) -> list[Any]:
-    """Return the rows of a table as parameters of a test, each marked with its clause."""
+def rows(*names: str) -> list[Any]:
+    """Return the rows of some tables as parameters of a test, each marked with its clause."""
+    return [param for name in names for param in _rows(name)]
+
+
+def _rows(name: str) -> list[Any]:
     table = tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
     clause = table.pop("clause")
     assert table.pop("source"), f"{name} has no source"
     dialects = table.pop("dialects", ["rfc9309"])
     params = [
-        pytest.param(row, id=f"{dialect.value}-{label}", marks=pytest.mark.clause(entry.get("clause", clause)))
+        pytest.param(row, id=f"{name}-{dialect.value}-{label}", marks=pytest.mark.clause(entry.get("clause", clause)))
         for kind, entries in table.items()
         for entry in entries
         for dialect in _dialects(entry.get("dialects", dialects))

@@ -7,18 +7,15 @@ from tests.conformance.checks import check
 from tests.conformance.tables import Access, PathMatch, rows
 
 
-@pytest.mark.parametrize("row", rows("google-url-matching"))
-def test_url_matching(row: PathMatch) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("google-order-of-precedence"))
-def test_order_of_precedence(row: Access) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("google-robots-cc"))
-def test_parser_and_matcher(row: Access | PathMatch) -> None:
+@pytest.mark.parametrize(
+    "row",
+    rows(
+        "google-url-matching",
+        "google-order-of-precedence",
+        "google-robots-cc",
+    ),
+)
+def test_row_of_a_table(row: Access | PathMatch) -> None:
     check(row)
 
 

@@ -6,16 +6,13 @@ from tests.conformance.checks import check
 from tests.conformance.tables import Access, PathMatch, rows
 
 
-@pytest.mark.parametrize("row", rows("http-guide-robots-txt"))
-def test_robots_txt(row: Access) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("http-guide-table-9-3"))
-def test_table_9_3(row: Access | PathMatch) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("http-guide-table-9-4"))
-def test_table_9_4(row: Access) -> None:
+@pytest.mark.parametrize(
+    "row",
+    rows(
+        "http-guide-robots-txt",
+        "http-guide-table-9-3",
+        "http-guide-table-9-4",
+    ),
+)
+def test_row_of_a_table(row: Access | PathMatch) -> None:
     check(row)

@@ -8,43 +8,20 @@ from tests.conformance.checks import check
 from tests.conformance.tables import Access, Address, PathMatch, rows
 
 
-@pytest.mark.parametrize("row", rows("rfc9309-2.2-syntax"))
-def test_syntax(row: Access) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("rfc9309-2.2.1-groups"))
-def test_groups(row: Access) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("rfc9309-2.2.2-evaluation"))
-def test_evaluation(row: Access | PathMatch) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("rfc9309-2.2.2-figure-4"))
-def test_figure_4(row: PathMatch) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("rfc9309-2.2.3-figures-5-and-6"))
-def test_figures_5_and_6(row: Access | PathMatch) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("rfc9309-2.3-access-method"))
-def test_access_method(row: Address) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("rfc9309-5.1-simple-example"))
-def test_simple_example(row: Access) -> None:
-    check(row)
-
-
-@pytest.mark.parametrize("row", rows("rfc9309-5.2-longest-match"))
-def test_longest_match(row: Access) -> None:
+@pytest.mark.parametrize(
+    "row",
+    rows(
+        "rfc9309-2.2-syntax",
+        "rfc9309-2.2.1-groups",
+        "rfc9309-2.2.2-evaluation",
+        "rfc9309-2.2.2-figure-4",
+        "rfc9309-2.2.3-figures-5-and-6",
+        "rfc9309-2.3-access-method",
+        "rfc9309-5.1-simple-example",
+        "rfc9309-5.2-longest-match",
+    ),
+)
+def test_row_of_a_table(row: Access | Address | PathMatch) -> None:
     check(row)
 
 

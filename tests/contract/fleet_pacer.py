@@ -14,21 +14,21 @@ from weakref import WeakSet
 
 from politesse._constants import DAY_S
 from politesse._pacing.fleet.link import FleetLink
-from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.local import LocalPacer
+from politesse.options import FleetOptions
 from tests.support import tasks
-from tests.support.redis_servers import shared_server
+from tests.support.redis_servers import client_at, shared_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from redis.asyncio import Redis
 
+    from politesse import PacingOptions
     from politesse._pacing.fleet.messages import Reply, ScriptCall, Server
     from politesse._pacing.fleet.scripts import Script
-    from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
     from politesse.events import Publisher
 
@@ -55,17 +55,17 @@ class ManualWire(RedisWire):
         self.busy = self.works = 0
         _WIRES.add(self)
 
-    async def open(self, channel: str, /) -> Server:
+    async def open(self, *channels: str) -> Server:
         with self._at_work():
-            return await super().open(channel)
+            return (await super().open(*channels))._replace(uptime_s=10 * DAY_S)
 
     async def server(self) -> Server:
         with self._at_work():
             return (await super().server())._replace(uptime_s=10 * DAY_S)
 
-    async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
+    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
         with self._at_work():
-            return await super().exchange(calls)
+            return await super().exchange(calls, epochs)
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -79,8 +79,8 @@ class ManualWire(RedisWire):
     def _source(self, script: Script) -> str:
         return _MANUAL_TIME + super()._source(script)
 
-    def _command_of(self, call: ScriptCall, *, by_source: bool) -> tuple[str | int, ...]:
-        return (*super()._command_of(call, by_source=by_source), int((self._clock.monotonic() + 1e9) * 1e6))
+    def _command_of(self, call: ScriptCall) -> tuple[str | int, ...]:
+        return (*super()._command_of(call), int((self._clock.monotonic() + 1e9) * 1e6))
 
 
 async def settle() -> None:
@@ -101,9 +101,7 @@ def fleet_pacer(
     wire_type: type[ManualWire] = ManualWire,
 ) -> FleetPacer:
     """Return a member of the fleet of a prefix; the only one if there is none."""
-    from redis.asyncio import Redis
-
-    wire = wire_type(Redis.from_url(shared_server().url), clock)
+    wire = wire_type(client_at(shared_server().url), clock)
     fleet = FleetOptions(prefix=prefix or f"{token_hex(6)}:", lease_s=DAY_S, timeout_s=10.0, max_slack_s=0.001)
     link = FleetLink(wire, fleet, clock=clock, publisher=publisher)
     make = partial(LocalPacer, clock=clock, jitter=lambda: 0.0, publisher=publisher)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from politesse._pacing.scope_port import give_back_all
 from politesse.errors import ClosedError
 from politesse.verdict import Bound, NotYet
 
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse.clock import Clock
-    from politesse.ports import HostPace, PacedLine, Pacer, Permit, TurnRequest
+    from politesse.ports import FetchPermit, HostPace, PacedLine, Pacer, Permit, TurnRequest
 
 TRIP: Final = 3
 """Steps of the event loop that a message to the server takes."""
@@ -52,26 +51,39 @@ class RemotePermit:
         _send(self._permit.give_back)
 
 
+class RemoteFetch:
+    def __init__(self, permit: FetchPermit) -> None:
+        self._permit = permit
+
+    def end(
+        self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
+    ) -> None:
+        _send(lambda: self._permit.end(status, headers, elapsed_s))
+
+    def give_back(self) -> None:
+        _send(self._permit.give_back)
+
+    def opened(self) -> None:
+        _send(self._permit.opened)
+
+
 class RemotePacer:
     """The client of a pacer at a server."""
 
     def __init__(self, server: Pacer, clock: Clock) -> None:
-        self._server = server
+        self.server = server
+        self.send = _send
         self._clock = clock
         self._answers: dict[tuple[str, str, str], Permit | NotYet] = {}
         self._closed = False
 
     @property
     def waiting(self) -> int:
-        return self._server.waiting
+        return self.server.waiting
 
     @property
     def in_flight(self) -> int:
-        return self._server.in_flight
-
-    @property
-    def reserving_s(self) -> float:
-        return 0.0
+        return self.server.in_flight
 
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         self._check_open()
@@ -89,7 +101,7 @@ class RemotePacer:
         def answer() -> None:
             if answered.cancelled():
                 return
-            answers = [self._server.try_start(request) for request in requests]
+            answers = [self.server.try_start(request) for request in requests]
             answered.set_result([one if isinstance(one, NotYet) else RemotePermit(one) for one in answers])
 
         _send(answer)
@@ -97,13 +109,18 @@ class RemotePacer:
             return await answered
         except asyncio.CancelledError:
             if not answered.cancelled():  # they came at the moment of the cancellation
-                give_back_all(answered.result())
+                for permit in answered.result():
+                    if isinstance(permit, RemotePermit):
+                        permit.give_back()
             raise
 
-    async def start(self, request: TurnRequest, max_wait_s: float | None = None, /) -> Permit:
+    async def start(
+        self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
+    ) -> Permit:
         self._check_open()
         await self._trip()
-        permit = await self._server.start(request, max_wait_s)
+        place = instead_of._permit if isinstance(instead_of, RemotePermit) else None
+        permit = await self.server.start(request, max_wait_s, place)
         if self._closed:  # it was granted before the server knew
             permit.give_back()
             raise ClosedError("the pacer is closed")
@@ -113,39 +130,31 @@ class RemotePacer:
         self._check_open()
         _send(lambda: self._watch(request, callback))
 
-    when_near = when_ready
-
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
-        _send(lambda: self._server.close_host(host, until_wall, bound_by))
+        _send(lambda: self.server.close_host(host, until_wall, bound_by))
 
     async def closed_until(self, host: str, /) -> float | None:
         await self._trip()
-        return await self._server.closed_until(host)
+        return await self.server.closed_until(host)
 
-    def count_fetch(
-        self,
-        host: str,
-        origin: str,
-        status: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        elapsed_s: float = 0.0,
-        /,
-    ) -> None:
-        _send(lambda: self._server.count_fetch(host, origin, status, headers, elapsed_s))
+    async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> RemoteFetch:
+        self._check_open()
+        await self._trip()
+        return RemoteFetch(await self.server.start_fetch(request, made=made))
 
     def hosts(self) -> Mapping[str, HostPace]:
-        return self._server.hosts()
+        return self.server.hosts()
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
-        return self._server.lines(host)
+        return self.server.lines(host)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
-        _send(lambda: self._server.set_limits(host, min_delay_s, max_concurrent))
+        _send(lambda: self.server.set_limits(host, min_delay_s, max_concurrent))
 
     async def aclose(self) -> None:
         self._closed = True
         await self._trip()
-        await self._server.aclose()
+        await self.server.aclose()
 
     async def _trip(self) -> None:
         arrived = asyncio.Event()
@@ -159,12 +168,12 @@ class RemotePacer:
             if not self._closed:
                 self._receive(request[:3], request)
                 if isinstance(self._answers[request[:3]], NotYet):
-                    self._server.when_ready(request, ready)
+                    self.server.when_ready(request, ready)
                     return
             callback()
-            _send(lambda: self._release(request[:3]))
+            self._clock.call_later(0.05, lambda: self._release(request[:3]))
 
-        self._server.when_ready(request, ready)
+        self.server.when_ready(request, ready)
 
     def _release(self, key: tuple[str, str, str]) -> None:
         """Give back a reserved permit that the callback did not take."""
@@ -173,7 +182,7 @@ class RemotePacer:
             answer.give_back()
 
     def _receive(self, key: tuple[str, str, str], request: TurnRequest) -> None:
-        answer = self._server.try_start(request)
+        answer = self.server.try_start(request)
         self._answers[key] = answer if isinstance(answer, NotYet) else RemotePermit(answer)
 
     def _check_open(self) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from politesse.errors import StoreError
 from politesse.origin import Origin
-from politesse.ports import UpdatingStore
-from politesse.stores import MemoryStore, SqliteStore
+from politesse.ports import Lease, LeaseHeld, LeasingStore, UpdatingStore, VersionedRecord
+from politesse.stores import MemoryStore, SharedMemoryStore, SqliteStore
 from politesse.stores.redis import RedisStore
 from tests.support.redis_servers import EXECUTABLES, shared_server
 from tests.support.tasks import settle
@@ -33,6 +33,10 @@ GUIDE: Final = (pathlib.Path(__file__).parents[2] / "src/politesse/guides/restar
 
 def _memory(_: Path) -> Store:
     return MemoryStore()
+
+
+def _shared_memory(_: Path) -> SharedMemoryStore:
+    return SharedMemoryStore()
 
 
 def _sqlite(place: Path) -> SqliteStore:
@@ -62,8 +66,13 @@ UPDATING: dict[str, Callable[[Path], UpdatingStore]] = {
     **{f"redis, {name}": partial(_redis, server=name) for name in EXECUTABLES},
 }
 PERSISTENT: dict[str, Callable[[Path], Store]] = {**UPDATING}
+LEASING: dict[str, Callable[[Path], LeasingStore]] = {
+    "shared memory": _shared_memory,
+    **{f"redis, {name}": partial(_redis, server=name) for name in EXECUTABLES},
+}
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": _memory,
+    "shared memory": _shared_memory,
     "of the guide": _of_the_guide,
     **PERSISTENT,
 }
@@ -386,3 +395,62 @@ async def test_an_update_at_the_close_is_kept_or_refused_and_a_later_one_is_refu
     store = make(tmp_path)
     assert int(await store.get(KEY) or b"0") == kept
     await store.aclose()
+
+
+# Stores that lease.
+
+
+@pytest.fixture(params=LEASING)
+async def leasing(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LeasingStore]:
+    made = LEASING[request.param](tmp_path)
+    yield made
+    await made.aclose()
+
+
+async def leased(store: LeasingStore, key: str = KEY, version: str = "") -> Lease:
+    lease = await store.get_or_lease(key, version)
+    assert isinstance(lease, Lease)
+    return lease
+
+
+async def test_one_at_a_time_has_the_lease_of_a_key(leasing: LeasingStore) -> None:
+    lease = await leased(leasing)
+    held = await leasing.get_or_lease(KEY, "")
+    assert isinstance(held, LeaseHeld)
+    assert 0.0 < held.left_s <= lease.lasts_s
+    await leased(leasing, "https://other.example")
+    await leasing.release(KEY, lease)
+    assert (await leased(leasing)).token > lease.token
+
+
+async def test_of_many_that_ask_at_once_one_has_the_lease(leasing: LeasingStore) -> None:
+    found = await asyncio.gather(*(leasing.get_or_lease(KEY, "") for _ in range(200)))
+    assert [isinstance(one, Lease) for one in found].count(True) == 1
+
+
+async def test_a_record_that_is_known_is_leased_and_another_one_returned(leasing: LeasingStore) -> None:
+    await leasing.put(KEY, b"one")
+    first = await leasing.get_or_lease(KEY, "")
+    assert isinstance(first, VersionedRecord)
+    assert first.record == b"one"
+    lease = await leased(leasing, KEY, first.version)
+    assert isinstance(await leasing.get_or_lease(KEY, first.version), LeaseHeld)
+    assert await leasing.get_or_lease(KEY, "") == first
+    await leasing.renew({KEY: lease})
+    assert await leasing.put_leased(KEY, b"two", lease)
+    second = await leasing.get_or_lease(KEY, first.version)
+    assert isinstance(second, VersionedRecord)
+    assert (second.record, await leasing.get(KEY)) == (b"two", b"two")
+    assert second.version > first.version
+    await leased(leasing, KEY, second.version)  # the record ended the lease
+
+
+async def test_record_is_refused_if_another_lease_was_granted_or_a_record_put_since(leasing: LeasingStore) -> None:
+    lease = await leased(leasing)
+    await leasing.release(KEY, lease)
+    newer = await leased(leasing)
+    assert not await leasing.put_leased(KEY, b"late", lease)
+    await leasing.release(KEY, lease)  # of another lease: no effect
+    await leasing.put(KEY, b"put")
+    assert not await leasing.put_leased(KEY, b"late", newer)
+    assert await leasing.get(KEY) == b"put"

@@ -1,7 +1,7 @@
 """The runner: fuzzes targets one behind the other, or tries one input again.
 
 ``python -m tests.fuzz [TARGET...] [--seconds N] [--output DIR]`` needs atheris; ``python -m tests.fuzz TARGET FILE...``
-does not. The exit code is 1 where an invariant was broken, and 0 where none was.
+does not. The exit code is 1 if an invariant was broken, and 0 otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.fuzz",
         description="Fuzzes politesse, guided by coverage; or, given a target and files, tries those inputs again.",
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _try_again(target: Target, files: Sequence[Path]) -> int:
     for file in files:
-        target.check(file.read_bytes())  # what it raises is the answer
+        target.check(file.read_bytes())  # its error is the answer
         print(f"{file}: holds")
     return 0
 

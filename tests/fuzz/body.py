@@ -1,8 +1,8 @@
 """The decoding of bodies.
 
-Invariant: however the octets of a body are cut into pieces, in every encoding, the same comes of it: the file, at most
-the limit of it, in whole lines where there is more; or the same kind of fault. What was well encoded is read, and no
-more than the limit and a few blocks are ever held.
+Invariant: in every encoding, the result does not depend on how the octets of a body are cut into pieces. The result
+is the file, cut after whole lines if it is longer than the limit; or a kind of fault. A valid encoding is decoded,
+and the decoder never holds more than the limit and a few blocks.
 
 Input: an octet each for the encoding, for the limit, for how the rest is made into a body, for the place where one
 octet of that is changed, and for how it is cut into pieces; then the file, or the body itself.
@@ -15,7 +15,7 @@ import random
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from politesse._http.body import BodyError, BoundedBody
+from politesse.fetch import BodyError, BoundedBody
 from politesse.ports import FaultKind
 from tests.fuzz.target import Target, choose
 
@@ -75,7 +75,7 @@ def check(octets: bytes) -> None:
     encoding, limit = choose(octets[:1], ENCODINGS), choose(octets[1:2], LIMITS)
     maker, file = choose(octets[2:3], MAKERS), octets[5:]
     body = made = maker(file)
-    if (place := octets[3:4]) > b"0" and body:  # else it is left alone
+    if (place := octets[3:4]) > b"0" and body:  # otherwise it stays as it is
         where = place[0] % len(body)
         body = body[:where] + bytes([body[where] ^ 0x41]) + body[where + 1 :]
     came = [_read(encoding, limit, body, pieces) for pieces in _cuts(body, octets[4:5])]
@@ -108,7 +108,7 @@ def _waiting(body: BoundedBody) -> int:
 
 
 def _cuts(body: bytes, seed: bytes) -> Iterable[list[bytes]]:
-    """In one piece, octet by octet, and in pieces of any length, none of them among these."""
+    """Return the body in one piece, octet by octet, and in pieces of other lengths."""
     yield [body]
     yield [body[place : place + 1] for place in range(len(body))]
     lengths = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Fuzz one target for some time: libFuzzer in a process of its own, and what came of it."""
+"""Fuzz a target for some time: libFuzzer in a process of its own, and its outcome."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _RUNS = re.compile(r"stat::number_of_executed_units:\s+([0-9]+)")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a campaign came to.
+    """The outcome of a campaign.
 
     Attributes:
-        runs: inputs that were tried; 0 where libFuzzer did not live to tell.
+        runs: inputs that were tried; 0 if libFuzzer ended without a count.
         coverage: edges of politesse that were seen.
         features: those, and how often each was taken.
-        new: inputs that were kept, for they did something new.
+        new: inputs that were kept because they reached new code.
         findings: inputs that broke the invariant, took too long or too much memory.
-        failed: whether libFuzzer itself ended otherwise than after its time, with or without a finding.
-        log: what it said.
+        failed: whether libFuzzer ended before its time, with or without a finding.
+        log: its output.
     """
 
     runs: int

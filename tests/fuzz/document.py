@@ -1,8 +1,8 @@
 """Lexer and document.
 
-Invariant: no octets make the parser raise, in any dialect, and what it makes of a line comes from that line and the
-lines before it alone. So the lines are those of a literal reading, with their numbers; the same octets given as text
-say the same; and a file that is cut at the end of a line says of its lines what the whole file does.
+Invariant: no octets make the parser raise, in any dialect. The reading of a line depends on that line and on the
+lines before it only. So the lines and their numbers are those of a literal reading, text is read as its octets are,
+and a file that is cut at the end of a line is read as the start of the whole file.
 
 Input: one octet for the dialect, and the file.
 """
@@ -50,12 +50,12 @@ def _check_lines(robots: RobotsTxt, body: bytes) -> None:
 
 
 def _check_said(robots: RobotsTxt) -> None:
-    """Each line belongs to at most one group, and what is said to anybody can be meant."""
+    """Check that each line belongs to at most one group, and that all stated values are valid."""
     lines = set(map(id, robots.lines))
     mine = [line for group in robots.groups for line in (*group.heads, *group.rules, *_directives(group))]
     assert len(mine) == len(set(map(id, mine))), "a line in two groups"
     assert lines.issuperset(map(id, mine)), "a line from nowhere"
-    # Who is named as a browser is refused, but for the bare name.
+    # A browser is refused as an agent, but not its bare name.
     names = [name for group in robots.groups for name in group.agents if product_token(name) != "mozilla"]
     for agent in ("*", "ExampleBot", "mozilla", *names):
         rules = robots.rules_for(agent)
@@ -65,7 +65,7 @@ def _check_said(robots: RobotsTxt) -> None:
 
 
 def _check_delays(robots: RobotsTxt, body: bytes) -> None:
-    """A Crawl-delay is that of the agents that its group has named so far; of several the longest counts."""
+    """Check that a Crawl-delay binds the agents that its group has named so far, and that the longest counts."""
     delays: dict[bytes, float | None] = {}
     group: list[bytes] = []
     ended = True
@@ -98,7 +98,7 @@ def _check_prefix(cut: RobotsTxt, whole: RobotsTxt) -> None:
 
 
 def _line_ends(body: bytes) -> set[int]:
-    """Places behind line ends: the first, one in the middle, the last."""
+    """Return places after line ends: the first, one in the middle, the last."""
     ends = [place + 1 for place, octet in enumerate(body) if octet in b"\r\n"]
     return {ends[0], ends[len(ends) // 2], ends[-1]} if ends else set()
 

@@ -12,7 +12,7 @@ import atheris
 
 
 def main() -> None:
-    """Fuzz the target of a module until libFuzzer has had enough."""
+    """Fuzz the target of a module until libFuzzer ends."""
     module, *arguments = sys.argv[1:]
     with atheris.instrument_imports(include=["politesse"]):
         target = importlib.import_module(module).TARGET

@@ -1,12 +1,11 @@
 """Answers and their headers.
 
-Invariant: whatever servers answer, nothing raises, every time that results is finite and within its documented bounds,
-and the gate is opened by nothing but a 2xx or a 4xx as the policy reads them, a 304 that confirms one, or the grace
-that the policy grants by name.
+Invariant: no answer of a server makes the library raise. All times are finite and within their documented bounds.
+Only a 2xx or a 4xx opens the gate, as the policy reads them, or a 304 that confirms such an answer.
 
-Input: one octet for the dialect and one for the options; then, each behind a blank line, what a server answers: a line
-with the seconds until then, a status or the kind of a fault, and "c" for a conditional request or the seconds until a
-second look; and lines of headers.
+Input: one octet for the dialect and one for the options; then the answers of a server, each after a blank line. An
+answer is a line with the seconds until it comes, a status or the kind of a fault, and "c" for a conditional request
+or the seconds until a second look; and lines of headers.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from politesse._cache.options import CacheOptions
+from politesse import CacheOptions, PacingOptions
 from politesse._cache.outcome import advance, standing
-from politesse._http.dates import http_date
-from politesse._http.freshness import cache_control, freshness_lifetime_s, retry_after_s
+from politesse._http.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
-from politesse._pacing.backoff import CLOSING, Bearing
-from politesse._pacing.pace import Pace, PacingOptions
+from politesse._pacing.backoff import CLOSING, HostBackoff
+from politesse._pacing.pace import Pace
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult, Bound
@@ -31,7 +29,7 @@ from tests.fuzz.target import Target, choose, text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse._cache.outcome import AccessPolicy
+    from politesse._cache.options import AccessPolicy
     from politesse._cache.record import Copy, Record
     from politesse.ports import FetchResult
 
@@ -43,29 +41,28 @@ _FAULTS: Final = {kind.value: kind for kind in FaultKind}
 _OPTIONS: Final = (
     CacheOptions(),
     CacheOptions(on_forbidden="disallow", on_too_many_requests="allow"),
-    CacheOptions(on_forbidden="allow", on_too_many_requests="defer", after_grace="disallow"),
-    CacheOptions(min_lifetime_s=0.0, stale_if_unreachable_s=30 * _DAY_S, after_grace="allow"),
+    CacheOptions(on_forbidden="allow", on_too_many_requests="defer"),
+    CacheOptions(min_lifetime_s=0.0, stale_if_unreachable_s=30 * _DAY_S),
     CacheOptions(min_lifetime_s=_DAY_S, retry_min_s=0.001, retry_max_s=0.001, refresh_after=0.0),
 )
 _PACING: Final = (
     PacingOptions(),
     PacingOptions(backoff_min_s=0.001, backoff_max_s=0.001),
-    PacingOptions(rule_of_thumb_factor=2.0, adaptive_factor=0.0),
     PacingOptions(adaptive_factor=1000.0, min_delay_s=0.0, backoff_max_s=60.0),
 )
 
 
 @dataclass
 class Site:
-    """All that is known of a site, and what a literal reading of the answers so far makes of it."""
+    """The state of a site, beside a literal reading of its answers so far."""
 
     policy: AccessPolicy
     pacing: PacingOptions
     now_wall: float = _START_WALL
     record: Record | None = None
-    bearing: Bearing = field(default_factory=Bearing)
-    file: bytes | None = None  # of the last 2xx, if nothing was said against it since
-    absent: bool = False  # whether the last answer that settled something said that there is no file
+    backoff: HostBackoff = field(default_factory=HostBackoff)
+    file: bytes | None = None  # of the last 2xx, unless a later answer contradicts it
+    absent: bool = False  # whether the last decisive answer was that there is no file
     failing_since: float | None = None
 
 
@@ -143,7 +140,7 @@ def _answer(site: Site, result: FetchResult, jitter: float) -> None:
 
 
 def _meaning(result: FetchResult, site: Site) -> AccessResult:
-    """Return what an answer is by the table of access results (RFC 9309 2.3.1)."""
+    """Return the access result of an answer (RFC 9309 2.3.1)."""
     policy = site.policy
     if isinstance(result, FetchFault):
         meanings = {
@@ -177,7 +174,7 @@ def _check_copy(copy: Copy, now_wall: float, policy: AccessPolicy) -> None:
     most_s = policy.outcomes.lifetimes.max_s if successful else policy.outcomes.lifetimes.max_unavailable_s
     assert copy.confirmed_wall == now_wall
     assert 0.0 < copy.lifetime_s <= most_s
-    assert copy.lifetime_s >= min(policy.min_lifetime_s, most_s)
+    assert copy.lifetime_s >= min(policy.options.min_lifetime_s, most_s)
     for validator in (copy.etag, copy.last_modified):
         assert validator == "" or (validator.isascii() and validator.isprintable())
 
@@ -185,7 +182,7 @@ def _check_copy(copy: Copy, now_wall: float, policy: AccessPolicy) -> None:
 def _check_standing(site: Site) -> None:
     held = standing(site.record, _URL, site.now_wall, site.policy)
     if held is None:
-        return  # robots.txt is asked for before anything else
+        return  # robots.txt is requested first
     now_wall, source, outcomes = site.now_wall, held.source, site.policy.outcomes
     grace = outcomes.grace
     longest_s = max(outcomes.lifetimes.max_s, grace.closed_s + grace.stale_s, outcomes.unavailable_copy_s, _DAY_S)
@@ -204,14 +201,14 @@ def _check_standing(site: Site) -> None:
 
 
 def _observe(site: Site, headers: Mapping[str, str], status: int | None, *, elapsed_s: float, jitter: float) -> None:
-    bearing, now_wall, pacing = site.bearing, site.now_wall, site.pacing
-    before = bearing.closed_until_wall
-    overruled = bearing.observe(status, headers, elapsed_s, now_wall, pacing, jitter)
-    assert before <= bearing.closed_until_wall <= max(before, now_wall + pacing.backoff_max_s)
+    backoff, now_wall, pacing = site.backoff, site.now_wall, site.pacing
+    before = backoff.closing.until_mono
+    overruled = backoff.observe(status, headers, elapsed_s, now_wall, now_wall, pacing, jitter)
+    assert before <= backoff.closing.until_mono <= max(before, now_wall + pacing.backoff_max_s)
     if status in CLOSING:
-        assert bearing.closed_until_wall >= now_wall + min(1.0, pacing.backoff_min_s, pacing.backoff_max_s)
-    assert bearing.closed_until_wall <= bearing.remembered_until_wall < math.inf
-    pace = bearing.slow(Pace(pacing.min_delay_s, Bound.FLOOR), now_wall, pacing, rate_stated=False)
+        assert backoff.closing.until_mono >= now_wall + min(1.0, pacing.backoff_min_s, pacing.backoff_max_s)
+    assert backoff.closing.until_mono <= backoff.remembered_until_mono < math.inf
+    pace = backoff.slow(Pace(pacing.min_delay_s, Bound.FLOOR), now_wall, pacing)
     assert pacing.min_delay_s <= pace.interval_s < math.inf
     if pace.bound_by is Bound.RATE_LIMIT:
         assert pace.interval_s <= pacing.backoff_max_s

@@ -1,10 +1,10 @@
 """Lint and explain.
 
-Invariant: whatever octets a file has, in every dialect, lint tells of places that are in the file, in their order, in
-words that can be printed, no more of each kind than were asked for; and explain gives the answer that the rules give,
-with the rule that decided among those that match.
+Invariant: for all octets and in every dialect, lint reports places that are in the file, in their order, in printable
+words, and at most the requested number of each kind. explain gives the answer of the rules, and the deciding rule is
+among its matches.
 
-Input: one octet for the dialect and one for how much to tell; a line for a target; and the file.
+Input: one octet for the dialect and one for the number of reports; a line for a target; and the file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Rules and matching.
 
-Invariant: whatever octets a file has, in every dialect the verdict on every target is that of a slow, literal reading
-of the dialect's text, which shares no code with the library; and only a target that no client could send has none.
+Invariant: for all octets and in every dialect, the verdict on a target is that of a slow, literal reading of the
+dialect's text, which shares no code with the library. Only a target that no client could send has no verdict.
 
-Not held to it are files of PERL with a host beyond ASCII: what IDNA makes of one the literal reading does not know.
+Exempt are files in the dialect PERL with a host beyond ASCII: the literal reading does not know IDNA.
 
 Input: one octet for the dialect, then a line for the crawler, a line for the target, and the file.
 """
@@ -34,7 +34,7 @@ _SITE: Final = Origin.of("http://example.com")
 
 
 def check(octets: bytes) -> None:
-    """Hold the verdicts to the invariant: on the target, and on what the rules themselves seem to speak of."""
+    """Hold the verdicts to the invariant: on the target, and on targets made from the rules."""
     dialect = choose(octets[:1], tuple(Dialect))
     agent, _, rest = octets[1:].partition(b"\n")
     path, _, body = rest.partition(b"\n")
@@ -55,7 +55,7 @@ def check(octets: bytes) -> None:
 
 
 def _name(agent: bytes) -> bytes:
-    """RFC 9309 2.2.1: a product token has letters, "_" and "-" only. What else a crawler is called is its own fault."""
+    """Return the name as a product token: letters, "_" and "-" only (RFC 9309 2.2.1)."""
     return re.sub(rb"[^A-Za-z_-]", b"", agent) or b"ExampleBot"
 
 

@@ -1,4 +1,4 @@
-"""Inputs that are like those of the corpus: the same ones each time, made without atheris."""
+"""Inputs like those of the corpus: the same each time, made without atheris."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pages and their headers.
 
-Invariant: whatever a response says, reading it never raises, one more line of a header never allows more, and every
-link that may be followed is an absolute http(s) URL in the form in which it is requested.
+Invariant: reading a response never raises, and another header line never allows more. Every link that may be followed
+is an absolute http(s) URL in the form in which it is requested.
 
 Input: lines of headers; behind a blank line the body.
 """
@@ -43,7 +43,7 @@ def check(octets: bytes) -> None:
 
 
 def _check_less(more: PageDirectives, less: PageDirectives, line: list[tuple[str, str]]) -> None:
-    """Hold what says more to allow no more, but where the line changes what the body is."""
+    """Check that another header line allows no more, unless it changes the type of the body."""
     if line and line[0][0].lower() == "content-type" and line[0][1] != "text/html":
         return
     pairs = zip(_permissions(more), _permissions(less), strict=True)

@@ -1,8 +1,8 @@
-"""A slow, literal reading of the lines of a robots.txt: what the lexer is held to.
+"""A slow, literal reading of the lines of a robots.txt, with which the lexer must agree.
 
 It works on octets and shares no code with the library. ``canonical`` writes a file again in the strict form that the
-literal readings of tests/property know: what is read leniently is spelled out, and what the library documents as
-void is made so.
+literal readings of tests/property know. It spells out lines that are read leniently, and empties lines that the
+library documents as void.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from politesse.robots import Dialect
-from tests.property.reference import BLANK, CONTROL, name_on_line, split_lines
+from tests.property.reference import BLANK, CONTROL, name_on_line, split_lines, without_odd_blanks
 from tests.property.reference import USER_AGENT as MISSPELLED_USER_AGENT
 from tests.property.reference_google import USER_AGENT
 
@@ -35,13 +35,13 @@ MARKS: Final = (
 )
 UTF_8_MARK: Final = b"\xef\xbb\xbf"
 
-# A rule that matches nothing: a path without its slash, or where those are relative the URL of another scheme.
+# A rule that matches nothing: a path without its slash, or the URL of another scheme if such paths are relative.
 NOTHING: Final = {dialect: b"mailto:x" if dialect is Dialect.PERL else b"x" for dialect in Dialect}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line that says something: the name and the value as written, and what the name stands for."""
+    """A line with a field: its name and its value as written, and the field that the name means."""
 
     number: int
     name: bytes
@@ -55,13 +55,13 @@ def transcoded(body: bytes) -> bool:
 
 
 def _transcoded(body: bytes) -> str | None:
-    """Return the text behind the mark of UTF-16 or UTF-32; None where no character of it is ASCII, or none is there."""
+    """Return the text after the mark of UTF-16 or UTF-32; None if there is no mark, or no ASCII character."""
     texts = (body.decode(encoding, "replace") for mark, encoding in MARKS if body.startswith(mark))
     return next((text for text in texts if any(0 < ord(character) < 0x80 for character in text)), None)
 
 
 def utf_8(body: bytes) -> bytes:
-    """Return the file without a byte order mark, or a part of one, in UTF-8 if the mark says that it is another."""
+    """Return the file in UTF-8, without a byte order mark or a part of such a mark."""
     if (text := _transcoded(body)) is not None:
         return text.encode()
     for mark, _ in MARKS:
@@ -85,7 +85,7 @@ def field_of(name: bytes, dialect: Dialect) -> bytes:
 
 
 def row(number: int, line: bytes, dialect: Dialect) -> Row | None:
-    said = line.partition(b"#")[0]
+    said = without_odd_blanks(line) if dialect in {Dialect.RFC9309, Dialect.KOSTER_2019} else line.partition(b"#")[0]
     control = any(octet in CONTROL and octet not in BLANK for octet in said)
     name, colon, value = said.partition(b":")
     if colon:
@@ -125,10 +125,10 @@ def canonical(body: bytes, dialect: Dialect) -> bytes:
 
 
 def agent_on_line(found: Row, dialect: Dialect) -> bytes:
-    """Return whom a user-agent line names, where that is read leniently; else its value."""
+    """Return the name on a user-agent line if it is read leniently; otherwise its value."""
     value = found.value
     if found.control:
-        return b""  # it names nobody
+        return b""  # no name
     if dialect in {Dialect.RFC9309, Dialect.KOSTER_2019}:
         return name_on_line(value)  # the product token
     return value
@@ -136,14 +136,14 @@ def agent_on_line(found: Row, dialect: Dialect) -> bytes:
 
 def _path(found: Row, dialect: Dialect) -> bytes:
     if found.control:
-        return NOTHING[dialect]  # RFC 9309 3: it binds nobody
+        return NOTHING[dialect]  # RFC 9309 3: it binds no crawler
     if dialect is Dialect.PERL:
         return _of_site(found.value)
     return found.value
 
 
 def _of_site(value: bytes) -> bytes:
-    """Spell out a rule that is a URL of http://example.com; any other is nothing."""
+    """Spell out a rule that is a URL of http://example.com; rules with other URLs are void."""
     parts = re.fullmatch(rb"(?:(https?):)?//([^/?]*)(.*)", value, re.IGNORECASE | re.DOTALL)
     if parts is None:
         return value

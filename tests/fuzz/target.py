@@ -1,4 +1,4 @@
-"""What a fuzz target is, and how it makes choices from octets."""
+"""Fuzz targets, and how they choose by octets."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CORPUS: Final = Path(__file__).parent / "corpus"
 
 @dataclass(frozen=True)
 class Target:
-    """One invariant, and what helps to break it.
+    """An invariant, with words and sizes that help to break it.
 
     Attributes:
         name: also that of its directory in the corpus.
-        check: takes any octets whatsoever; raises AssertionError where the invariant does not hold.
-        words: what a mutation may put in; the syntax of the input.
+        check: takes any octets; raises AssertionError if the invariant does not hold.
+        words: words that a mutation may insert; the syntax of the input.
         max_octets: longer inputs are not tried, to keep the rate of trials high.
         short_runs: how many mutations of the corpus the ordinary tests try; about a second's worth.
     """
@@ -39,10 +39,10 @@ class Target:
 
 
 def choose(octet: bytes, options: Sequence[T]) -> T:
-    """Choose by one octet, or by none; digits choose as people count, so that the corpus can be read."""
+    """Choose by an octet, or the first option without an octet; digits count from 0, so that the corpus is readable."""
     return options[(octet[0] - ord("0") if octet else 0) % len(options)]
 
 
 def text(octets: bytes) -> str:
-    """Return octets as HTTP clients hand them on: those that are no UTF-8 as lone surrogates."""
+    """Return octets as HTTP clients pass them on: invalid UTF-8 as lone surrogates."""
     return octets.decode("utf-8", "surrogateescape")

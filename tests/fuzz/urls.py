@@ -1,8 +1,8 @@
 """URLs and redirects.
 
-Invariant: a text has either no origin, told by InvalidURL and nothing else, or one that is the server a client would
-connect to, written in one way only: what is split and joined again splits into the same. A redirect leads nowhere, or
-to the URL that a literal reading of RFC 3986 5.2 makes of it.
+Invariant: a text has no origin, and InvalidURL is raised; or its origin is the server that a client would connect to,
+in one spelling: splitting a joined URL again gives the same parts. A redirect has no target, or the URL that a
+literal reading of RFC 3986 5.2 gives.
 
 Input: a line with a URL, and the Location of a redirect that its robots.txt is answered with.
 """
@@ -15,13 +15,13 @@ from typing import Final
 
 import yarl
 
-from politesse._http.redirects import Hops
 from politesse.errors import InvalidURL
+from politesse.fetch import Hops
 from politesse.origin import DEFAULT_PORTS, Origin, split
 from politesse.ports import FaultKind, FetchFault, FetchRequest
 from tests.fuzz.target import Target, text
 from tests.property.reference import UNRESERVED, remove_dot_segments
-from tests.support.urls import server_of
+from tests.property.urls import server_of
 
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _PLAIN: Final = re.compile(r"(?i:https?)://[A-Za-z]{1,60}\.[A-Za-z]{1,60}(?::[0-9]{1,4})?(?:/[!-~]*)?")
@@ -59,16 +59,16 @@ def _check_origin(origin: Origin) -> None:
     assert not written.endswith(f":{DEFAULT_PORTS[origin.scheme]}"), f"{written!r} has its port"
     assert 0 <= origin.port <= 65535
     if origin.host.rstrip(".").rpartition(".")[2].isdigit():
-        assert str(ipaddress.IPv4Address(origin.host)) == origin.host  # else it depends on who reads it
+        assert str(ipaddress.IPv4Address(origin.host)) == origin.host  # otherwise clients would disagree
     assert split(origin.robots_url) == (origin, "/robots.txt")
 
 
 def _check_server(origin: Origin, url: str) -> None:
-    """Compare with what aiohttp's URL library would connect to."""
+    """Compare with the server that aiohttp's URL library would connect to."""
     try:
         sent = yarl.URL(url)
     except ValueError:
-        return  # nothing would be requested
+        return  # no request follows
     assert (origin.scheme, origin.host, origin.port) == server_of(sent), (
         f"{url!r} is of {server_of(sent)}, not {origin}"
     )
@@ -117,7 +117,7 @@ def _resolved(location: str) -> str:
 
 
 def _check_joined(origin: Origin, location: str, target: Origin) -> None:
-    """Compare with where aiohttp's URL library would go."""
+    """Compare with the target by aiohttp's URL library."""
     try:
         joined = yarl.URL(origin.robots_url).join(
             yarl.URL(location.strip(" \t"))
@@ -125,7 +125,7 @@ def _check_joined(origin: Origin, location: str, target: Origin) -> None:
     except (ValueError, IndexError):  # yarl 1.25 looks for the first character of a host that is empty
         return
     if joined.scheme not in DEFAULT_PORTS:
-        return  # nothing would be requested
+        return  # no request follows
     assert server_of(joined) == (target.scheme, target.host, target.port), (
         f"{location!r} leads to {joined}, not {target}"
     )

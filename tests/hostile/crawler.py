@@ -1,7 +1,7 @@
-"""A crawler in a process of its own, so that what it needs of memory is its own and not that of the servers.
+"""A crawler in a process of its own, so that its memory is measured without that of the servers.
 
 Reads a JSON object from standard input: ``waiting``, ``ending`` and ``harmless`` origins by name, ``addresses`` by
-host, ``authority`` in PEM. Writes what it made of each origin to standard output.
+host, ``authority`` in PEM. Writes its findings about each origin to standard output.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 
 
 class Witness:
-    """A fetcher that remembers what another one returned at the last hop, and how long all hops took."""
+    """A fetcher that remembers the results of another fetcher at the last hop, and the duration of all hops."""
 
     def __init__(self, fetcher: AiohttpFetcher) -> None:
         self._fetcher = fetcher
@@ -89,7 +89,7 @@ def peak_kib() -> int:
 
 
 def main() -> None:
-    """Crawl the harmless origins first, so that what any fetch and any large file needs is there already."""
+    """Crawl the harmless origins first, so that the memory that each fetch needs is allocated already."""
     given = json.load(sys.stdin)
     known = given["addresses"], given["authority"]
     patient = PATIENT_TIMEOUT_S, PATIENT_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""Where private addresses are denied nothing leads to one, whatever it is called and whenever it changes."""
+"""If private addresses are denied, no name, spelling, redirect or change of DNS leads to such an address."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
+import httpx
 import pytest
 
-from politesse import FetchOptions, Gatekeeper, InvalidURL, PacingOptions, PoliteSession, Reason
+from politesse import (
+    Disallowed,
+    FetchOptions,
+    Gatekeeper,
+    HostPolicy,
+    InvalidURL,
+    PacingOptions,
+    PoliteSession,
+    Reason,
+)
 from politesse.fetch import PublicResolver
+from politesse.integrations.aiohttp import RobotsMiddleware
+from politesse.integrations.httpx import PoliteTransport
 from politesse.testing import Fault, HostileServer, ScriptedResolver
 from politesse.testing.answers import FILE, response
 from politesse.testing.faults import ODD_LOOPBACKS, PRIVATE_LITERALS
@@ -26,8 +38,7 @@ NO_FAULT: Final = Fault(name="none", robots=response(200, FILE), result=AccessRe
 async def _verdict(url: str, names: ScriptedResolver, options: FetchOptions | None = DENY) -> tuple[Reason, str]:
     async with Gatekeeper(UA, fetch=options, resolver=names) as gate:
         verdict = await gate.check(url)
-        assert verdict.source is not None
-        return verdict.reason, verdict.source.fault
+        return verdict.reason, verdict.note if verdict.source is None else verdict.source.fault
 
 
 @pytest.mark.parametrize("address", PRIVATE_LITERALS.values(), ids=PRIVATE_LITERALS.keys())
@@ -35,9 +46,8 @@ async def test_a_literal_is_denied(address: str) -> None:
     async with HostileServer(NO_FAULT) as server:
         port = server.origin.rpartition(":")[2]
         reason, fault = await _verdict(f"http://{address}:{port}/page", ScriptedResolver({}))
-        assert reason is Reason.UNREACHABLE
-        assert fault.startswith("address: ")
-        assert "which is private" in fault
+        assert reason is Reason.POLICY_DENY
+        assert fault.endswith("is a private address, and private_addresses='deny'")
         assert server.log == []
 
 
@@ -86,3 +96,73 @@ async def test_a_public_resolver_gives_a_connector_usable_addresses() -> None:
     names = ScriptedResolver({"mixed.example": ["127.0.0.1", "93.184.216.34"]})
     found = await PublicResolver(names).resolve("mixed.example", 80, socket.AF_UNSPEC)
     assert [result["host"] for result in found] == ["93.184.216.34"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "inside.example"])
+async def test_robots_txt_of_a_private_address_is_no_page_either(host: str) -> None:
+    names = ScriptedResolver({"inside.example": ["127.0.0.1"]})
+    async with HostileServer(NO_FAULT) as server, Gatekeeper(UA, fetch=DENY, resolver=names) as gate:
+        url = f"http://{host}:{server.origin.rpartition(':')[2]}/robots.txt"
+        assert not await gate.check(url)
+        for request in (_by_session, _by_middleware, _by_httpx):
+            with pytest.raises(Disallowed, match="private"):
+                await request(gate, url)
+        assert server.log == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "inside.example"])
+@pytest.mark.parametrize("page", ["/robots.txt", "/page"])
+async def test_a_redirect_of_a_stranger_leads_to_no_private_address(host: str, page: str) -> None:
+    names = ScriptedResolver({"inside.example": ["127.0.0.1"]})
+    async with HostileServer(NO_FAULT) as server, Gatekeeper(UA, fetch=DENY, resolver=names) as gate:
+        port = server.origin.rpartition(":")[2]
+        redirect = response(302, Location=f"http://{host}:{port}{page}")
+        stranger = Fault(name="stranger", robots=response(404), hops={"/page": redirect}, host="stranger.example")
+        async with HostileServer(stranger) as elsewhere:
+            gate.set_policy("stranger.example", HostPolicy(exempt=True, reason="on loopback, as all in this test"))
+            for request in (_by_session, _by_middleware, _by_httpx):
+                with pytest.raises(Disallowed, match="private"):
+                    await request(gate, elsewhere.url("/page"))
+        assert server.log == []
+
+
+async def test_a_polite_session_looks_at_addresses_where_private_ones_are_denied() -> None:
+    names = ScriptedResolver({"inside.example": ["127.0.0.1"]})
+    async with HostileServer(NO_FAULT) as server, Gatekeeper(UA, fetch=DENY, resolver=names) as gate:
+        gate.set_policy("inside.example", HostPolicy(exempt=True, reason="its robots.txt was fetched from elsewhere"))
+        async with PoliteSession(gate) as web:
+            with pytest.raises(aiohttp.ClientConnectorError, match="has no address that may be connected to"):
+                await web.get(f"http://inside.example:{server.origin.rpartition(':')[2]}/page")
+        assert server.log == []
+
+
+def _to_loopback() -> aiohttp.TCPConnector:
+    """Return the connector of a program that does not look at addresses."""
+
+    class Loopback(aiohttp.ThreadedResolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        ) -> list[aiohttp.abc.ResolveResult]:
+            return await super().resolve("127.0.0.1", port, family)
+
+    return aiohttp.TCPConnector(resolver=Loopback())
+
+
+async def _by_session(gate: Gatekeeper, url: str) -> None:
+    async with PoliteSession(gate, connector=_to_loopback()) as web:
+        await web.get(url)
+
+
+async def _by_middleware(gate: Gatekeeper, url: str) -> None:
+    async with aiohttp.ClientSession(connector=_to_loopback(), middlewares=[RobotsMiddleware(gate)]) as session:
+        await session.get(url)
+
+
+async def _by_httpx(gate: Gatekeeper, url: str) -> None:
+    class Loopback(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            request.url = request.url.copy_with(host="127.0.0.1")
+            return await super().handle_async_request(request)
+
+    async with httpx.AsyncClient(transport=PoliteTransport(gate, wraps=Loopback()), follow_redirects=True) as client:
+        await client.get(url)

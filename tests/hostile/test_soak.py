@@ -1,4 +1,4 @@
-"""Many origins, a third of them faulty, many tasks, and the event loop looking on: nothing impolite, nothing left."""
+"""A crawl of many origins, a third of them faulty, with many tasks: it is polite, and leaves no task and no file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPTIONS: Final[dict[str, Any]] = {
 
 
 class Crawl:
-    """A crawl of some sites, and what was counted on this side."""
+    """A crawl of some sites, with the counts of the client."""
 
     def __init__(self, gate: Gatekeeper, urls_per_site: int, origins: list[str], chance: random.Random) -> None:
         self.gate = gate
@@ -75,7 +75,7 @@ class Crawl:
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         headers = {"User-Agent": UA}
         async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
-            # Else aiohttp asks twice where a server closes without an answer, within the same turn.
+            # Otherwise aiohttp repeats a request within a turn if the server closes without an answer.
             session._retry_connection = False
             until = time.monotonic() + seconds
             while self._queue.qsize() or self._queue.statistics().under_way:
@@ -107,18 +107,18 @@ class Crawl:
                         await response.read()
                         self.answered[origin] += 1
                 except (aiohttp.ClientError, TimeoutError):
-                    pass  # the turn is over, and that is all that matters here
+                    pass  # the turn has ended, and no more is needed here
                 finally:
                     self.ended[turn.url] = time.time()
 
     async def _settle(self) -> None:
-        """Wait until all that was asked has been answered: then the counts are to agree."""
+        """Wait until all requests are answered: then the counts must agree."""
         async with asyncio.timeout(60):
             while self.gate.statistics().in_flight:
                 await asyncio.sleep(0.05)
 
     def check_counts(self) -> None:
-        """Hold what the library counts against what its events and its users saw."""
+        """Compare the counts of the library with those of its events and its users."""
         said, queued = self.gate.statistics(), self._queue.statistics()
         assert said.turns == said.waiting == queued.under_way == queued.waiting == 0
         assert said.fetches == self.fetched.total()
@@ -153,7 +153,7 @@ def _judge(sites: Mapping[str, web.Site], log: list[Exchange]) -> None:
 
 
 def _as_known(site: web.Site, exchange: Exchange, crawl: Crawl) -> Exchange:
-    """Return an exchange as the crawler knows it, which is what its pace is measured from.
+    """Return an exchange as the crawler knows it, because its pace counts from there.
 
     A server may read a request, and notice that its client has gone, after the turn has ended: a page ends no later
     than its turn. A Retry-After binds from when it is received: an answer that came after the turn closes nothing,
@@ -191,7 +191,7 @@ async def _start_web(origins: int, seed: int) -> tuple[asyncio.subprocess.Proces
 
 async def _end_web(process: asyncio.subprocess.Process) -> tuple[dict[str, list[Exchange]], int]:
     async with asyncio.timeout(60):
-        out, _ = await process.communicate(b"")  # and that is the end of it
+        out, _ = await process.communicate(b"")  # end of input
     assert process.returncode == 0
     logs, open_connections = json.loads(out)
     return {origin: [Exchange(**exchange) for exchange in log] for origin, log in logs.items()}, open_connections
@@ -211,7 +211,7 @@ async def _closed_files(wanted: int) -> int:
 
 
 async def _left_behind() -> list[str]:
-    """Name the tasks and the timers that are still there."""
+    """Return the remaining tasks and timers."""
     loop = asyncio.get_running_loop()
     gc.collect()
     await asyncio.sleep(0.1)

@@ -1,7 +1,7 @@
-"""A web of many origins, some of which misbehave, in a process of its own: what its servers saw is what happened.
+"""A web of many origins, some of which misbehave, in a process of its own, with the logs of its servers.
 
-Reads ``[origins, seed]`` as a line of JSON from standard input, writes what it serves as another, and when its input
-ends, what was asked.
+Reads ``[origins, seed]`` as a line of JSON from standard input, writes its sites as another line, and its
+logs when its input ends.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ PACES: Final = ("", "", "", "Crawl-delay: 0.5\n", "Crawl-delay: 2\n", "Request-r
 
 @dataclass(frozen=True)
 class Site:
-    """What an origin does, and what holds there for everybody.
+    """An origin, with its fault and its rules.
 
     Attributes:
         origin: as in ``http://127.1.2.3:8081``.
         fault: its name; empty for a good one.
-        robots: what it says, or comes to.
-        answers: whether it answers requests for robots.txt at all.
+        robots: its rules, or an equivalent of its fault.
+        answers: whether it answers requests for robots.txt.
     """
 
     origin: str
@@ -58,7 +58,7 @@ class Site:
 
 
 def _choose(chance: random.Random) -> tuple[str, Fault, Reply, str]:
-    """Return the name of a fault, what is to be served, and what that comes to."""
+    """Return the name of a fault, the answers for robots.txt and for pages, and the equivalent rules."""
     if chance.random() < 1 / 3:
         if chance.random() < 1 / 2:
             fault = chance.choice(ROBOTS_FAULTS)
@@ -103,7 +103,7 @@ async def main() -> None:
 
 
 async def _until_idle(servers: list[HostileServer]) -> None:
-    """Wait for the connections to end, for so long that a drip, too, notices that its client has gone."""
+    """Wait until the connections end; a slow answer, too, notices within that time that its client has gone."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_IDLE_S):
             while any(server.open_connections for server in servers):

@@ -13,7 +13,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from politesse import Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
-from politesse.queue import journal, journal_file
+from politesse.queue import _journal as journal
+from politesse.queue import _journal_file as journal_file
 
 if TYPE_CHECKING:
     import sqlite3
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from politesse.queue import CrawlPage
-    from politesse.queue.journal import Change
+    from politesse.queue._journal_file import Change
 
 AGENT: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 PUTS: Final = 150
@@ -84,19 +85,19 @@ def sabotage(name: str) -> None:
 
         def reordered(self: journal.Journal) -> None:
             changes = self._changes
-            ends = [change for change in changes if isinstance(change, journal.Ended)]
+            ends = [change for change in changes if change.statement == journal_file.END]
             if ends:
                 self._changes = [*ends, *(change for change in changes if change not in ends)]
             write(self)
 
         def apply_each(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
             for change in changes:
-                journal_file_apply(connection, [change])
+                apply_all(connection, [change])
                 connection.execute("COMMIT")
                 time.sleep(_WRITE_S / 10)
                 connection.execute("BEGIN IMMEDIATE")
 
-        journal_file_apply = journal_file.apply_changes
+        apply_all = journal_file.apply_changes
         journal_file.apply_changes = apply_each
         journal.Journal._write = reordered  # type: ignore[method-assign]
     elif name:

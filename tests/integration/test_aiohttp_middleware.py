@@ -69,13 +69,6 @@ async def test_every_method_is_judged(site: Site, session: aiohttp.ClientSession
     assert site.paths == ["/robots.txt", "/open"]
 
 
-async def test_redirect_to_a_disallowed_page_is_not_followed(site: Site, session: aiohttp.ClientSession) -> None:
-    site.redirects["/moved"] = "/private/x"
-    with pytest.raises(ClientDisallowed):
-        await session.get(f"{site.base}/moved")
-    assert site.paths == ["/robots.txt", "/moved"]
-
-
 async def test_redirect_to_another_origin_is_judged_by_its_own_rules(
     site: Site, other: Site, session: aiohttp.ClientSession
 ) -> None:
@@ -95,18 +88,6 @@ async def test_unreachable_robots_txt_closes_the_site(site: Site, session: aioht
         await session.get(f"{site.base}/page")
     assert caught.value.verdict.reason is Reason.UNREACHABLE
     assert site.paths == ["/robots.txt"]
-
-
-async def test_default_user_agent_is_replaced_by_the_name_that_the_rules_were_chosen_by(
-    site: Site, session: aiohttp.ClientSession
-) -> None:
-    await session.get(f"{site.base}/page")
-    assert [request.headers["User-Agent"] for request in site.seen] == [UA, UA]
-
-
-async def test_user_agent_of_the_caller_is_kept(site: Site, session: aiohttp.ClientSession) -> None:
-    await session.get(f"{site.base}/page", headers={"User-Agent": "ExampleBot-Special/2"})
-    assert [request.headers["User-Agent"] for request in site.seen] == [UA, "ExampleBot-Special/2"]
 
 
 async def test_robots_txt_is_fetched_without_the_settings_of_the_session(site: Site) -> None:

@@ -14,11 +14,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from politesse import Bound, ClosedError, ConfigurationError, Gatekeeper, TooFar
+from politesse import ClosedError, ConfigurationError, Gatekeeper, TooFar
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, RobotsMiddleware
-from politesse.testing import assert_polite
-from tests.integration.sites import ROBOTS, UA, Site, serving, slow_gate, turns, until
-from tests.support.tasks import in_child_task
+from tests.integration.sites import UA, Site, serving, slow_gate, turns, until
+from tests.support.tasks import apart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -109,22 +108,11 @@ def test_longest_wait_goes_with_a_pace_only(gate: Gatekeeper) -> None:
 # Turns
 
 
-@pytest.mark.realtime
-async def test_requests_of_one_host_keep_their_distance(site: Site) -> None:
-    delay_s, site.work_s = 0.06, 0.02
-    site.redirects["/moved"] = (302, "/1")
-    async with slow_gate(delay_s) as gate, paced(gate) as session:
-        await asyncio.gather(*(visit(session, f"{site.base}{path}") for path in ("/a", "/b", "/moved", "/c")))
-    assert len(site.pages) == 5
-    trace = site.trace()
-    assert_polite(trace, {site.base: ROBOTS}, agent="ExampleBot", min_delay_s=delay_s, slack_s=0.003)
-
-
 async def test_host_is_busy_until_the_response_ends(
     site: Site, gate: Gatekeeper, session: aiohttp.ClientSession
 ) -> None:
     async with session.get(f"{site.base}/slow") as response:
-        waiting = asyncio.create_task(visit(session, f"{site.base}/page"))
+        waiting = apart(visit(session, f"{site.base}/page"))
         await until(lambda: gate.statistics().waiting == 1)
         assert site.pages == ["/slow"]
         site.go_on.set()
@@ -179,22 +167,11 @@ async def test_error_ends_the_turn(site: Site, gate: Gatekeeper, session: aiohtt
     assert site.pages == ["/drop", "/drop"]
 
 
-async def test_retry_after_closes_the_host(site: Site, gate: Gatekeeper) -> None:
-    middleware = RobotsMiddleware(gate, pace=True, max_wait_s=60)
-    async with aiohttp.ClientSession(middlewares=(middleware,)) as session:
-        assert (await session.get(f"{site.base}/429")).status == 429
-        async with asyncio.timeout(5):
-            with pytest.raises(TooFar) as caught:
-                await session.get(f"{site.base}/page")
-    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
-    assert site.pages == ["/429"]
-
-
 async def test_longest_wait_is_kept(site: Site, gate: Gatekeeper, session: aiohttp.ClientSession) -> None:
     hasty = RobotsMiddleware(gate, pace=True, max_wait_s=0.01)
     async with session.get(f"{site.base}/slow"), asyncio.timeout(5):
         with pytest.raises(TooFar):
-            await in_child_task(session.get(f"{site.base}/page", middlewares=(hasty,)))
+            await apart(session.get(f"{site.base}/page", middlewares=(hasty,)))
         assert turns(gate) == 1
     await session.get(f"{site.base}/page", middlewares=(hasty,))
     assert site.pages == ["/slow", "/page"]
@@ -228,7 +205,7 @@ async def test_cancelled_while_waiting_or_under_way(
 ) -> None:
     silent = asyncio.create_task(visit(session, f"{site.base}/silent"))
     await until(lambda: site.pages == ["/silent"])
-    waiting = asyncio.create_task(visit(session, f"{site.base}/page"))
+    waiting = apart(visit(session, f"{site.base}/page"))
     await until(lambda: gate.statistics().waiting == 1)
     for task in (waiting, silent):
         task.cancel()
@@ -255,30 +232,6 @@ async def test_redirect_takes_a_turn_for_each_hop(site: Site, other: Site, gate:
     async with aiohttp.ClientSession(middlewares=(middleware, spy)) as session, asyncio.timeout(5):
         await visit(session, f"{site.base}/a")
     assert held == [[f"{site.base}/a"], [f"{site.base}/b"], [f"{other.base}/c"]]
-    assert turns(gate) == 0
-
-
-async def test_redirect_to_a_disallowed_page_is_not_followed(
-    site: Site, other: Site, gate: Gatekeeper, session: aiohttp.ClientSession
-) -> None:
-    site.redirects |= {"/here": (302, "/private/x"), "/there": (302, f"{other.base}/private/x")}
-    for path in site.redirects:
-        with pytest.raises(ClientDisallowed):
-            await session.get(f"{site.base}{path}")
-    assert site.pages == ["/here", "/there"]
-    assert other.paths == ["/robots.txt"]
-    assert turns(gate) == 0
-
-
-async def test_crossed_redirects_do_not_wait_for_each_other(
-    site: Site, other: Site, gate: Gatekeeper, session: aiohttp.ClientSession
-) -> None:
-    site.redirects["/cross"] = (302, f"{other.base}/page")
-    other.redirects["/cross"] = (302, f"{site.base}/page")
-    async with asyncio.timeout(10):
-        for _ in range(5):
-            await asyncio.gather(*(visit(session, f"{one.base}/cross") for one in (site, other)))
-    assert site.pages.count("/page") == other.pages.count("/page") == 5
     assert turns(gate) == 0
 
 
@@ -351,7 +304,7 @@ async def test_dropping_an_open_response_ends_its_turn_after_its_session_was_clo
 async def test_request_that_waits_while_its_session_is_closed_is_not_sent(site: Site, gate: Gatekeeper) -> None:
     async with paced(gate) as first, paced(gate) as second:
         async with first.get(f"{site.base}/slow"):
-            waiting = asyncio.create_task(visit(second, f"{site.base}/page"))
+            waiting = apart(visit(second, f"{site.base}/page"))
             await until(lambda: gate.statistics().waiting == 1)
             await second.close()
         with pytest.raises(ClosedError):

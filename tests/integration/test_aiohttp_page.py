@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 import aiohttp
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper
-from politesse.integrations.aiohttp import ClientDisallowed, PoliteSession, RobotsMiddleware, page_directives
+from politesse.integrations.aiohttp import PoliteSession, page_directives
 from tests.integration.pages import BOTH, HEADER, Answer, Pages, said
 from tests.integration.sites import turns
 
@@ -29,25 +28,11 @@ async def test_header_and_meta_are_read_with_a_polite_session(site: Pages, polit
     assert not page.truncated
 
 
-async def test_header_and_meta_are_read_behind_the_middleware(site: Pages, gate: Gatekeeper) -> None:
-    async with (
-        aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session,
-        session.get(f"{site.base}/page") as response,
-    ):
-        assert said(await page_directives(response, gate)) == BOTH
-
-
 async def test_header_and_meta_are_read_with_any_session(site: Pages, gate: Gatekeeper) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{site.base}/page") as response:
         await response.text()
         assert said(await page_directives(response, gate)) == BOTH
         assert said(await page_directives(response, gate)) == BOTH
-
-
-async def test_denied_page_has_none(site: Pages, polite: PoliteSession) -> None:
-    with pytest.raises(ClientDisallowed):
-        await polite.page_directives(await polite.get(f"{site.base}/private"))
-    assert site.pages == []
 
 
 async def test_directive_that_names_the_crawler_is_for_it_alone(site: Pages, gate: Gatekeeper) -> None:
@@ -103,12 +88,6 @@ async def test_page_without_a_media_type_is_looked_at(site: Pages, polite: Polit
         assert said(await polite.page_directives(response)) == BOTH
 
 
-async def test_page_of_an_error_says_what_it_says(site: Pages, polite: PoliteSession) -> None:
-    site.answers["/page"] = Answer(status=410)
-    async with polite.get(f"{site.base}/page") as response:
-        assert said(await polite.page_directives(response)) == BOTH
-
-
 async def test_of_other_media_the_body_is_not_read(site: Pages, polite: PoliteSession, gate: Gatekeeper) -> None:
     site.answers["/page"] = Answer(content_type="text/plain")
     async with polite.get(f"{site.base}/page") as response:
@@ -153,17 +132,6 @@ async def test_fault_of_the_body_is_raised(site: Pages, polite: PoliteSession) -
     async with polite.get(f"{site.base}/page") as response:
         with pytest.raises(aiohttp.ClientPayloadError):
             await polite.page_directives(response)
-
-
-async def test_cancellation_passes_and_ends_the_turn(site: Pages, polite: PoliteSession, gate: Gatekeeper) -> None:
-    async with polite.get(f"{site.base}/slow") as response:
-        reading = asyncio.ensure_future(polite.page_directives(response))
-        await asyncio.sleep(0.01)
-        assert not reading.done()
-        reading.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-        assert turns(gate) == 0
 
 
 async def test_missing_extra_is_named(site: Pages, polite: PoliteSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from benchmarks.crawl import CRAWLERS, checked, run
 from benchmarks.many_hosts import memory
-from benchmarks.many_hosts.crawlers import links
-from benchmarks.many_hosts.memory import RecentlySeen, Sample, measured, report
+from benchmarks.many_hosts.memory import Sample, measured, report
 from benchmarks.many_hosts.serving import Counts, Server, permit_open_files, serving
 from benchmarks.many_hosts.web import FORBIDDEN, Size, Web
 from benchmarks.settings import Settings
@@ -19,6 +18,8 @@ from politesse.robots import RobotsTxt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.benchmark
+
 SEED = 9309
 SIZE = Size(hosts=30, pages_each=3, page_bytes=500)
 
@@ -27,23 +28,6 @@ SIZE = Size(hosts=30, pages_each=3, page_bytes=500)
 def server() -> Iterator[Server]:
     with serving(SIZE, SEED) as served:
         yield served
-
-
-def test_links_lead_from_the_starts_to_every_page_and_to_nothing_that_is_missing() -> None:
-    size = Size(hosts=500, pages_each=5, page_bytes=500)
-    web, ending = Web(size, SEED), ".example:8080"
-    found, unread = set(size.starts(ending)), size.starts(ending)
-    while unread:
-        host, _, path = unread.pop().removeprefix("http://site").partition("/")
-        page = web.page(int(host.removesuffix(ending)), ending, f"/{path}")
-        assert page is not None
-        urls = {link if link.startswith("http") else f"http://site{host}{link}" for link in links(page.decode())}
-        unread += urls - found
-        found |= urls
-    forbidden = {url for url in found if url.endswith(FORBIDDEN)}
-    assert (len(found - forbidden), len(forbidden)) == (size.pages, size.forbidden) == (2_500, 5)
-    assert web.page(0, ending, "/artikel-5.html") is None
-    assert web.page(0, ending, "/other") is None
 
 
 def test_robots_txt_of_each_host_is_its_own_and_forbids_only_the_forbidden_page() -> None:
@@ -110,15 +94,6 @@ def test_memory_report_gives_the_growth_for_each_url() -> None:
 
 def test_memory_is_measured_over_100_000_pages() -> None:
     assert memory.SIZE.pages == 100_000
-
-
-def test_seen_that_forgets_keeps_the_urls_that_were_asked_for_last() -> None:
-    seen = RecentlySeen(2)
-    seen.add("a")
-    seen.add("b")
-    assert "a" in seen
-    seen.add("c")
-    assert [url in seen for url in "abc"] == [True, False, True]
 
 
 def test_more_files_than_the_system_permits_end_the_benchmark_with_advice() -> None:

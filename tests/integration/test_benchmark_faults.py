@@ -13,6 +13,8 @@ from benchmarks.faults import Judgement, crawl, judge, shown
 
 from politesse.testing import FAULTS
 
+pytestmark = pytest.mark.benchmark
+
 HANDFUL: Final = [
     *("no-content-length", "status-404", "status-500", "reset-in-body", "redirect-to-data", "429-seconds"),
 ]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +18,21 @@ from benchmarks.fleet import _short, _summed
 from benchmarks.fleet_model.crawl import CLOSED, IDLE, IN_FLIGHT, KEPT_S, LONG_URL, Costs, Crawl, demand
 from benchmarks.fleet_model.simulation import simulate
 
+from politesse import Gatekeeper, PacingOptions, PoliteQueue
 from politesse._pacing.fleet.scripts import Script
+from politesse.options import FleetOptions
+from politesse.queue import QueueClosed
+from politesse.testing import ScriptedFetcher
+from tests.integration.fleet.slow_way import SlowWay
+from tests.integration.sites import UA
+from tests.support.redis_servers import RedisServer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.fleet_model.simulation import Order
+
+pytestmark = pytest.mark.benchmark
 
 # One host in two has one page, few have ten; nothing closes.
 CRAWL = Crawl(pages_s=100.0, hosts=200_000, interval_s=2.0, most_pages=10, closed=0.0)
@@ -66,11 +80,6 @@ def test_simulated_crawl_holds_as_many_keys_as_littles_law_says(order: Order, ke
     assert found == pytest.approx(keys, rel=0.03)
 
 
-def test_simulation_is_the_same_for_the_same_seed() -> None:
-    courses = [simulate(CRAWL, "new hosts first", sample=0.01, seed=seed) for seed in (1, 1, 2)]
-    assert courses[0] == courses[1] != courses[2]
-
-
 def test_keys_are_those_of_the_hosts_that_live() -> None:
     # 100 hosts a second, each with one page of 1 s, whose key is kept for 10 s: 1,100 keys, of which 100 are in flight.
     crawl = replace(CRAWL, most_pages=1, kept_s=10.0, response_s=1.0)
@@ -83,19 +92,6 @@ def test_keys_are_those_of_the_hosts_that_live() -> None:
     assert (crawl.records(60.0), crawl.records(1e6)) == (6_000.0, 200_000.0)
     # A crawl of fewer hosts than that has a key for each.
     assert replace(crawl, hosts=500).keys_apart == 500.0
-
-
-def test_twice_the_pages_are_twice_the_scripts_processors_network_and_keys() -> None:
-    one, two = (
-        demand(crawl, COSTS, crawl.keys_back_to_back, scripts_a_trip=1.0, long_urls=False)
-        for crawl in (CRAWL, replace(CRAWL, pages_s=200.0))
-    )
-    assert one.scripts_s == 200.0
-    assert one.cpu == pytest.approx(200.0 * (20.0 + 30.0) / 1e6)
-    assert one.network_bytes_s == 200.0 * 350.0
-    assert one.client_cpu == pytest.approx(0.02)
-    for name in ("scripts_s", "cpu", "memory_bytes", "network_bytes_s", "client_cpu"):
-        assert getattr(two, name) == pytest.approx(2.0 * getattr(one, name))
 
 
 def test_memory_is_that_of_each_state() -> None:
@@ -147,3 +143,37 @@ def test_simulation_measures_predicts_and_checks(tmp_path: Path, capsys: pytest.
     figures = {one["name"]: one["value"] for one in json.loads((tmp_path / "out.json").read_text())["figures"]}
     assert figures["fleet/memory, in flight"] < figures["fleet/memory, in flight, URLs of 100 octets"]
     assert all(figures[f"fleet/model, {name}"] > 0.0 for name in ("keys", "scripts", "server", "network"))
+
+
+@pytest.mark.realtime
+async def test_a_queue_keeps_95_percent_of_a_pace_of_a_second_with_redis_20_ms_away() -> None:
+    hosts = [f"host{number}.example" for number in range(20)]
+    starts: dict[str, list[float]] = {host: [] for host in hosts}
+    pacing = PacingOptions(min_delay_s=1.0, adaptive_factor=0.0)
+    site = ScriptedFetcher({f"https://{host}": 404 for host in hosts})
+    server = RedisServer()
+    try:
+        async with SlowWay(server.port, 0.02) as way:
+            gate = Gatekeeper(UA, fetcher=site, fleet=FleetOptions(way.url, prefix="far:"), pacing=pacing)
+            queue: PoliteQueue[None] = PoliteQueue(gate)
+            for page in range(10):
+                for host in hosts:
+                    await queue.put(f"https://{host}/{page}")
+            queue.close()
+
+            async def work() -> None:
+                with suppress(QueueClosed):
+                    while True:
+                        async with queue.turn() as turn:
+                            starts[turn.url.split("/")[2]].append(time.monotonic())
+                            turn.observe(200)
+
+            async with asyncio.timeout(60.0):
+                await asyncio.gather(*(work() for _ in range(20)))
+            await gate.aclose()
+    finally:
+        server.remove()
+    gaps = sorted(after - before for times in starts.values() for before, after in pairwise(times))
+    assert len(gaps) == 180
+    assert gaps[0] >= 1.0
+    assert median(gaps) <= 1.0 / 0.95

@@ -13,6 +13,8 @@ from benchmarks.timing import Samples
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.benchmark
+
 SIZE = Size(hosts=20, pages_each=2, page_bytes=300)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,8 @@ import pytest
 from aiohttp import ClientTimeout, web
 
 from politesse import Gatekeeper, PoliteQueue, PoliteSession
-from politesse.cli.demo import CACHE, FETCH, PACING, USER_AGENT
+from politesse.cli.demo import CACHE, FETCH, PACING, USER_AGENT, LittleWeb
 from politesse.cli.demo.report import audit
-from politesse.cli.demo.server import LittleWeb
 from tests.integration.sites import EAGER, Server, Site
 
 if TYPE_CHECKING:
@@ -67,16 +65,7 @@ async def test_both_programs_print_the_same_pages(site: TitledSite, capsys: pyte
     assert printed == [pages, pages]
 
 
-@pytest.mark.realtime
-@pytest.mark.parametrize("code", [POLITE, PLAIN], ids=["polite", "plain"])
-async def test_programs_run_from_the_command_line(site: TitledSite, code: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error", "-c", code, f"{site.base}/c", stdout=asyncio.subprocess.PIPE
-    )
-    printed = (await process.communicate())[0].decode()
-    assert (process.returncode, printed) == (0, f"200 {site.base}/c /c &\n")
-
-
+@pytest.mark.full
 @pytest.mark.realtime
 async def test_the_servers_of_the_demo_find_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
     """As in the demo, faults of robots.txt are waited for a second and not a minute."""
@@ -91,7 +80,7 @@ async def test_the_servers_of_the_demo_find_no_fault(capsys: pytest.CaptureFixtu
         main = program(POLITE, PoliteSession=eager, PoliteQueue=hasty, USER_AGENT=USER_AGENT)
         async with asyncio.timeout(60):
             await main(web.front_pages)
-        rows = audit(web.servers, PACING.min_delay_s)
+        rows = audit(web.logs(), PACING.min_delay_s)
     assert [violation for row in rows for violation in row.violations] == []
     assert sum(row.served for row in rows) > 20
     assert sum(row.missed for row in rows) == 0

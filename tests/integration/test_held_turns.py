@@ -3,83 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import aiohttp
 import httpx
 import pytest
 from yarl import URL
 
 from politesse import Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions
-from politesse.errors import TurnHeld
-from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
-from politesse.integrations.httpx import PoliteTransport
-from politesse.queue import PoliteQueue
+from politesse.errors import ConfigurationError, TurnHeld
+from politesse.integrations.aiohttp import PoliteSession
+from politesse.queue import CrawlPage, PoliteQueue
+from tests.integration.clients import CLIENTS, Client, Httpx
 from tests.integration.sites import EAGER, UA, Site, turns, until
-from tests.support.tasks import in_child_task
+from tests.support.tasks import apart
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    import aiohttp
 
     from politesse import Turn
 
 pytestmark = pytest.mark.timeout(20)
-
-
-class Client(Protocol):
-    """What a program requests with."""
-
-    async def get(self, url: str) -> int:
-        """Return the status of a page that was read to its end."""
-
-    async def open(self, url: str) -> Callable[[], object]:
-        """Request a page, and return what releases it unread."""
-
-    async def aclose(self) -> None:
-        """Close the client."""
-
-
-class Aiohttp:
-    def __init__(self, web: PoliteSession | aiohttp.ClientSession) -> None:
-        self.web = web
-
-    async def get(self, url: str) -> int:
-        async with self.web.get(url) as response:
-            await response.read()
-            return response.status
-
-    async def open(self, url: str) -> Callable[[], object]:
-        response = await self.web.get(url)
-        return response.close
-
-    async def aclose(self) -> None:
-        await self.web.close()
-
-
-class Httpx:
-    def __init__(self, gate: Gatekeeper) -> None:
-        self.web = httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True, timeout=3)
-
-    async def get(self, url: str) -> int:
-        return (await self.web.get(url)).status_code
-
-    async def open(self, url: str) -> Callable[[], object]:
-        response = await self.web.send(self.web.build_request("GET", url), stream=True)
-        return lambda: asyncio.ensure_future(response.aclose())
-
-    async def aclose(self) -> None:
-        await self.web.aclose()
-
-
-def _middleware(gate: Gatekeeper) -> Client:
-    return Aiohttp(aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)))
-
-
-CLIENTS: dict[str, Callable[[Gatekeeper], Client]] = {
-    "PoliteSession": lambda gate: Aiohttp(PoliteSession(gate)),
-    "RobotsMiddleware": _middleware,
-    "PoliteTransport": Httpx,
-}
 
 
 @pytest.fixture(params=CLIENTS)
@@ -123,10 +68,10 @@ async def test_child_tasks_use_the_turn_of_their_parent(site: Site, gate: Gateke
 
 async def test_two_child_tasks_share_no_turn(site: Site, gate: Gatekeeper, client: Client) -> None:
     async with gate.turn(f"{site.base}/page") as turn:
-        statuses = await asyncio.gather(*(client.get(turn.url) for _ in range(2)))
-    assert statuses == [200, 200]
-    first, second = (seen for seen in site.seen if seen.path == "/page")
-    assert first.ended <= second.started
+        first, second = await asyncio.gather(*(client.get(turn.url) for _ in range(2)), return_exceptions=True)
+    assert first == 200
+    assert isinstance(second, TurnHeld)
+    assert site.pages == ["/page"]
 
 
 async def test_answer_is_recorded_once(site: Site, gate: Gatekeeper, client: Client) -> None:
@@ -135,7 +80,7 @@ async def test_answer_is_recorded_once(site: Site, gate: Gatekeeper, client: Cli
         turn.observe(503, {"Retry-After": "86400"})  # out of place: the integration has recorded the answer
     refused = gate.try_turn(f"{site.base}/page")
     assert isinstance(refused, NotYet)
-    assert refused.not_before - gate._state.clock.wall() == pytest.approx(3_600, abs=60)
+    assert refused.not_before - gate.state.clock.wall() == pytest.approx(3_600, abs=60)
 
 
 async def test_answer_is_recorded_once_while_its_response_is_open(site: Site, gate: Gatekeeper, client: Client) -> None:
@@ -214,7 +159,7 @@ async def test_exemption_holds_for_another_spelling_of_the_url(
 async def test_turn_of_another_agent_is_not_used(site: Site, gate: Gatekeeper, client: Client) -> None:
     other = gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0 (+https://example.com/bot)")
     async with other.turn(f"{site.base}/page") as turn:
-        with pytest.raises(TurnHeld):
+        with pytest.raises(ConfigurationError, match=r"as examplebot, .* for otherbot: .*gate\.agent"):
             await client.get(turn.url)
     assert site.pages == []
 
@@ -261,7 +206,9 @@ async def test_kept_connection_that_is_dead_costs_a_turn_for_each_attempt(
 
 async def test_nested_turn_of_a_host_is_an_error_at_once(site: Site, gate: Gatekeeper) -> None:
     async with gate.turn(f"{site.base}/1"):
-        with pytest.raises(TurnHeld, match=r"/2: this task holds the turn of its host for .*/1\."):
+        with pytest.raises(
+            TurnHeld, match=r"/2: this task, or one that started it, holds the turn of its host for .*/1\."
+        ):
             async with gate.turn(f"{site.base}/2"):
                 pytest.fail("a second turn")
         with pytest.raises(TurnHeld):
@@ -308,13 +255,45 @@ async def test_response_in_the_turn_of_the_task_holds_its_host_until_it_is_relea
         assert await client.get(f"{site.base}/page") == 200
 
 
-async def test_child_task_waits_for_the_turn_that_its_parent_holds(
+async def test_child_tasks_do_not_wait_for_the_turn_that_their_parent_holds(
     site: Site, gate: Gatekeeper, client: Client
 ) -> None:
+    async with gate.turn(f"{site.base}/1") as turn:
+        paths = asyncio.gather(*(client.get(f"{site.base}/{n}") for n in (2, 3)), return_exceptions=True)
+        for error in await asyncio.wait_for(paths, 5):
+            assert isinstance(error, TurnHeld)
+            assert error.held_by == turn.url
+    assert site.pages == []
+    assert await asyncio.create_task(client.get(f"{site.base}/2")) == 200
+
+
+async def test_task_that_began_before_the_turn_waits_for_it(site: Site, gate: Gatekeeper, client: Client) -> None:
+    begin = asyncio.Event()
+
+    async def get() -> int:
+        await begin.wait()
+        return await client.get(f"{site.base}/2")
+
+    waiting = asyncio.create_task(get())
+    await asyncio.sleep(0)
     async with gate.turn(f"{site.base}/1"):
-        waiting = asyncio.create_task(client.get(f"{site.base}/2"))
+        begin.set()
         await until(lambda: gate.statistics().waiting == 1)
     assert await waiting == 200
+
+
+async def test_page_of_a_crawl_that_requests_its_own_host_fails_at_once(site: Site, gate: Gatekeeper) -> None:
+    queue = PoliteQueue[object](gate)
+    await queue.put(f"{site.base}/slow")
+    errors: list[BaseException] = []
+    async with PoliteSession(gate) as web:
+
+        async def handle(page: CrawlPage[object], response: aiohttp.ClientResponse) -> None:
+            await asyncio.gather(*(web.get(f"{site.base}/{n}") for n in (2, 3)))
+
+        report = await asyncio.wait_for(queue.crawl(web, handle, on_error=lambda _, error: errors.append(error)), 5)
+    assert (report.pages, report.failed) == (0, 1)
+    assert isinstance(errors[0], TurnHeld)
 
 
 async def test_task_may_hold_as_many_turns_as_its_host_grants(site: Site) -> None:
@@ -343,7 +322,7 @@ async def test_turn_that_ends_in_another_task_is_held_no_longer(site: Site, gate
     async def end() -> None:
         turn.end()
 
-    await in_child_task(end())
+    await apart(end())
     async with gate.turn(f"{site.base}/2"):
         pass
 
@@ -354,7 +333,7 @@ async def test_turn_that_is_entered_in_one_context_ends_in_another(site: Site, g
             yield turn.url
 
     fixture = held()
-    assert await in_child_task(anext(fixture)) == f"{site.base}/1"
-    await in_child_task(fixture.aclose())
+    assert await apart(anext(fixture)) == f"{site.base}/1"
+    await apart(fixture.aclose())
     async with gate.turn(f"{site.base}/2"):
         pass

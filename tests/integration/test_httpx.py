@@ -8,10 +8,11 @@ import httpx
 import pytest
 from aiohttp import web
 
-from politesse import Bound, Disallowed, Gatekeeper, PacingOptions
-from politesse.integrations.httpx import PoliteTransport, RequestInvalidURL, RequestTooFar
-from politesse.testing import ManualClock, ScriptedFetcher, assert_polite
+from politesse import Disallowed, Gatekeeper, PacingOptions
+from politesse.integrations.httpx import PoliteTransport
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.integration.sites import ROBOTS, UA, Seen, Server, turns, until
+from tests.support.tasks import apart
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -82,24 +83,6 @@ def site_class() -> type[Site]:
     return Site
 
 
-async def test_disallowed_page_is_not_sent(site: Site, client: httpx.AsyncClient) -> None:
-    with pytest.raises(Disallowed):
-        await client.get(f"{site.base}/private/page")
-    assert [seen.path for seen in site.seen] == ["/robots.txt"]
-
-
-async def test_redirect_to_a_disallowed_page_is_not_followed(
-    site: Site, other: Site, client: httpx.AsyncClient, gate: Gatekeeper
-) -> None:
-    site.redirects = {"/a": "/private/a", "/b": f"{other.base}/private/b"}
-    for path in site.redirects:
-        with pytest.raises(httpx.RequestError) as caught:
-            await client.get(f"{site.base}{path}")
-        assert isinstance(caught.value, Disallowed)
-    assert (site.pages, other.pages) == (["/a", "/b"], [])
-    assert turns(gate) == 0
-
-
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
 @pytest.mark.parametrize("path", ["/page", "/204", "/404"])
 async def test_every_method_and_answer_ends_its_turn(
@@ -108,18 +91,6 @@ async def test_every_method_and_answer_ends_its_turn(
     await client.request(method, f"{site.base}{path}")
     assert turns(gate) == 0
     assert [seen.method for seen in site.seen] == ["GET", method]
-
-
-@pytest.mark.parametrize("path", ["/429", "/503"])
-async def test_retry_after_closes_the_host(site: Site, gate: Gatekeeper, path: str) -> None:
-    site.redirects["/moved"] = path
-    transport = PoliteTransport(gate, max_wait_s=60)
-    async with httpx.AsyncClient(transport=transport, follow_redirects=True) as client:
-        assert (await client.get(f"{site.base}/moved")).status_code == int(path[1:])
-        with pytest.raises(RequestTooFar) as caught:
-            await client.get(f"{site.base}/page")
-    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
-    assert site.pages == ["/moved", path]
 
 
 async def test_robots_txt_sees_neither_cookies_nor_credentials(site: Site, other: Site, gate: Gatekeeper) -> None:
@@ -145,13 +116,6 @@ async def test_robots_txt_sees_neither_cookies_nor_credentials(site: Site, other
     assert page.headers["User-Agent"] == UA
 
 
-async def test_challenge_and_its_answer_have_a_turn_each(
-    site: Site, client: httpx.AsyncClient, gate: Gatekeeper
-) -> None:
-    response = await client.get(f"{site.base}/digest", auth=httpx.DigestAuth("user", "word"))
-    assert (response.status_code, site.pages, turns(gate)) == (200, ["/digest", "/digest"], 0)
-
-
 @pytest.mark.parametrize("path", ["/private", "/%70rivate"])
 async def test_url_that_a_hook_has_changed_is_judged_as_it_is_sent(site: Site, gate: Gatekeeper, path: str) -> None:
     async def rewrite(request: httpx.Request) -> None:
@@ -162,23 +126,6 @@ async def test_url_that_a_hook_has_changed_is_judged_as_it_is_sent(site: Site, g
         with pytest.raises(Disallowed):
             await client.get(f"{site.base}/page")
     assert site.pages == []
-
-
-async def test_site_that_a_hook_has_changed_is_judged_and_no_other_is_named(
-    site: Site, other: Site, gate: Gatekeeper
-) -> None:
-    async def elsewhere(request: httpx.Request) -> None:
-        request.url = httpx.URL(other.base).join(request.url.raw_path.decode())
-        if request.url.path == "/named":
-            request.headers["Host"] = request.url.netloc.decode()
-
-    hooks = {"request": [elsewhere]}
-    async with httpx.AsyncClient(transport=PoliteTransport(gate), event_hooks=hooks) as client:
-        with pytest.raises(RequestInvalidURL, match="Host"):
-            await client.get(f"{site.base}/page")
-        await client.get(f"{site.base}/named")
-    assert site.seen == []
-    assert [seen.path for seen in other.seen] == ["/robots.txt", "/named"]
 
 
 async def test_requests_that_an_auth_flow_makes_or_changes_are_judged(site: Site, client: httpx.AsyncClient) -> None:
@@ -203,39 +150,6 @@ async def test_requests_that_an_auth_flow_makes_or_changes_are_judged(site: Site
 # When a turn ends
 
 
-async def test_streamed_response_holds_its_host(site: Site, client: httpx.AsyncClient, gate: Gatekeeper) -> None:
-    async with client.stream("GET", f"{site.base}/slow") as response:
-        assert turns(gate) == 1
-        waiting = asyncio.create_task(client.get(f"{site.base}/page"))
-        await until(lambda: gate.statistics().waiting == 1)
-        assert site.pages == ["/slow"]
-        site.go_on.set()
-        assert await response.aread() == b"first last"
-    assert (await waiting).text == "page /page"
-    assert site.pages == ["/slow", "/page"]
-
-
-async def test_streamed_response_that_is_closed_early_ends_its_turn(
-    site: Site, client: httpx.AsyncClient, gate: Gatekeeper
-) -> None:
-    async with client.stream("GET", f"{site.base}/slow") as response:
-        async for part in response.aiter_bytes():
-            assert part == b"first "
-            break
-    assert turns(gate) == 0
-    await client.get(f"{site.base}/page")
-
-
-async def test_redirect_that_is_not_followed_ends_its_turn(
-    site: Site, client: httpx.AsyncClient, gate: Gatekeeper
-) -> None:
-    site.redirects["/moved"] = "/page"
-    response = await client.get(f"{site.base}/moved", follow_redirects=False)
-    assert (response.status_code, turns(gate), site.pages) == (302, 0, ["/moved"])
-    assert response.next_request is not None
-    assert (await client.send(response.next_request)).text == "page /page"
-
-
 @pytest.mark.parametrize(("path", "error"), [("/drop", httpx.RemoteProtocolError), ("/broken", httpx.TransportError)])
 async def test_error_ends_the_turn(
     site: Site, client: httpx.AsyncClient, gate: Gatekeeper, path: str, error: type[Exception]
@@ -245,24 +159,13 @@ async def test_error_ends_the_turn(
     assert turns(gate) == 0
 
 
-async def test_raising_hook_ends_the_turn(site: Site, gate: Gatekeeper) -> None:
-    async def refuse(response: httpx.Response) -> None:
-        response.raise_for_status()
-
-    hooks = {"response": [refuse]}
-    async with httpx.AsyncClient(transport=PoliteTransport(gate), event_hooks=hooks) as client:
-        with pytest.raises(httpx.HTTPStatusError):
-            await client.get(f"{site.base}/404")
-    assert turns(gate) == 0
-
-
 @pytest.mark.parametrize("path", ["/silent", "/slow"])
 async def test_cancellation_gives_the_turn_back(
     site: Site, client: httpx.AsyncClient, gate: Gatekeeper, path: str
 ) -> None:
     asking = asyncio.create_task(client.get(f"{site.base}{path}"))
     await until(lambda: site.pages == [path])
-    waiting = asyncio.create_task(client.get(f"{site.base}/never"))
+    waiting = apart(client.get(f"{site.base}/never"))
     await until(lambda: gate.statistics().waiting == 1)
     waiting.cancel()
     asking.cancel()
@@ -274,33 +177,7 @@ async def test_cancellation_gives_the_turn_back(
     assert site.pages == [path, "/page"]
 
 
-async def test_crossed_redirects_do_not_wait_for_each_other(
-    site: Site, other: Site, client: httpx.AsyncClient, gate: Gatekeeper
-) -> None:
-    site.redirects["/cross"] = f"{other.base}/page"
-    other.redirects["/cross"] = f"{site.base}/page"
-    site.work_s = other.work_s = 0.01
-    async with asyncio.timeout(10):
-        responses = await asyncio.gather(*(client.get(f"{base}/cross") for base in (site.base, other.base) * 4))
-    assert [response.text for response in responses] == ["page /page"] * 8
-    assert turns(gate) == 0
-
-
 # Pace
-
-
-@pytest.mark.realtime
-async def test_requests_of_one_host_keep_their_distance(site: Site) -> None:
-    delay_s, site.work_s = 0.05, 0.01
-    site.redirects["/moved"] = "/after"
-    pacing = PacingOptions(min_delay_s=delay_s, adaptive_factor=0.0)
-    async with (
-        Gatekeeper(UA, pacing=pacing) as gate,
-        httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True) as client,
-    ):
-        await asyncio.gather(*(client.get(f"{site.base}{path}") for path in ("/1", "/moved", "/2", "/204", "/404")))
-    assert len(site.pages) == 6
-    assert_polite(site.trace(), {site.base: ROBOTS}, agent="ExampleBot", min_delay_s=delay_s, slack_s=0.003)
 
 
 async def test_twenty_tasks_on_one_host_never_overlap(site: Site, client: httpx.AsyncClient) -> None:
@@ -316,7 +193,7 @@ async def test_waiting_for_a_turn_costs_nothing_of_the_timeouts(site: Site) -> N
     pacing = PacingOptions(min_delay_s=60.0)
     gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing)
     async with gate, httpx.AsyncClient(transport=PoliteTransport(gate), timeout=timeout_s) as client:
-        waiting = asyncio.create_task(client.get(f"{site.base}/page"))
+        waiting = apart(client.get(f"{site.base}/page"))
         await until(lambda: gate.statistics().waiting == 1)
         await asyncio.sleep(1.5 * timeout_s)
         assert (waiting.done(), site.pages) == (False, [])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pytest
 import uvloop
 
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.pace import PacingOptions
-from politesse.clock import SystemClock
-from politesse.ports import TurnRequest
+from politesse import Gatekeeper, PacingOptions
+from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,21 +26,20 @@ pytestmark = pytest.mark.realtime
 
 async def _crawl() -> dict[str, list[tuple[float, float]]]:
     """Return when each request of each host was started and had ended, at the least."""
-    clock = SystemClock()
-    pacer = LocalPacer(PacingOptions(min_delay_s=INTERVAL_S, adaptive_factor=0.0), clock=clock)
+    pacing = PacingOptions(min_delay_s=INTERVAL_S, adaptive_factor=0.0)
     trace: dict[str, list[tuple[float, float]]] = {f"host{number}.example": [] for number in range(HOSTS)}
 
     async def work(number: int) -> None:
-        for turn in range(TURNS):
-            host = f"host{(number + 7 * turn) % HOSTS}.example"
-            permit = await pacer.start(TurnRequest(host, host, "ExampleBot"))
-            await asyncio.sleep(0.001 * (number % 3))
-            trace[host].append((permit.started_mono, clock.monotonic()))
-            permit.observe(200)
-            permit.end()
+        for visit in range(TURNS):
+            host = f"host{(number + 7 * visit) % HOSTS}.example"
+            async with gate.turn(f"https://{host}/") as turn:
+                started_mono = time.monotonic()
+                await asyncio.sleep(0.001 * (number % 3))
+                turn.observe(200)
+                trace[host].append((started_mono, time.monotonic()))
 
-    await asyncio.gather(*(work(number) for number in range(TASKS)))
-    await pacer.aclose()
+    async with Gatekeeper("ExampleBot/1.0", fetcher=ScriptedFetcher(), pacing=pacing) as gate:
+        await asyncio.gather(*(work(number) for number in range(TASKS)))
     return trace
 
 

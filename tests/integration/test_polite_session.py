@@ -7,13 +7,13 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from politesse import Bound, ClosedError, ConfigurationError, Disallowed, Gatekeeper, InvalidURL, TooFar
+from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, InvalidURL, TooFar
 from politesse.errors import WrongEventLoop
 from politesse.events import Decided
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
-from politesse.testing import Exchange, ScriptedFetcher, assert_polite
-from tests.integration.sites import EAGER, ROBOTS, UA, Site, serving, slow_gate, turns, until
-from tests.support.tasks import in_child_task
+from politesse.testing import ScriptedFetcher
+from tests.integration.sites import EAGER, UA, Site, slow_gate, turns, until
+from tests.support.tasks import apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -39,13 +39,6 @@ async def test_shortest_program_is_polite(site: Site) -> None:
         assert site.paths == ["/robots.txt"]
 
 
-async def test_robots_txt_is_fetched_before_the_page(site: Site, polite: PoliteSession) -> None:
-    async with polite.get(f"{site.base}/page") as response:
-        assert await response.text() == "page /page"
-    assert site.paths == ["/robots.txt", "/page"]
-    assert [seen.headers["User-Agent"] for seen in site.seen] == [UA, UA]
-
-
 @pytest.mark.parametrize("method", ["get", "options", "head", "post", "put", "patch", "delete"])
 async def test_every_method_is_judged_and_sent_unchanged(site: Site, polite: PoliteSession, method: str) -> None:
     with pytest.raises(ClientDisallowed) as caught:
@@ -58,11 +51,6 @@ async def test_every_method_is_judged_and_sent_unchanged(site: Site, polite: Pol
     response.release()
     assert site.paths == ["/robots.txt", "/open", "/again"]
     assert {seen.method for seen in site.seen[1:]} == {method.upper()}
-
-
-async def test_request_can_be_made_a_task(site: Site, polite: PoliteSession) -> None:
-    response = await asyncio.create_task(polite.get(f"{site.base}/page"))
-    assert await response.text() == "page /page"
 
 
 async def test_request_that_is_given_up_before_it_starts_asks_nothing(site: Site, polite: PoliteSession) -> None:
@@ -84,13 +72,6 @@ async def test_user_agent_is_sent_where_aiohttp_adds_none(site: Site, gate: Gate
     async with PoliteSession(gate, skip_auto_headers=["User-Agent"]) as polite:
         await polite.get(f"{site.base}/page")
     assert site.seen[-1].headers["User-Agent"] == UA
-
-
-async def test_user_agent_of_the_caller_is_kept(site: Site, gate: Gatekeeper) -> None:
-    async with PoliteSession(gate, headers={"user-agent": "ExampleBot-Special/2", "X-More": "1"}) as polite:
-        await polite.get(f"{site.base}/page")
-    assert site.seen[-1].headers["User-Agent"] == "ExampleBot-Special/2"
-    assert site.seen[-1].headers["X-More"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +166,7 @@ async def test_host_that_no_server_can_have_is_an_error_of_both_libraries(site: 
 async def test_turn_lasts_while_the_body_comes(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     async with polite.get(f"{site.base}/slow") as response:
         assert turns(gate) == 1
-        waiting = asyncio.create_task(polite.get(f"{site.base}/page"))
+        waiting = apart(polite.get(f"{site.base}/page"))
         await until(lambda: gate.statistics().waiting == 1)
         assert site.pages == ["/slow"]
         site.go_on.set()
@@ -293,7 +274,7 @@ async def test_wrong_argument_gives_the_turn_back(site: Site, gate: Gatekeeper, 
 
 async def test_cancelled_while_waiting_for_the_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     async with polite.get(f"{site.base}/slow"):
-        waiting = [asyncio.create_task(polite.get(f"{site.base}/{number}")) for number in range(3)]
+        waiting = [apart(polite.get(f"{site.base}/{number}")) for number in range(3)]
         await until(lambda: gate.statistics().waiting == 3)
         waiting[0].cancel()
         await until(waiting[0].done)
@@ -320,21 +301,6 @@ async def test_cancelled_while_the_server_is_at_it(
 
 
 @pytest.mark.realtime
-async def test_requests_of_one_host_keep_their_distance(site: Site) -> None:
-    delay_s, site.work_s = 0.06, 0.02
-    site.redirects["/moved"] = (302, "/1")
-    async for second in serving(Site(work_s=0.02)):  # another port is the same host
-        async with slow_gate(delay_s) as gate, PoliteSession(gate) as polite:
-            urls = [f"{base}{path}" for base in (site.base, second.base) for path in ("/a", "/moved", "/c")]
-            await asyncio.gather(*(visit(polite, url) for url in urls))
-        seen = [(server.base, request) for server in (site, second) for request in server.seen]
-        assert len(seen) == 2 + 7
-        trace = [Exchange(f"{base}{one.path}", one.started, one.ended, one.status) for base, one in seen]
-        robots = {site.base: ROBOTS, second.base: ROBOTS}
-        assert_polite(trace, robots, agent="ExampleBot", min_delay_s=delay_s, slack_s=0.003)
-
-
-@pytest.mark.realtime
 async def test_waiting_for_the_first_turn_costs_nothing_of_the_timeout(site: Site) -> None:
     timeout = aiohttp.ClientTimeout(total=1.0)
     async with slow_gate(1.2) as gate, PoliteSession(gate, timeout=timeout) as polite:
@@ -344,20 +310,7 @@ async def test_waiting_for_the_first_turn_costs_nothing_of_the_timeout(site: Sit
     assert site.seen[2].started - site.seen[1].ended >= 1.2
 
 
-@pytest.mark.realtime
-async def test_wait_of_three_seconds_is_nothing_to_a_timeout_of_two(site: Site) -> None:
-    timeout = aiohttp.ClientTimeout(total=2)
-    async with (
-        slow_gate(3.0) as gate,
-        PoliteSession(gate, timeout=timeout) as polite,
-        polite.get(f"{site.base}/page") as response,
-    ):
-        assert response.status == 200
-    robots, page = site.seen
-    assert (robots.path, page.path) == ("/robots.txt", "/page")
-    assert page.started - robots.ended >= 3.0
-
-
+@pytest.mark.full
 @pytest.mark.realtime
 async def test_waiting_for_a_later_turn_counts_against_the_timeout(site: Site) -> None:
     site.redirects["/moved"] = (302, "/page")
@@ -368,23 +321,12 @@ async def test_waiting_for_a_later_turn_counts_against_the_timeout(site: Site) -
     assert site.pages == ["/moved"]
 
 
-@pytest.mark.parametrize("path", ["/429", "/503"])
-async def test_retry_after_closes_the_host(site: Site, gate: Gatekeeper, polite: PoliteSession, path: str) -> None:
-    site.redirects["/moved"] = (302, path)
-    async with polite.get(f"{site.base}/moved") as response:
-        assert response.status == int(path[1:])
-    with pytest.raises(TooFar) as caught:
-        await polite.get(f"{site.base}/page", max_wait_s=60)
-    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
-    assert site.pages == ["/moved", path]
-
-
 async def test_longest_wait_is_that_of_the_request_or_else_of_the_session(site: Site, gate: Gatekeeper) -> None:
     await gate.check(f"{site.base}/slow")  # so that no fetch of robots.txt counts
     async with PoliteSession(gate, max_wait_s=0.01) as polite, polite.get(f"{site.base}/slow"):
         with pytest.raises(TooFar):
-            await in_child_task(polite.get(f"{site.base}/page"))
-        waiting = asyncio.create_task(polite.get(f"{site.base}/page", max_wait_s=None))
+            await apart(polite.get(f"{site.base}/page"))
+        waiting = apart(polite.get(f"{site.base}/page", max_wait_s=None))
         await asyncio.sleep(0.03)
         assert not waiting.done()
         assert site.pages == ["/slow"]
@@ -397,7 +339,7 @@ async def test_longest_wait_holds_for_each_hop(site: Site, other: Site, gate: Ga
     await gate.check(f"{other.base}/moved")  # so that no fetch of robots.txt counts
     async with PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"):
         with pytest.raises(TooFar):
-            await in_child_task(polite.get(f"{other.base}/moved", max_wait_s=0.01))
+            await apart(polite.get(f"{other.base}/moved", max_wait_s=0.01))
         assert turns(gate) == 1
     assert other.pages == ["/moved"]
     assert site.pages == ["/slow"]
@@ -586,13 +528,25 @@ async def test_request_that_waits_while_its_session_is_closed_is_not_sent(
     async with PoliteSession(gate) as first, aiohttp.ClientSession() as own:
         polite = PoliteSession(gate, session=own)
         async with first.get(f"{site.base}/slow"):
-            waiting = asyncio.create_task(visit(polite, f"{site.base}/page"))
+            waiting = apart(visit(polite, f"{site.base}/page"))
             await until(lambda: gate.statistics().waiting == 1)
             await (own if closes_what_it_sends_with else polite).close()
         with pytest.raises(ClosedError):
             await waiting
         assert turns(gate) == 0
     assert site.pages == ["/slow"]
+
+
+async def test_session_that_a_middleware_finds_closed_is_named(site: Site, gate: Gatekeeper) -> None:
+    async def close_and_request(request: aiohttp.ClientRequest, handler: object) -> aiohttp.ClientResponse:
+        del handler
+        await request.session.close()
+        return await request.session.get(request.url)
+
+    own = aiohttp.ClientSession(middlewares=(close_and_request,))
+    with pytest.raises(ClosedError, match="the session is closed"):
+        await PoliteSession(gate, session=own).get(f"{site.base}/page")
+    assert (site.pages, turns(gate)) == ([], 0)
 
 
 @pytest.mark.parametrize("shares", [True, False])
@@ -642,20 +596,10 @@ async def test_own_gatekeeper_is_closed(site: Site) -> None:
     await polite.close()
 
 
-async def test_view_of_another_agent_is_judged_and_named_as_such(site: Site, gate: Gatekeeper) -> None:
-    site.robots = "User-agent: ExampleBot-Image\nDisallow: /images\n"
-    images = gate.agent(tokens="ExampleBot-Image", user_agent="ExampleBot-Image/1.0")
-    async with PoliteSession(images) as polite:
-        with pytest.raises(ClientDisallowed):
-            await polite.get(f"{site.base}/images/1")
-        await polite.get(f"{site.base}/page")
-    assert site.seen[-1].headers["User-Agent"] == "ExampleBot-Image/1.0"
-
-
 async def test_closing_early_ends_the_turns_of_open_responses(site: Site, gate: Gatekeeper) -> None:
     polite = PoliteSession(gate)
     response = await polite.get(f"{site.base}/slow")
-    waiting = asyncio.create_task(polite.get(f"{site.base}/page"))
+    waiting = apart(polite.get(f"{site.base}/page"))
     await until(lambda: gate.statistics().waiting == 1)
     assert "1 turns" in repr(polite)
     await polite.close()
@@ -668,7 +612,7 @@ async def test_closing_early_ends_the_turns_of_open_responses(site: Site, gate: 
 
 async def test_closing_the_gate_raises_in_waiting_requests(site: Site) -> None:
     async with Gatekeeper(UA, pacing=EAGER) as gate, PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"):
-        waiting = asyncio.create_task(polite.get(f"{site.base}/page"))
+        waiting = apart(polite.get(f"{site.base}/page"))
         await until(lambda: gate.statistics().waiting == 1)
         await gate.aclose()
         with pytest.raises(ClosedError):

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import Bound, ConfigurationError, Gatekeeper, HostPolicy, Reason, TooFar
-from politesse.events import Decided
+from politesse import Gatekeeper, Reason
 from politesse.integrations.aiohttp import ClientDisallowed, PoliteSession
-from tests.integration.sites import Site, serving, slow_gate, turns, until
-from tests.support.tasks import in_child_task
+from tests.integration.sites import Site, serving, turns
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-    from politesse.events import Event
 
 WHY = "our own server"
 
@@ -36,65 +31,6 @@ async def test_exemption_is_for_its_own_request_alone(site: Site, polite: Polite
         with pytest.raises(ClientDisallowed):
             await pending
     assert site.paths == ["/private", "/robots.txt"]
-
-
-async def test_verdict_says_why_and_is_counted(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
-    events: list[Event] = []
-    gate.subscribe(events.append)
-    await polite.get(f"{site.base}/private", exempt=WHY)
-    [verdict] = [event.verdict for event in events if isinstance(event, Decided)]
-    assert (verdict.url, verdict.allowed) == (f"{site.base}/private", True)
-    assert (verdict.reason, verdict.note) == (Reason.POLICY_EXEMPT, WHY)
-    statistics = gate.statistics()
-    assert (statistics.allowed, statistics.denied, statistics.fetches) == (1, {}, 0)
-
-
-@pytest.mark.parametrize("empty", ["", "  ", "\t\n"])
-async def test_exemption_needs_a_reason(site: Site, gate: Gatekeeper, polite: PoliteSession, empty: str) -> None:
-    for ask in (polite.get, polite.ws_connect):
-        with pytest.raises(ConfigurationError, match="reason"):
-            await ask(f"{site.base}/page", exempt=empty)
-    assert site.paths == []
-    assert (turns(gate), gate.statistics().decisions) == (0, 0)
-
-
-async def test_policy_that_denies_holds(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
-    gate.set_policy(site.host, HostPolicy(deny=True, reason="they asked us to"))
-    with pytest.raises(ClientDisallowed) as caught:
-        await polite.get(f"{site.base}/page", exempt=WHY)
-    assert caught.value.verdict.reason is Reason.POLICY_DENY
-    assert caught.value.verdict.note == "they asked us to"
-    assert site.paths == []
-
-
-async def test_exempt_request_waits_for_its_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
-    async with polite.get(f"{site.base}/slow", exempt=WHY):
-        with pytest.raises(TooFar):
-            await in_child_task(polite.get(f"{site.base}/private", exempt=WHY, max_wait_s=0.01))
-        waiting = asyncio.create_task(polite.get(f"{site.base}/private", exempt=WHY))
-        await until(lambda: gate.statistics().waiting == 1)
-        assert site.paths == ["/slow"]
-    await waiting
-    assert site.paths == ["/slow", "/private"]
-
-
-async def test_retry_after_closes_the_host(site: Site, polite: PoliteSession) -> None:
-    await polite.get(f"{site.base}/429", exempt=WHY)
-    with pytest.raises(TooFar) as caught:
-        await polite.get(f"{site.base}/private", exempt=WHY, max_wait_s=60)
-    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
-    assert site.paths == ["/429"]
-
-
-@pytest.mark.realtime
-async def test_exempt_requests_keep_their_distance(site: Site) -> None:
-    site.redirects["/private/moved"] = (302, "/private/3")
-    async with slow_gate(0.06) as gate, PoliteSession(gate) as polite:
-        paths = ("/private/1", "/private/2", "/private/moved")
-        await asyncio.gather(*(polite.get(f"{site.base}{path}", exempt=WHY) for path in paths))
-    assert sorted(site.paths) == ["/private/1", "/private/2", "/private/3", "/private/moved"]
-    for first, second in pairwise(site.seen):
-        assert second.started - first.ended >= 0.06 - 0.003
 
 
 async def test_redirect_within_the_host_is_exempt_too(site: Site, polite: PoliteSession) -> None:

@@ -9,8 +9,9 @@ import aiohttp
 import pytest
 
 from politesse import ClosedError, Gatekeeper
-from politesse.integrations.aiohttp import ClientDisallowed, PoliteSession, RobotsMiddleware
+from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from tests.integration.sites import Site, turns, until
+from tests.support.tasks import apart
 
 STATUSES = (301, 302, 303, 307, 308)
 
@@ -120,30 +121,6 @@ async def test_redirects_are_those_of_plain_aiohttp(site: Site, other: Site, gat
     assert turns(gate) == 0
 
 
-async def test_redirect_to_a_disallowed_page_is_not_followed(
-    site: Site, other: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
-    site.redirects |= {"/here": (302, "/private/x"), "/there": (302, f"{other.base}/private/x")}
-    for path in site.redirects:
-        with pytest.raises(ClientDisallowed):
-            await polite.get(f"{site.base}{path}")
-    assert site.pages == ["/here", "/there"]
-    assert other.paths == ["/robots.txt"]
-    assert turns(gate) == 0
-
-
-async def test_crossed_redirects_do_not_wait_for_each_other(
-    site: Site, other: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
-    site.redirects["/cross"] = (302, f"{other.base}/page")
-    other.redirects["/cross"] = (302, f"{site.base}/page")
-    async with asyncio.timeout(10):
-        for _ in range(5):
-            for response in await asyncio.gather(*(polite.get(f"{one.base}/cross") for one in (site, other))):
-                assert response.status == 200
-    assert turns(gate) == 0
-
-
 async def test_redirect_within_one_host_does_not_wait_for_itself(site: Site, polite: PoliteSession) -> None:
     site.redirects |= {"/a": (302, "/b"), "/b": (307, "/c")}
     async with asyncio.timeout(5), polite.get(f"{site.base}/a") as response:
@@ -156,7 +133,7 @@ async def test_redirect_that_waits_while_its_session_is_closed_is_not_followed(
 ) -> None:
     other.redirects["/moved"] = (302, f"{site.base}/page")
     async with PoliteSession(gate) as second, polite.get(f"{site.base}/slow"):
-        waiting = asyncio.create_task(second.get(f"{other.base}/moved"))
+        waiting = apart(second.get(f"{other.base}/moved"))
         await until(lambda: gate.statistics().waiting == 1)
         await second.close()
     with pytest.raises(ClosedError):

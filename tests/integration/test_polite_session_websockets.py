@@ -9,16 +9,13 @@ import aiohttp
 import pytest
 
 from politesse import Bound, ClosedError, Gatekeeper, Reason, TooFar
-from politesse.events import Decided
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import EAGER, UA, Site, turns, until
-from tests.support.tasks import in_child_task
+from tests.support.tasks import apart
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
-
-    from politesse.events import Event
 
 
 async def says(socket: aiohttp.ClientWebSocketResponse[Any], text: str) -> str:
@@ -34,13 +31,6 @@ async def test_websocket_is_opened_and_closed(site: Site, polite: PoliteSession)
     assert socket.close_code == aiohttp.WSCloseCode.OK
     assert site.paths == ["/robots.txt", "/ws"]
     assert site.seen[-1].headers["User-Agent"] == UA
-
-
-async def test_websocket_is_awaited(site: Site, polite: PoliteSession) -> None:
-    socket = await asyncio.create_task(polite.ws_connect(f"{site.base}/ws"))
-    assert await says(socket, "hello") == "echo hello"
-    await socket.close()
-    assert site.pages == ["/ws"]
 
 
 @pytest.mark.parametrize("scheme", ["ws", "http"])
@@ -76,15 +66,6 @@ async def test_websocket_is_judged_by_the_robots_txt_of_its_handshake(url: str, 
                 await session.ws_connect(url)
             assert caught.value.verdict.url.startswith(f"{judged.partition(':')[0]}://example.com")
     assert [str(request.origin) for request in fetcher.requests] == [judged]
-
-
-async def test_turn_taken_ahead_is_that_of_the_handshake(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
-    events: list[Event] = []
-    await polite.get(f"{site.base}/page")
-    gate.subscribe(events.append)
-    async with polite.ws_connect(f"{site.ws}/ws", params={"a": "1"}):
-        pass
-    assert [event.verdict.url for event in events if isinstance(event, Decided)] == [f"{site.base}/ws?a=1"]
 
 
 async def test_websocket_without_a_host_is_an_error_of_aiohttp(gate: Gatekeeper, polite: PoliteSession) -> None:
@@ -140,28 +121,12 @@ async def test_open_websocket_holds_up_nobody(site: Site, gate: Gatekeeper, poli
 
 async def test_handshake_waits_for_its_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     async with polite.get(f"{site.base}/slow"):
-        waiting = asyncio.create_task(polite.ws_connect(f"{site.ws}/ws"))
+        waiting = apart(polite.ws_connect(f"{site.ws}/ws"))
         await until(lambda: gate.statistics().waiting == 1)
         assert site.pages == ["/slow"]
     socket = await waiting
     assert site.pages == ["/slow", "/ws"]
     await socket.close()
-
-
-async def test_longest_wait_is_that_of_the_handshake_or_else_of_the_session(site: Site, gate: Gatekeeper) -> None:
-    await gate.check(f"{site.base}/slow")  # so that no fetch of robots.txt counts
-    async with PoliteSession(gate, max_wait_s=0.01) as polite, polite.get(f"{site.base}/slow"):
-        with pytest.raises(TooFar):
-            await in_child_task(polite.ws_connect(f"{site.ws}/ws"))
-        waiting = asyncio.create_task(polite.ws_connect(f"{site.ws}/ws", max_wait_s=None))
-        await asyncio.sleep(0.03)
-        assert not waiting.done()
-        waiting.cancel()
-        await until(waiting.done)
-    async with PoliteSession(gate) as polite, polite.get(f"{site.base}/slow"), asyncio.timeout(5):
-        with pytest.raises(TooFar):
-            await in_child_task(polite.ws_connect(f"{site.ws}/ws", max_wait_s=0.01))
-    assert "/ws" not in site.pages
 
 
 async def test_handshake_redirected_to_a_disallowed_url_is_not_followed(
@@ -247,16 +212,6 @@ async def test_websocket_without_asking_robots_txt(site: Site, polite: PoliteSes
     async with polite.ws_connect(f"{site.ws}/private/ws", exempt="our own server") as socket:
         assert await says(socket, "hello") == "echo hello"
     assert site.paths == ["/private/ws"]
-
-
-async def test_cancelled_handshake_ends_its_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
-    task = asyncio.create_task(polite.ws_connect(f"{site.ws}/silent"))
-    await until(lambda: site.pages == ["/silent"])
-    assert turns(gate) == 1
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert turns(gate) == 0
 
 
 async def test_no_websocket_after_the_session_was_closed(site: Site, gate: Gatekeeper) -> None:

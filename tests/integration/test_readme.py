@@ -65,7 +65,7 @@ def test_dependencies_in_readme_are_those_of_the_project() -> None:
 
 
 def test_public_modules_in_readme_are_those_that_there_are() -> None:
-    [sentence] = re.findall(r"The others are in (.*?)\. Names", README, re.DOTALL)
+    [sentence] = re.findall(r"The others are in (.*?)\.\n", README, re.DOTALL)
     assert {
         "politesse." + name.removeprefix("politesse.").lstrip(".") for name in re.findall(r"`([^`]+)`", sentence)
     } == {*HOMES[1:]}

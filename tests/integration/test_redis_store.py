@@ -1,11 +1,10 @@
-"""RedisStore on real servers: what they refuse, how they fail, and what several clients do to each other."""
+"""RedisStore on real servers: refusals, failures, and several clients at once."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
-import time
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,49 +85,7 @@ async def test_records_expire_when_they_can_serve_no_longer(
     assert days * DAY_S - 60 < left_s <= days * DAY_S
 
 
-async def test_a_shorter_age_is_that_of_all_records(url: str, client: Redis, prefix: str) -> None:
-    store = RedisStore(url, prefix=prefix, max_age_s=3_600)
-    lease = await leased(store)
-    assert await store.put_leased(KEY, b"record", lease)
-    await store.put("pace/host/example.com", b"record")
-    left = [await client.pttl(key) for key in [key async for key in client.scan_iter(f"{prefix}*")]]
-    assert len(left) == 2
-    assert all(3_500_000 < one <= 3_600_000 for one in left)
-    await store.aclose()
-
-
 # Leases.
-
-
-async def test_one_at_a_time_has_the_lease_of_a_key(store: RedisStore) -> None:
-    lease = await leased(store)
-    held = await store.get_or_lease(KEY, "")
-    assert isinstance(held, LeaseHeld)
-    assert 4.0 < held.left_s <= 5.0
-    await leased(store, "https://other.example")
-    await store.release(KEY, lease)
-    assert (await leased(store)).token > lease.token
-
-
-async def test_of_many_that_ask_at_once_one_has_the_lease(store: RedisStore) -> None:
-    found = await asyncio.gather(*(store.get_or_lease(KEY, "") for _ in range(200)))
-    assert [isinstance(one, Lease) for one in found].count(True) == 1
-
-
-async def test_a_record_that_is_known_is_leased_and_another_one_returned(store: RedisStore) -> None:
-    await store.put(KEY, b"one")
-    first = await store.get_or_lease(KEY, "")
-    assert isinstance(first, VersionedRecord)
-    assert first.record == b"one"
-    lease = await leased(store, KEY, first.version)
-    assert isinstance(await store.get_or_lease(KEY, first.version), LeaseHeld)
-    assert await store.get_or_lease(KEY, "") == first
-    assert await store.put_leased(KEY, b"two", lease)
-    second = await store.get_or_lease(KEY, first.version)
-    assert isinstance(second, VersionedRecord)
-    assert (second.record, await store.get(KEY)) == (b"two", b"two")
-    assert second.version > first.version
-    await leased(store, KEY, second.version)  # the record ended the lease
 
 
 async def test_a_lease_ends_by_itself_and_is_kept_by_renewal(url: str, prefix: str) -> None:
@@ -157,25 +114,6 @@ async def test_a_record_of_an_expired_lease_that_was_taken_over_is_refused(url: 
     assert not await store.put_leased(KEY, b"old", old)
     assert await store.get(KEY) == b"new"
     await store.aclose()
-
-
-async def test_a_record_of_an_expired_lease_that_nobody_took_over_is_kept(url: str, prefix: str) -> None:
-    store = RedisStore(url, prefix=prefix, lease_s=0.1)
-    lease = await leased(store)
-    await asyncio.sleep(0.15)
-    assert await store.put_leased(KEY, b"record", lease)
-    assert await store.get(KEY) == b"record"
-    await store.aclose()
-
-
-async def test_a_record_put_without_a_lease_meanwhile_is_the_newer_one(store: RedisStore) -> None:
-    lease = await leased(store)
-    await store.put(KEY, b"impatient")
-    assert not await store.put_leased(KEY, b"leader", lease)
-    found = await store.get_or_lease(KEY, "")
-    assert isinstance(found, VersionedRecord)
-    assert found.record == b"impatient"
-    await leased(store, KEY, found.version)  # the refusal ended the lease all the same
 
 
 async def test_leases_are_renewed_together(store: RedisStore, client: Redis, prefix: str) -> None:
@@ -248,16 +186,6 @@ async def test_what_is_no_record_is_a_store_error_and_stays(
     assert await client.dump(name) == before
 
 
-@pytest.mark.parametrize("foreign", [("SET", "x"), ("LPUSH", "x")])
-async def test_what_is_no_lease_is_a_store_error(
-    store: RedisStore, client: Redis, prefix: str, foreign: tuple[str, str]
-) -> None:
-    word, value = foreign
-    await command(client, word, f"{prefix}{{record:{KEY}}}lease", value)
-    with pytest.raises(StoreError, match="holds no record of politesse"):
-        await store.get_or_lease(KEY, "")
-
-
 # Servers that refuse, fail and come back.
 
 
@@ -273,16 +201,6 @@ async def test_a_wrong_password_is_a_store_error_that_names_the_server_and_no_pa
     store = RedisStore(server.url.replace("//", "//:right@"))
     await store.put(KEY, b"record")
     assert await store.get(KEY) == b"record"
-    await store.aclose()
-
-
-async def test_a_client_that_may_not_run_scripts_is_refused(server: RedisServer) -> None:
-    async with Redis.from_url(server.url) as client:
-        await command(client, "ACL", "SETUSER", "reader", "on", ">secret", "~*", "+get", "+client")
-    store = RedisStore(server.url.replace("//", "//reader:secret@"))
-    assert await store.get(KEY) is None
-    with pytest.raises(StoreError, match="refuses this client"):
-        await store.put(KEY, b"record")
     await store.aclose()
 
 
@@ -371,16 +289,6 @@ async def test_a_call_that_is_cancelled_in_mid_reply_leaves_no_reply_to_another(
 # Event loops and processes.
 
 
-def test_a_store_serves_one_event_loop_after_another(url: str, prefix: str) -> None:
-    store = RedisStore(url, prefix=prefix)
-    for turn in range(3):
-        asyncio.run(store.put(KEY, b"%d" % turn))
-        assert asyncio.run(store.get(KEY)) == b"%d" % turn
-    asyncio.run(store.aclose())
-    with pytest.raises(StoreError, match="closed"):
-        asyncio.run(store.get(KEY))
-
-
 def test_a_store_serves_several_event_loops_at_once(url: str, prefix: str) -> None:
     store = RedisStore(url, prefix=prefix)
     wrong: list[str] = []
@@ -418,15 +326,6 @@ async def test_after_a_fork_it_raises_a_store_error(store: RedisStore, monkeypat
         await store.aclose()  # the connections are of the other process
     with pytest.raises(StoreError, match="closed"):
         await store.get(KEY)
-
-
-def test_a_store_that_was_made_before_a_fork_may_be_used_after_it(
-    url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = RedisStore(url, prefix=prefix)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    asyncio.run(store.put(KEY, b"record"))
-    assert asyncio.run(store.get(KEY)) == b"record"
 
 
 # A gate that uses it.
@@ -507,13 +406,3 @@ async def test_a_sentinel_names_the_server(server: RedisServer) -> None:
         await store.aclose()
     finally:
         sentinel.remove()
-
-
-async def test_the_wait_for_a_place_counts_for_no_limit(server: RedisServer) -> None:
-    store = RedisStore(server.url, timeout_s=0.5, max_connections=1)
-    async with Redis.from_url(server.url) as client:
-        await client.set("politesse:{record:a}", b"politesse-record/1 1234567890123456 record")
-        started = time.monotonic()
-        while time.monotonic() - started < 1.0:
-            assert set(await asyncio.gather(*(store.get("a") for _ in range(500)))) == {b"record"}
-    await store.aclose()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from politesse.stores import SqliteStore
-from tests.support.store_writers import is_whole, key_of, missing, record_of
+from tests.integration.store_writers import is_whole, key_of, missing, record_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +21,7 @@ async def started(*arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.support.store_writers",
+        "tests.integration.store_writers",
         *arguments,
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},

@@ -37,6 +37,7 @@ def start_pytest(names: Sequence[str], *options: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.full
 def test_a_test_or_teardown_that_hangs_fails_and_the_next_one_runs() -> None:
     process = start_pytest(["test_await", "test_call", "test_teardown", "test_that_is_next"])
     out, err = process.communicate(timeout=MAX_S)
@@ -47,6 +48,7 @@ def test_a_test_or_teardown_that_hangs_fails_and_the_next_one_runs() -> None:
     assert "2 failed, 2 passed, 1 error" in out
 
 
+@pytest.mark.full
 def test_a_test_that_cannot_be_ended_ends_the_run_and_is_named() -> None:
     names = ["test_task_beside", "test_uvloop", "test_swallowed_cancellation", "test_thread"]
     # All at once: each waits for the most part.

@@ -26,6 +26,7 @@ TOKEN: Final = ALPHA + DIGIT + b"_-."  # 2.2.1 has letters, "_" and "-"; real to
 MARKS: Final = (b"\xef\xbb\xbf", b"\xff\xfe\0\0", b"\0\0\xfe\xff", b"\xff\xfe", b"\xfe\xff", b"\xef\xbb", b"\xef")
 
 BLANK: Final = b" \t"
+ODD_BLANKS: Final = "\u00a0\udca0\ufeff"  # 2.2.4: U+00A0 (or its octet in Latin-1) and byte order marks in pasted files
 CONTROL: Final = bytes(range(0x20)) + b"\x7f"
 
 
@@ -216,6 +217,18 @@ def without_mark(octets: bytes) -> bytes:
     return octets[len(next((mark for mark in MARKS if octets.startswith(mark)), b"")) :]
 
 
+def without_odd_blanks(line: bytes) -> bytes:
+    """A line up to its comment, with odd blanks in its name as spaces, and without those around its value."""
+    text = line.partition(b"#")[0].decode("utf-8", "surrogateescape")
+    name, colon, value = text.partition(":")
+    name = "".join(" " if character in ODD_BLANKS else character for character in name)
+    while value and value[0] in ODD_BLANKS + " \t":
+        value = value[1:]
+    while value and value[-1] in ODD_BLANKS + " \t":
+        value = value[:-1]
+    return (name + colon + value).encode("utf-8", "surrogateescape")
+
+
 def name_on_line(value: bytes) -> bytes:
     """2.2.1: the product token, up to the first octet that none holds; "*" for everybody, be words behind it."""
     if value == b"*" or value.startswith((b"* ", b"*\t")):
@@ -228,7 +241,7 @@ def fields(octets: bytes) -> list[tuple[int, bytes, bytes]]:
     """Return number, field name in lower case and value of each line that has a colon."""
     found = []
     for number, line in enumerate(split_lines(without_mark(octets)), start=1):
-        name, colon, value = line.partition(b"#")[0].partition(b":")
+        name, colon, value = without_odd_blanks(line).partition(b":")
         if colon:
             found.append((number, name.strip(BLANK).lower(), value.strip(BLANK)))
     return found

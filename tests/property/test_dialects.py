@@ -79,5 +79,5 @@ def test_groups_of_koster_2019_agree_with_the_literal_reference_except_where_it_
 def test_a_url_is_judged_as_its_target_is_in_every_dialect(dialect: Dialect, case: Case) -> None:
     rules = RobotsTxt.parse(case.robots_txt, dialect, origin=SITE).rules_for("FooBot")
     for target in case.targets:
-        assert rules.match(f"http://example.com{target}") is rules.match(target), target
-        assert rules.match(f"HTTP://user@EXAMPLE.com:80{target}#top") is rules.match(target), target
+        assert rules.match(f"http://example.com{target}") == rules.match(target), target
+        assert rules.match(f"HTTP://user@EXAMPLE.com:80{target}#top") == rules.match(target), target

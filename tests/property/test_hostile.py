@@ -46,7 +46,7 @@ def _read(body: bytes | str, dialect: Dialect) -> None:
     for agent in ("*", "a", "", "ExampleBot/1.0"):
         rules = robots.rules_for(agent)
         assert rules.match("/robots.txt").allowed
-        assert rules.match("https://example.com/a?b=c") is rules.match("/a?b=c")
+        assert rules.match("https://example.com/a?b=c") == rules.match("/a?b=c")
 
 
 @settings(max_examples=3_000, deadline=None)
@@ -138,12 +138,14 @@ def test_a_megabyte_of_line_ends_is_counted() -> None:
     assert [line.number for line in robots.lines] == [500_001, 500_002]
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_groups_for_one_agent_are_merged() -> None:
     body = "".join(f"User-agent: ExampleBot\nDisallow: /{number}/\n" for number in range(100_000))
     rules = RobotsTxt.parse(body).rules_for("ExampleBot")
     assert [rules.allowed(f"/{number}/x") for number in (0, 50_000, 99_999, 100_000)] == [False, False, False, True]
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_groups_for_as_many_agents_are_kept_apart() -> None:
     body = "".join(f"User-agent: bot-{number}\nDisallow: /{number}/\n" for number in range(100_000))
     robots = RobotsTxt.parse(body)

@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from politesse import Gatekeeper
-from politesse.queue import PoliteQueue, journal_file
-from politesse.queue.journal_file import SqliteJournal
-from politesse.queue.links import normal_form
+from politesse.errors import StoreError
+from politesse.queue import PoliteQueue
+from politesse.queue import _journal as journal_module
+from politesse.queue._journal import Journal
+from politesse.queue._web import normal_form
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.examples import examples
 from tests.support.tasks import settle
@@ -28,24 +30,22 @@ from tests.support.tasks import settle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.queue.journal import Change
+    from politesse.queue._journal_file import Change
 
 HOSTS: Final = ("https://a.example", "https://b.example", "https://c.example")
 MEMORY: Final = "/dev/shm"  # noqa: S108 - a new folder in it; a disk would take most of the time
 ROBOTS: Final = dict.fromkeys(HOSTS, "User-agent: *\nDisallow: /private\n")
 
 
-class HeldJournal(SqliteJournal):
+class HeldJournal(Journal):
     """A journal whose writes wait until the test lets them through, and are lost in a crash until then."""
 
-    def __init__(self, journal: str) -> None:
-        super().__init__(journal)
-        self.held: list[tuple[Sequence[Change], asyncio.Future[None]]] = []
-        self.is_held = True
+    held: list[tuple[Sequence[Change], asyncio.Future[None]]]
+    is_held = True
 
-    def write(self, changes: Sequence[Change]) -> asyncio.Future[None]:
+    def commit(self, changes: Sequence[Change]) -> asyncio.Future[None]:
         if not self.is_held:
-            return super().write(changes)
+            return super().commit(changes)
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.held.append((changes, written))
         return written
@@ -54,8 +54,14 @@ class HeldJournal(SqliteJournal):
         """Commit the write that is under way."""
         if self.held:
             changes, written = self.held.pop()
-            await super().write(changes)
+            await super().commit(changes)
             written.set_result(None)
+
+    async def crash(self) -> None:
+        """Lose the writes that are held, as the end of the process does."""
+        self.held.clear()
+        self._failure = StoreError("killed")
+        await self.aclose()
 
 
 @dataclass
@@ -83,7 +89,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.faults: list[object] = []
         self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
         self.folder = tempfile.mkdtemp(dir=MEMORY if Path(MEMORY).is_dir() else None)
-        self.patch = mock.patch.object(journal_file, "SqliteJournal", HeldJournal)
+        self.patch = mock.patch.object(journal_module, "Journal", HeldJournal)
         self.patch.start()
         self.puts: dict[str, Put] = {}
         self.putters: dict[asyncio.Task[None], Put] = {}
@@ -100,8 +106,9 @@ class JournalMachine(RuleBasedStateMachine):
         self.gate = Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher, clock=self.clock)
         path = Path(self.folder, "crawl.db")
         self.queue: PoliteQueue[str] = PoliteQueue(self.gate, journal=path, on_disallowed=self.refused)
-        file = self.queue._dispatcher.journal._file  # type: ignore[union-attr]
+        file = self.queue._dispatcher.journal
         assert isinstance(file, HeldJournal)
+        file.held = []
         self.file = file
         self.loop.run_until_complete(self.queue.__aenter__())
         self.look()
@@ -109,7 +116,7 @@ class JournalMachine(RuleBasedStateMachine):
     def look(self) -> None:
         """Compare what is resumed with what the model knows, and go on with it."""
         resumed = Counter(url for url, *_ in self.queue.left())
-        known = {url for url in self.puts if normal_form(url) in self.queue._dispatcher.journal.seen}  # type: ignore[union-attr]
+        known = {url for url in self.puts if normal_form(url) in self.file.seen}
         assert not resumed or max(resumed.values()) == 1, "a URL is in the file twice"
         assert resumed.keys() <= known
         assert self.queue.statistics().resumed == resumed.total()
@@ -240,17 +247,13 @@ class JournalMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.rest()
         self.commit_all()
-        self.loop.run_until_complete(self.queue._dispatcher.journal.flush())  # type: ignore[union-attr]
+        self.loop.run_until_complete(self.file.flush())
 
     @rule()
     def crash(self) -> None:
         """Lose all that is in memory, and start the program again."""
         self.stop_tasks()
-        self.file.held.clear()
-        self.loop.run_until_complete(self.file.aclose())
-        journal = self.queue._dispatcher.journal
-        assert journal is not None
-        journal._closed = True  # of a process that is gone
+        self.loop.run_until_complete(self.file.crash())
         self.loop.run_until_complete(self.gate.aclose())
         self.start()
 

@@ -111,5 +111,5 @@ def test_a_first_decision_on_a_usual_file_is_the_one_by_tables(lines: list[tuple
 def test_a_url_is_judged_as_its_target_is(case: Case) -> None:
     rules = RobotsTxt.parse(case.robots_txt).rules_for("ExampleBot")
     for target in case.targets:
-        assert rules.match(f"https://example.com{target}") is rules.match(target), target
-        assert rules.match(f"HTTP://user@EXAMPLE.com:8080{target}#top") is rules.match(target), target
+        assert rules.match(f"https://example.com{target}") == rules.match(target), target
+        assert rules.match(f"HTTP://user@EXAMPLE.com:8080{target}#top") == rules.match(target), target

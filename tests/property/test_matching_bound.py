@@ -107,6 +107,13 @@ def test_both_forms_of_a_target_are_paid_for_together() -> None:
     assert (match.allowed, match.bound_reached) == (False, True)
 
 
+def test_long_segments_whose_ends_are_rare_cost_one_pass_of_the_target_each() -> None:
+    needles = [f"Disallow: /*Qbcdef{number}{'a' * 20}uvwxyZ" for number in range(10, 35)]
+    rules = RobotsTxt.parse("\n".join(["User-agent: *", *needles])).rules_for("x")
+    match = rules.match(f"/0123456789Qbcdef{'a' * 20_000}uvwxyZ")
+    assert (match.allowed, match.bound_reached) == (True, False)
+
+
 async def test_gate_reports_a_decision_that_reached_the_bound() -> None:
     fetcher = ScriptedFetcher({"https://h.example": hostile().encode()})
     events: list[MatchingBounded] = []

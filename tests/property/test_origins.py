@@ -12,7 +12,7 @@ from politesse.errors import InvalidURL
 from politesse.origin import Origin, split
 from politesse.robots import Dialect
 from tests.property.strategies import ABSOLUTE_URLS
-from tests.support.urls import server_of
+from tests.property.urls import server_of
 
 normalise_target = Dialect.RFC9309.traits.matching.normalise_target
 

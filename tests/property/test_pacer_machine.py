@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
+from politesse import PacingOptions
 from politesse._pacing.local import LocalPacer
-from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import LocalPermit
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, Publisher, TurnExpired
@@ -24,11 +24,11 @@ from politesse.ports import TurnRequest
 from politesse.testing import ManualClock
 from politesse.verdict import Bound
 from tests.support.examples import examples
-from tests.support.pacing import MIDNIGHT, rules
-from tests.support.tasks import settle
+from tests.support.pacing import MIDNIGHT, fetching, rules
+from tests.support.tasks import now, settle
 
 if TYPE_CHECKING:
-    from politesse._pacing.slot import Slot
+    from politesse._pacing.host import PacedHost
     from politesse.robots import RuleSet
 
 # The second host takes two at once, its delay from start to start.
@@ -48,7 +48,9 @@ ROUNDED_S: Final = 1e-9
 BACKOFF_S: Final = 3.0
 MOST_BACKOFF_S: Final = 60.0
 MOST_WATCHERS: Final = 3
-REST_S: Final = 2 * (MOST_WATCHERS + 1) * TIMER_S
+OFFER_S: Final = 0.05
+"""For how long a watcher that was called keeps its place."""
+REST_S: Final = (MOST_WATCHERS + 3) * (OFFER_S + TIMER_S)
 """Time for everybody who can act to act, watchers one after the other."""
 
 
@@ -59,21 +61,22 @@ class Host:
         self.at_once = at_once
         self.delay_s = {"Alpha": 0.0, "Beta": 0.0}
         self.last_mono = float("-inf")
-        self.fetched_mono = float("-inf")
-        self.only_fetched = False
         self.closed_mono = float("-inf")
         self.under_way: list[LocalPermit] = []
         self.waiting: list[asyncio.Task[LocalPermit]] = []
         self.befores: list[tuple[LocalPermit, float]] = []
-        self.line: list[tuple[object, str]] = []  # those that have run far enough to be in line, and their agents
-        self.watching: list[str] = []
+        self.line: list[tuple[object, str]] = []  # tasks and watchers in line, and their agents
+        self.watching = 0
+        self.called_agent = ""  # of the watcher that was called last
+        self.called_mono = float("-inf")
         self.agents: dict[LocalPermit, str] = {}
         self.answered_s: dict[LocalPermit, float] = {}
-        self.slot: Slot | None = None
+        self.slot: PacedHost | None = None
         self.backoff_s = 0.0
-        self.refused_wall = 0.0
+        self.refused_mono = float("-inf")
+        self.remembered_mono = float("-inf")
 
-    def answered(self, permit: LocalPermit, status: int, after_s: float, now_mono: float, now_wall: float) -> None:
+    def answered(self, permit: LocalPermit, status: int, after_s: float, now_mono: float) -> None:
         """Close it after a refusal, for ``after_s`` at least; halve the backoff after any other answer."""
         agent = self.agents[permit]
         first_s = max(BACKOFF_S, 4.0 * max(FLOOR_S, self.delay_s[agent]))
@@ -81,24 +84,29 @@ class Host:
         if status not in {429, 503}:
             half_s = self.backoff_s / 2
             self.backoff_s = half_s if half_s >= first_s else 0.0
+            self.remembered_mono = min(self.remembered_mono, self.closed_mono + self.backoff_s)
             return
-        if not self.backoff_s or now_wall - elapsed_s > self.refused_wall:
+        if not self.backoff_s or now_mono - elapsed_s > self.refused_mono:
             self.backoff_s = min(max(first_s, 2 * self.backoff_s), MOST_BACKOFF_S)
-        self.refused_wall = now_wall
+        self.refused_mono = now_mono
         self.closed_mono = max(self.closed_mono, now_mono + max(after_s, self.backoff_s))
+        self.remembered_mono = self.closed_mono + self.backoff_s
 
     def ready_mono(self, agent: str) -> float:
         return max(self.last_mono + max(FLOOR_S, self.delay_s[agent]), self.closed_mono - WALL_S)
 
-    def fetched(self, now_mono: float, *, busy: bool) -> None:
-        """Busy: what is stated for its agents is remembered, so that this is a refresh for them."""
-        is_first = not busy and now_mono > self.fetched_mono + REMEMBERED_S
-        self.fetched_mono = now_mono
-        if is_first or self.only_fetched or now_mono > self.last_mono + REMEMBERED_S:
-            never = now_mono > self.last_mono + REMEMBERED_S
-            self.only_fetched = not (self.line or self.watching) and (self.only_fetched or never)
+    def fetched(self, now_mono: float, *, opened: bool) -> None:
+        """Only a robots.txt that opens its site restarts the interval, or one of a host that was idle for long."""
+        if opened or now_mono > self.last_mono + REMEMBERED_S:
             self.last_mono = now_mono
             self.befores.clear()
+
+    def takes_place(self, agent: str, now_mono: float) -> bool:
+        """Return whether a request takes the place of a watcher that was called, and end that place."""
+        is_taken = self.called_agent == agent and now_mono < self.called_mono + OFFER_S - ROUNDED_S
+        if is_taken:
+            self.called_mono = float("-inf")
+        return is_taken
 
     def given_back(self, permit: LocalPermit) -> None:
         """Nothing was requested; a later stamp or end stays as it is."""
@@ -132,7 +140,6 @@ class PacerMachine(RuleBasedStateMachine):
         self.closed = False
 
     def wants(self, name: str, agent: str) -> TurnRequest:
-        self.hosts[name].only_fetched &= self.closed  # from now on an interval is running for a page
         self.requests += 1
         return TurnRequest(
             name, name, agent, DELAYS[self.hosts[name].delay_s[agent]], f"https://{name}/{self.requests}"
@@ -159,6 +166,8 @@ class PacerMachine(RuleBasedStateMachine):
             try:
                 permit = await self.pacer.start(self.wants(name, agent), max_wait_s)
                 assert host.line[0] is me, "somebody was passed"
+                kept_mono = host.called_mono + OFFER_S - ROUNDED_S
+                assert self.closed or self.clock.monotonic() >= kept_mono, "a watcher that was called was passed"
                 self.granted(host, agent, permit)
                 return permit
             finally:
@@ -168,35 +177,46 @@ class PacerMachine(RuleBasedStateMachine):
 
     @rule(name=HOSTS, agent=AGENTS)
     def try_start(self, name: str, agent: str) -> None:
+        self._try(name, agent)
+
+    def _try(self, name: str, agent: str) -> LocalPermit | None:
         if self.closed:
-            return
-        host = self.hosts[name]
-        nothing_waits = not host.line
+            return None
+        host, now_mono = self.hosts[name], self.clock.monotonic()
+        nothing_waits = not host.line and now_mono > host.called_mono + OFFER_S + TIMER_S
+        is_first = host.takes_place(agent, now_mono) or nothing_waits
         answer = self.pacer.try_start(self.wants(name, agent))
         if isinstance(answer, LocalPermit):
-            assert nothing_waits
+            lapsing = abs(now_mono - host.called_mono - OFFER_S) <= TIMER_S
+            assert is_first or (lapsing and not host.line) or (lapsing and host.called_agent == agent)
             self.granted(host, agent, answer)
-        else:
-            full = len(host.under_way) == host.at_once
-            assert not nothing_waits or full or self.clock.monotonic() < host.ready_mono(agent) + 2 * WALL_S
+            return answer
+        full = len(host.under_way) == host.at_once
+        assert not is_first or full or now_mono < host.ready_mono(agent) + 2 * WALL_S
+        return None
 
     @precondition(lambda self: not self.closed)
     @rule(name=HOSTS, agent=AGENTS)
     def watch(self, name: str, agent: str) -> None:
         host = self.hosts[name]
-        if len(host.watching) == MOST_WATCHERS:
+        if host.watching == MOST_WATCHERS:
             return
+        me = object(), agent
 
         def called() -> None:
-            host.watching.remove(agent)
+            first, now_mono = host.line[0], self.clock.monotonic()
+            host.line.remove(me)
+            host.watching -= 1
             free = len(host.under_way) < host.at_once
-            ready = self.clock.monotonic() >= host.ready_mono(agent)
-            assert self.closed or (free and ready and not host.line), "called in vain"
+            ready = now_mono >= host.ready_mono(agent) and now_mono >= host.called_mono + OFFER_S - ROUNDED_S
+            assert self.closed or (free and ready and first is me), "called in vain"
+            host.called_agent, host.called_mono = agent, now_mono
 
         async def watch() -> None:
+            host.line.append(me)
             self.pacer.when_ready(self.wants(name, agent), called)
 
-        host.watching.append(agent)
+        host.watching += 1
         self.loop.run_until_complete(watch())
         self._sweep()
 
@@ -207,7 +227,7 @@ class PacerMachine(RuleBasedStateMachine):
         host, permit = self._pick(pick)
         host.under_way.append(permit)
         permit.observe(status)
-        host.answered(permit, status, 0.0, self.clock.monotonic(), self.clock.wall())
+        host.answered(permit, status, 0.0, self.clock.monotonic())
 
     @precondition(lambda self: self.expired)
     @rule(pick=st.integers(0, 99), status=st.sampled_from((200, 429)))
@@ -226,9 +246,9 @@ class PacerMachine(RuleBasedStateMachine):
         assert len(host.under_way) < host.at_once
         host.under_way.append(permit)
         host.agents[permit] = agent
-        if permit.slot is not host.slot:
-            assert now >= host.closed_mono - WALL_S + host.backoff_s, "a refusal was forgotten early"
-            host.slot, host.backoff_s = permit.slot, 0.0
+        if permit.paced is not host.slot:
+            assert now >= host.remembered_mono - WALL_S, "a refusal was forgotten early"
+            host.slot, host.backoff_s = permit.paced, 0.0
         host.befores.append((permit, host.last_mono))
         host.last_mono = now
 
@@ -246,7 +266,7 @@ class PacerMachine(RuleBasedStateMachine):
         now = self.clock.monotonic()
         if status is not None:
             permit.observe(status, headers)
-            host.answered(permit, status, 5.0 if after_s else 0.0, now, self.clock.wall())
+            host.answered(permit, status, 5.0 if after_s else 0.0, now)
         permit.end()
         self._ended(host)
 
@@ -264,9 +284,8 @@ class PacerMachine(RuleBasedStateMachine):
             return
         host = self.hosts[name]
         host.delay_s[agent] = delay_s
-        answer = self.pacer.try_start(self.wants(name, agent))
-        if isinstance(answer, LocalPermit):
-            self.granted(host, agent, answer)
+        answer = self._try(name, agent)
+        if answer is not None:
             host.under_way.remove(answer)
             answer.give_back()
             host.given_back(answer)
@@ -277,13 +296,17 @@ class PacerMachine(RuleBasedStateMachine):
         self.pacer.close_host(name, self.clock.wall() + for_s, Bound.RETRY_AFTER)
         if for_s > 0:
             host.closed_mono = max(host.closed_mono, self.clock.monotonic() + for_s)
+            if host.slot is not None and self.pacer._hosts.get(name) is host.slot:  # it has not forgotten the refusal
+                host.remembered_mono = host.closed_mono + host.backoff_s
 
-    @rule(name=HOSTS)
-    def fetch(self, name: str) -> None:
-        """Count a robots.txt: it restarts no interval."""
-        slot = self.pacer._slots.get(name)
-        self.hosts[name].fetched(self.clock.monotonic(), busy=slot is not None and bool(slot.agents))
-        self.pacer.count_fetch(name, name)
+    @precondition(lambda self: not self.closed)
+    @rule(name=HOSTS, opened=st.booleans())
+    def fetch(self, name: str, *, opened: bool) -> None:
+        self.hosts[name].fetched(self.clock.monotonic(), opened=opened)
+        permit = now(self.pacer.start_fetch(fetching(name), made=True))
+        permit.end(200)
+        if opened:
+            permit.opened()
 
     @rule(seconds=st.sampled_from((0.0, 0.5, 1.0, 1.0, 3.0, 25.0, 590.0, 700.0)))
     def jump(self, seconds: float) -> None:
@@ -305,18 +328,17 @@ class PacerMachine(RuleBasedStateMachine):
     @rule()
     def come_to_rest(self) -> None:
         """Let everybody run: whoever may start by then has started."""
-        for _ in range(int(REST_S / TIMER_S)):
+        for _ in range(MOST_WATCHERS + 3):
             self.loop.run_until_complete(settle())
-            self.clock.advance(TIMER_S)
+            self.clock.advance(OFFER_S + TIMER_S)
         self.loop.run_until_complete(settle())
         self._sweep()
         for host in self.hosts.values():
             free = len(host.under_way) < host.at_once
             now = self.clock.monotonic()
-            head_ready = bool(host.line) and host.ready_mono(host.line[0][1]) + REST_S < now
-            assert not (free and head_ready), "a slot was lost"
-            watched = [agent for agent in host.watching if host.ready_mono(agent) + REST_S < now]
-            assert not (watched and not host.waiting and free), "a watcher was not called"
+            kept_mono = host.called_mono + OFFER_S  # the watcher before the head may have waited for longer
+            head_ready = bool(host.line) and max(host.ready_mono(host.line[0][1]), kept_mono) + REST_S < now
+            assert not (free and head_ready), "a waiter was forgotten"
         self._nothing_is_held_for_too_long()
         assert self.pacer.waiting == sum(len(host.waiting) for host in self.hosts.values())
         assert self.pacer.in_flight == sum(len(host.under_way) for host in self.hosts.values())

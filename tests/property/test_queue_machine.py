@@ -16,11 +16,14 @@ from politesse import CacheOptions, ClosedError, Gatekeeper, PacingOptions, Reas
 from politesse.origin import Origin
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.contract.remote_pacer import RemotePacer
 from tests.support.examples import examples
 from tests.support.tasks import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
+
+    from politesse.ports import TurnRequest
 
 ORIGINS: Final = ("https://a.example", "http://a.example", "https://b.example", "https://c.example")
 MAXSIZE: Final = 3
@@ -83,7 +86,6 @@ class QueueMachine(RuleBasedStateMachine):
             on_disallowed=self.refused,
             max_unreachable_s=25.0,
             max_wait_s=25.0,
-            max_asking=2,
         )
         self.puts = 0
         self.queued: dict[int, Put] = {}
@@ -430,8 +432,27 @@ class QueueMachine(RuleBasedStateMachine):
         self.joiners = {task: since for task, since in self.joiners.items() if not task.done()}
 
 
+class LatePacer(RemotePacer):
+    """A pacer whose answers come some steps late, as those of a fleet; it reserves nothing for callbacks."""
+
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        self.send(lambda: self.server.when_ready(request, callback))
+
+
+class LateQueueMachine(QueueMachine):
+    """The same with a pacer that asks a server: any event may come while a worker waits for the answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate.pacer = self.gate.state.pacer = LatePacer(self.gate.state.pacer, self.clock)
+
+
 def test_no_url_is_lost_and_no_turn_is_early() -> None:
     run_state_machine_as_test(QueueMachine, settings=settings(max_examples=examples(150), stateful_step_count=40))
+
+
+def test_no_url_is_lost_if_the_pacer_answers_late() -> None:
+    run_state_machine_as_test(LateQueueMachine, settings=settings(max_examples=examples(50), stateful_step_count=40))
 
 
 @pytest.mark.slow

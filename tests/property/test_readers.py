@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from politesse.errors import ConfigurationError
 from politesse.robots import Dialect, Quirk, RobotsTxt
-from politesse.robots.lexer import lex
 from tests.fuzz import rows
 from tests.fuzz.document import TARGET
 from tests.property.reference import BLANK, split_lines
+from tests.support.lexing import lex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,7 +117,7 @@ def _check(body: bytes, dialect: Dialect) -> None:
     # The rules first, from a parse of its own: nothing of what makes lines has run.
     fused = {agent: _rules(RobotsTxt.parse(body, dialect), agent) for agent in ("*", "ExampleBot", *agents)}
     literal = rows.rows(body, dialect)
-    lines = lex(body, dialect.traits.syntax).lines
+    lines = lex(body, dialect.traits.syntax)[0]
     found = [(line.number, line.name.encode("utf-8", "surrogateescape"), line.value) for line in lines]
     assert found == [(row.number, row.name, row.value.decode("utf-8", "surrogateescape")) for row in literal]
     assert [(line.number, line.name, line.field, line.value) for line in robots.lines] == [

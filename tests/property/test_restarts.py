@@ -6,13 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from politesse._cache.host_memory import decode_state, encode_state
+from politesse import PacingOptions
+from politesse._cache.codec import decode_state, encode_state
 from politesse._pacing.local import LocalPacer
-from politesse._pacing.pace import PacingOptions
-from politesse._pacing.remembering import RememberingPacer
 from politesse.testing import ManualClock
 from politesse.verdict import NotYet
 from tests.support.pacing import HOST, MIDNIGHT, rules, wants
@@ -73,7 +72,7 @@ _REQUESTS = st.lists(
 
 
 class Disk:
-    """Keeps the state of the host as octets."""
+    """Keeps the state of the host as octets, written as soon as a request has ended."""
 
     def __init__(self) -> None:
         self.take: Callable[[], HostState] | None = None
@@ -96,7 +95,7 @@ async def started(requests: list[Request], *, restarts: bool) -> list[float]:
 
     def make() -> LocalPacer:
         if restarts:
-            return RememberingPacer(OPTIONS, memory=disk, clock=clock, jitter=lambda: 0.0)
+            return LocalPacer(OPTIONS, memory=disk, clock=clock, jitter=lambda: 0.0)
         return LocalPacer(OPTIONS, clock=clock, jitter=lambda: 0.0)
 
     async def start() -> Permit:
@@ -117,9 +116,9 @@ async def started(requests: list[Request], *, restarts: bool) -> list[float]:
         clock.advance(request.took_s)
         permit.observe(request.status, request.headers)
         permit.end()
+        disk.write()
         clock.advance(request.quiet_s)
         if restarts and request.restarts:
-            disk.write()
             await pacer.aclose()
             clock = ManualClock(clock.wall())
             pacer = make()
@@ -127,7 +126,21 @@ async def started(requests: list[Request], *, restarts: bool) -> list[float]:
     return moments
 
 
+def _request(status: int, *, quiet_s: float = 0.0, crawl_delay: int = 0, restarts: bool = True) -> Request:
+    return Request(status, {}, 0.0, quiet_s, crawl_delay, restarts)
+
+
 @given(_REQUESTS)
+@example(
+    # The process forgets the idle host after 600 s and recalls it: the disk must know the last request by then.
+    [
+        *[_request(200)] * 4,
+        _request(429, crawl_delay=200),
+        _request(200, quiet_s=650.0, restarts=False),
+        _request(429),
+        _request(200),
+    ]
+)
 def test_a_restart_changes_no_start(requests: list[Request]) -> None:
     ran_on = asyncio.run(started(requests, restarts=False))
     restarted = asyncio.run(started(requests, restarts=True))

@@ -1,4 +1,4 @@
-"""What a gate reports of components that failed."""
+"""Reports of a gate about components that failed."""
 
 from __future__ import annotations
 

@@ -1,25 +1,28 @@
-"""Runs a guide as its reader does, and reports each block that does not do what the guide says.
+"""Runs a guide as its reader does, and reports each block that deviates from the guide.
 
 Theory of operation
 -------------------
 A guide is Markdown; the language of a block says where it runs:
 
     sh      in a shell, in a folder of its own. A block that starts ``http.server 8000`` or ``redis-server --port 6379``
-            runs first and until the end, with a free port in place of that one. One with ``pip install`` is not run.
+            runs first and until the end, with a free port in place of that port. ``pip install`` is skipped.
     python  with ``asyncio.run(``, or ``process.start()`` of Scrapy: a program, saved to a file and run with warnings as
-            errors. One that reads sys.argv gets the URL of the server.
-    python  without: pasted into ``python -m asyncio``, block after block, one session for the whole guide.
+            errors. A program that reads sys.argv gets the URL of the server.
+    python  otherwise: pasted into ``python -m asyncio``, block after block, in one session for the whole guide.
     py      a part of another program: it must compile.
     json    data, one document a line: it must parse.
-    text    what the block before it prints, errors included, as in a terminal; only a shell's may be left out.
+    text    the output of the block before it, errors included, as in a terminal. Only a shell block may lack it.
             ``...`` matches the rest of a word or line; times, ages and the port may differ.
 
-In a paste, a comment behind an expression that the console echoes is the echoed value, also as ``value: why`` or
-``value, why``. It is then no part of the text block.
+In a paste, a comment after an expression that the console echoes is the echoed value, also as ``value: why`` or
+``value, why``. The text block then does not repeat the value.
 
-The console reads all lines from a pipe, so that nothing waits for an answer, as in a paste. It writes one prompt for
-each line that it reads, and its prompts are made unmistakable: the text between two prompts is what the line between
-them printed. An error, a warning or a hang is therefore reported with its own line.
+Programs and consoles live four times as fast as the machine (``hurried``): they pause for less, and their output is
+the same. With Redis they live as fast as the machine.
+
+The console reads all lines from a pipe, so no line waits for an answer, as in a paste. It writes a prompt for each line
+that it reads, and its prompts are unmistakable: the text between two prompts is the output of the line between them. So
+an error, a warning or a hang is reported with its own line.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ import os
 import re
 import signal
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -46,7 +50,8 @@ WIDEST: Final = 76
 
 _FENCE = re.compile(r"^```(\S*)$")
 _PROGRAM = re.compile(r"asyncio\.run\(|\bprocess\.start\(")
-_SERVERS: Final = {"http.server 8000": 8000, "redis-server --port 6379": 6379}  # each with its port in the guide
+_REDIS: Final = 6379
+_SERVERS: Final = {"http.server 8000": 8000, f"redis-server --port {_REDIS}": _REDIS}  # each with its port in the guide
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _AGE = re.compile(r"\b\d+(\.\d+)? s old")
 _ERROR = re.compile(r'^(Traceback \(most recent call last\)|  File "<)', re.MULTILINE)
@@ -60,8 +65,14 @@ _pyrepl.console.InteractiveColoredConsole = code.InteractiveConsole
 runpy.run_module("asyncio", run_name="__main__")
 """
 _CONSOLE: Final = ("-m", "asyncio") if sys.version_info < (3, 13) else ("-c", _PIPED)
-# What programs that import a library cannot avoid.
+# Warnings that programs with a library cannot avoid.
 _FOREIGN_WARNINGS: Final = {"scrapy_redis": "ignore:Passing a 'spider' argument to StatsCollector"}
+_HURRY: Final = {
+    "PYTHONPATH": str(Path(__file__).parent / "hurried"),
+    "HURRIED_RATE": "4",
+    "HURRIED_WALL": str(time.time()),
+    "HURRIED_MONO": str(time.monotonic()),
+}
 _RUNS: Final = {"sh", "python"}
 _LANGUAGES: Final = _RUNS | {"py", "json", "text"}
 
@@ -127,7 +138,7 @@ def blocks_of(name: str, markdown: str) -> list[Block]:
 
 
 async def findings(name: str, markdown: str, folder: Path, *, patience_s: float = 30.0) -> list[str]:
-    """Run a guide in a folder, and return what is wrong with it, each with its place.
+    """Run a guide in a folder, and return its faults, each with its place.
 
     Args:
         name: the name of its file, for the places
@@ -137,8 +148,9 @@ async def findings(name: str, markdown: str, folder: Path, *, patience_s: float 
     """
     blocks = blocks_of(name, markdown)
     found = list(_wrong_forms(blocks))
-    run = _Run(folder, patience_s)
-    async with run.servers([block for block in blocks if block.is_server]) as failed:
+    servers = [block for block in blocks if block.is_server]
+    run = _Run(folder, patience_s, redis=any(block.server_port == _REDIS for block in servers))
+    async with run.servers(servers) as failed:
         found += failed
         for block in blocks:
             if block.is_program:
@@ -187,7 +199,7 @@ def _wide_lines(block: Block) -> Iterable[str]:
 class _Run:
     """One guide's folder, ports and patience."""
 
-    def __init__(self, folder: Path, patience_s: float) -> None:
+    def __init__(self, folder: Path, patience_s: float, *, redis: bool) -> None:
         self._folder = folder
         self._ports = {port: free_port() for port in _SERVERS.values()}
         self._patience_s = patience_s
@@ -199,10 +211,12 @@ class _Run:
             "PYTHONUTF8": "1",
             "NO_COLOR": "1",
         }
+        if not redis:  # its clock cannot be hurried
+            self._environment |= _HURRY
 
     @contextlib.asynccontextmanager
     async def servers(self, blocks: Sequence[Block]) -> AsyncIterator[list[str]]:
-        """Run the blocks that start servers until the end; yield what is wrong with them."""
+        """Run the blocks that start servers until the end; yield their faults."""
         found, running = [], dict[int, asyncio.subprocess.Process]()
         try:
             for block in blocks:
@@ -221,7 +235,7 @@ class _Run:
                 await _end(process)
 
     async def program(self, block: Block) -> list[str]:
-        """Run a program; return what is wrong with it."""
+        """Run a program; return its faults."""
         path = self._folder / f"program_{block.line}.py"
         path.write_text(self._local(block.code))
         arguments = [self._local("http://localhost:8000/")] if "sys.argv" in block.code else []
@@ -229,11 +243,11 @@ class _Run:
         return await self._finish(block, [sys.executable, "-W", "error", *ignored, str(path), *arguments], {0})
 
     async def command(self, block: Block) -> list[str]:
-        """Run a block of shell commands, whose last may report 1 as `politesse check` does; return what is wrong."""
+        """Run a block of shell commands, and return its faults; the last may end with 1, as `politesse check` does."""
         return await self._finish(block, ["sh", "-c", self._local(block.code)], {0, 1})
 
     async def paste(self, blocks: Sequence[Block]) -> list[str]:
-        """Paste blocks into one console; return what is wrong with what it prints."""
+        """Paste blocks into one console; return the faults of its output."""
         if not blocks:
             return []
         lines = [(block, number, line) for block in blocks for number, line in _pasted(block)]
@@ -287,7 +301,7 @@ class _Run:
         )
 
     async def _read(self, process: asyncio.subprocess.Process) -> tuple[str, bool]:
-        """Return what it prints, and whether it has ended; not, once it prints nothing for so long."""
+        """Return the output of a process, and whether it has ended; a silent process is given up after the patience."""
         assert process.stdout is not None
         printed = bytearray()
         try:
@@ -333,7 +347,7 @@ def _pasted(block: Block) -> Iterable[tuple[int, str]]:
 
 
 def _compare_paste(block: Block, outputs: dict[int, str]) -> list[str]:
-    """Compare what each line printed with the comment behind it, and the rest with the text block."""
+    """Compare the output of each line with its comment, and the rest with the text block."""
     found = []
     for line, comment, is_print in _commented_expressions(block.code):
         if outputs[line] and not (is_print and block.text is not None):
@@ -370,7 +384,7 @@ def _compare(block: Block, printed: str) -> list[str]:
 
 
 def _usual(text: str) -> str:
-    """Return a text without what differs from run to run, and without spaces at the ends of its lines."""
+    """Return a text without times and ages, and without spaces at the ends of its lines."""
     lines = (line.rstrip() for line in _AGE.sub("N s old", _MOMENT.sub("T", text)).strip("\n").splitlines())
     return "\n".join(lines)
 

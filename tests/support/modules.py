@@ -30,4 +30,4 @@ HOMES: Final = [
     "politesse.usage",
     "politesse.verdict",
 ]
-"""The public modules whose ``__all__`` is what they offer."""
+"""The public modules with an ``__all__``."""

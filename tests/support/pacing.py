@@ -1,4 +1,4 @@
-"""What the tests of pacing share."""
+"""Requests, rules and times of the tests of pacing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def finish(permit: Permit, status: int | None = None, headers: Mapping[str, str]
 
 
 def rules(*lines: str) -> RuleSet:
-    """Return the rules of a robots.txt that says this to everybody."""
+    """Return the rules of a robots.txt with these lines for all agents."""
     return RobotsTxt.parse("\n".join(["User-agent: *", *lines])).rules_for("ExampleBot")
 
 
@@ -45,7 +45,7 @@ def at(hhmm: str, second: float = 0.0) -> float:
 
 
 class Resolving:
-    """Finds the addresses that it was given, once ``gate`` is set; an exception among them is raised."""
+    """A Resolver with the given addresses, once ``gate`` is set; an exception among them is raised."""
 
     def __init__(self, addresses: Mapping[str, Sequence[str] | Exception]) -> None:
         self.addresses = dict(addresses)
@@ -60,3 +60,8 @@ class Resolving:
         if isinstance(found, Exception):
             raise found
         return found
+
+
+def fetching(host: str) -> TurnRequest:
+    """Return the request of a robots.txt."""
+    return TurnRequest(host, f"https://{host}", "", None, f"https://{host}/robots.txt")

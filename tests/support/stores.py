@@ -46,18 +46,18 @@ class KeptStore:
         self.closed = True
 
     async def call(self, method: str, key: str) -> None:
-        """Do what a call does before it succeeds."""
+        """Run before each call succeeds."""
         self.calls.append((method, key))
         if self.delay_s and self.clock is not None:
             await self.clock.sleep(self.delay_s)
 
     def count(self, method: str, start: str = "") -> int:
-        """Return how often a method was called with a key that starts like this."""
+        """Return how often a method was called with a key that has this prefix."""
         return sum(called == method and key.startswith(start) for called, key in self.calls)
 
 
 class FailingStore(KeptStore):
-    """A KeptStore of which some methods fail while ``fails`` says so.
+    """A KeptStore whose methods fail while ``fails`` is set.
 
     Args:
         records: what is in the store.
@@ -102,7 +102,7 @@ class FailingStore(KeptStore):
 
 
 class LeasingDict(KeptStore):
-    """A KeptStore that leases, for several caches that share it and its clock.
+    """A KeptStore with leases, for several caches that share the store and its clock.
 
     Attributes:
         fails: raised by the methods of these names.

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Coroutine, Iterable
 
 T = TypeVar("T")
 
 
 async def settle(rounds: int = 20) -> None:
-    """Let every task run as far as it can without time passing."""
+    """Let each task run until it waits; no time passes."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 
 
 async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, as somebody who does not know them, and wait for their ends and for what these lead to."""
+    """Cancel tasks from outside, and wait until they and the tasks that they wake have ended."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
@@ -26,10 +27,20 @@ async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await settle()
 
 
-async def in_child_task(awaitable: Awaitable[T]) -> T:
-    """Await in a task of its own, which holds none of the turns of this one."""
+def apart(awaitable: Awaitable[T]) -> asyncio.Task[T]:
+    """Await in an independent task, which holds none of the turns of the current task."""
 
     async def run() -> T:
         return await awaitable
 
-    return await asyncio.create_task(run())
+    return asyncio.get_running_loop().create_task(run(), context=Context())
+
+
+def now(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that does not wait."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    raise AssertionError(f"{work} waits")

@@ -32,7 +32,7 @@ from politesse.options import Limit
 from politesse.page import PageDirectives, TdmRep, followable_links, response_usage, tdmrep_usage
 from politesse.robotrules import RobotRules
 from politesse.robots.explain import explain
-from politesse.stores import MemoryStore
+from politesse.stores import MemoryStore, SharedMemoryStore
 from politesse.testing import ScriptedFetcher
 from tests.unit.conftest import UA
 from tests.unit.queue.simulated import SimulatedWeb
@@ -142,6 +142,7 @@ OTHERS: Final = {
     "RobotsTxt.groups_for": Case("agent", lambda _, bad: ROBOTS.groups_for(bad), ("list", *TEXT)),
     "RobotRules": Case("name", lambda _, bad: RobotRules(bad), TEXT),
     "MemoryStore": Case("max_bytes", lambda _, bad: MemoryStore(max_bytes=bad), NUMBER),
+    "SharedMemoryStore": Case("max_bytes", lambda _, bad: SharedMemoryStore(max_bytes=bad), NUMBER),
     "AiohttpFetcher": Case("user_agent", lambda _, bad: AiohttpFetcher(bad), TEXT),
     "AiohttpFetcher, options": Case("options", lambda _, bad: AiohttpFetcher(UA, bad), ("None",)),
     "PoliteQueue, gate": Case("gate", lambda _, bad: PoliteQueue[None](bad)),
@@ -179,7 +180,6 @@ OPTIONS: Final[dict[Callable[..., object], dict[str, tuple[str, ...]]]] = {
         "on_forbidden": ("None",),
         "on_too_many_requests": ("None",),
         "stale_if_unreachable_s": ("None",),
-        "after_grace": ("None",),
         "retry_min_s": NUMBER,
         "retry_max_s": NUMBER,
         "max_entries_bytes": NUMBER,
@@ -205,8 +205,6 @@ OPTIONS: Final[dict[Callable[..., object], dict[str, tuple[str, ...]]]] = {
         "max_concurrent": WHOLE,
         "max_crawl_delay_s": NUMBER,
         "on_long_crawl_delay": (),
-        "rule_of_thumb_factor": NUMBER,
-        "rule_of_thumb_least_s": NUMBER,
         "adaptive_factor": NUMBER,
         "adaptive_max_s": NUMBER,
         "backoff_min_s": NUMBER,
@@ -243,8 +241,6 @@ OPTIONS: Final[dict[Callable[..., object], dict[str, tuple[str, ...]]]] = {
         "on_disallowed": ("None",),
         "max_unreachable_s": ("None", *NUMBER),
         "max_wait_s": ("None", *NUMBER),
-        "max_deferrals": ("None", *WHOLE),
-        "max_asking": WHOLE,
     },
 }
 
@@ -367,6 +363,6 @@ async def test_error_of_another_part_is_not_taken_for_a_bad_item(
     def fail(*_: object) -> None:
         raise TypeError("of a part")
 
-    monkeypatch.setattr(gate._agent.state.cache, "valid", fail)
+    monkeypatch.setattr(gate.state.cache, "valid", fail)
     with pytest.raises(TypeError, match="of a part"):
         await gate.check_batch([A])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import subprocess
 import sys
 from collections import defaultdict
@@ -39,19 +38,14 @@ from tests.support.modules import MODULES
     ],
 )
 def test_all_names_the_public_namespace(package: ModuleType) -> None:
+    for name in package.__all__:
+        getattr(package, name)  # the names of politesse are loaded when one is used
     public = {
         name
         for name, value in vars(package).items()
         if (not name.startswith("_") or name == "__version__") and not isinstance(value, ModuleType)
     }
     assert set(package.__all__) == public
-
-
-def test_paths_of_earlier_releases_lead_to_the_same_objects() -> None:
-    for old in ("body", "hops"):
-        module = importlib.import_module(f"politesse.access.{old}")
-        for name in module.__all__:
-            assert getattr(module, name) is getattr(politesse.fetch, name)
 
 
 def test_no_two_classes_share_a_name() -> None:
@@ -65,11 +59,11 @@ def test_no_two_classes_share_a_name() -> None:
     assert shared == {}
 
 
-# Whatever is imported, the package itself comes first: what it loads imports alone if the package does.
-# Each other module is imported right behind it, in one process that forgets the rest.
+# What the names of the package load imports alone if they do. Each other module is imported right behind them, in
+# one process that forgets the rest.
 _IMPORT_EACH = """
 import importlib, sys
-import politesse
+from politesse import *
 loaded = dict(sys.modules)
 for name in sys.argv[1:]:
     for known in [known for known in sys.modules if known.partition('.')[0] == 'politesse' and known not in loaded]:
@@ -107,11 +101,3 @@ def test_pure_package_needs_neither_aiohttp_nor_an_event_loop(package: str, unne
         [sys.executable, "-c", program, politesse.__path__[0]], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
-
-
-def test_names_of_earlier_releases_stay() -> None:
-    from politesse import robotrules
-    from politesse.page import DirectiveStatement, Statement
-
-    assert Statement is DirectiveStatement
-    assert robotrules.Answer is robotrules.RobotRulesAnswer

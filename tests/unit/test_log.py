@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from politesse import Bound, Gatekeeper, Origin, PacingOptions, Reason, Verdict
+from politesse import Bound, Gatekeeper, Origin, Reason, Verdict
 from politesse._log import EventLog
 from politesse.events import (
     AddressNotFound,
@@ -36,10 +36,22 @@ from tests.unit.conftest import UA
 if TYPE_CHECKING:
     from politesse.testing import Answer
 
-SITE = "https://example.com"
+SITE = "https://a.test"
 ORIGIN = Origin.of(SITE)
+REST = f"the remaining rules count against {SITE}"
 AT = 1_800_000_000.0  # 2027-01-15T08:00:00Z, where a ManualClock begins
+BEGIN = "2027-01-15T08:00:00Z"
+SERVES = "a.test serves the next request"
+AGAIN = "robots.txt is fetched again after 2027-01-15T08"
 STEERING = "\x1b]0;owned\x07\x9b2J\u202e\r\n2026-01-01 CRITICAL forged\u2028"
+
+
+def lines(caplog: pytest.LogCaptureFixture, *levels: str) -> list[str]:
+    return [
+        f"{one.levelname} {one.name.removeprefix('politesse.')}: {one.getMessage()}"
+        for one in caplog.records
+        if one.name.startswith("politesse.") and one.levelname in (levels or {one.levelname})
+    ]
 
 
 def source(result: AccessResult, **given: float | str) -> Source:
@@ -62,174 +74,80 @@ def denial(url: str = f"{SITE}/x", match: Match | None = None, note: str = "", *
     return Decided(Verdict(url, "examplebot", allowed, match or Match(Reason.POLICY_DENY), note=note))
 
 
-@pytest.mark.parametrize(
-    ("event", "name", "level", "text"),
-    [
-        (
-            HostClosed("example.com", AT + 900.0, Bound.RETRY_AFTER, 900.0),
-            "pacing",
-            "WARNING",
-            "example.com is closed until 2027-01-15T08:15:00Z, for 900 s: retry-after",
-        ),
-        (
-            HostClosed("example.com", AT + 899.0, Bound.BACKOFF, 899.0),
-            "pacing",
-            "INFO",
-            "example.com is closed until 2027-01-15T08:14:59Z, for 899 s: backoff",
-        ),
-        (
-            HostClosed("example.com", AT + 10.0, Bound.BACKOFF, 10.0, f"{SITE}/flaky", 503),
-            "pacing",
-            "INFO",
-            f"example.com is closed until 2027-01-15T08:00:10Z, for 10 s, by 503 for {SITE}/flaky (backoff)",
-        ),
-        (HostOpened("example.com"), "pacing", "INFO", "example.com is open again"),
-        (
-            LongWait("example.com", f"{SITE}/2", 61.0, Bound.IN_FLIGHT, f"{SITE}/1"),
-            "pacing",
-            "INFO",
-            f"{SITE}/2 waits for a turn at example.com, for 61 s or longer: in-flight, held by {SITE}/1",
-        ),
-        (
-            LongWait("example.com", f"{SITE}/2", 61.0, Bound.CRAWL_DELAY, ""),
-            "pacing",
-            "INFO",
-            f"{SITE}/2 waits for a turn at example.com, for 61 s or longer: crawl-delay",
-        ),
-        (
-            FleetAway("redis://localhost:6379/0", "ConnectionError: refused"),
-            "pacing",
-            "WARNING",
-            "redis://localhost:6379/0 is away: no request starts until it is back (ConnectionError: refused)",
-        ),
-        (
-            FleetBack("redis://localhost:6379/0", 2.04),
-            "pacing",
-            "WARNING",
-            "redis://localhost:6379/0 is back after 2.0 s",
-        ),
-        (
-            TurnExpired("example.com", f"{SITE}/1", 600.0),
-            "pacing",
-            "WARNING",
-            f"The turn of {SITE}/1 has ended after max_turn_s, 600 s: example.com serves the next request",
-        ),
-        (
-            TurnDropped("example.com", f"{SITE}/1"),
-            "pacing",
-            "WARNING",
-            (
-                f"The turn of {SITE}/1 was dropped before its end: use it with `async with`. "
-                "example.com serves the next request"
-            ),
-        ),
-        (
-            HeaderOverruled("example.com", "retry-after", "soon", 60.0),
-            "pacing",
-            "INFO",
-            (
-                "example.com sent a retry-after that is unreadable, too short or too long, soon: "
-                "the host is closed for 60 s instead"
-            ),
-        ),
-        (
-            HeaderOverruled("example.com", "ratelimit", "?", None),
-            "pacing",
-            "INFO",
-            "example.com sent a ratelimit that is unreadable, too short or too long, ?: it is ignored",
-        ),
-        (
-            AddressNotFound("example.com", "OSError: no such host"),
-            "pacing",
-            "INFO",
-            "example.com is paced by its name: it has no address (OSError: no such host)",
-        ),
-        (
-            fetched(AccessResult.SUCCESSFUL, 200),
-            "cache",
-            "DEBUG",
-            f"robots.txt of {SITE} was fetched in 0.25 s: 200, successful",
-        ),
-        (
-            fetched(AccessResult.UNREACHABLE, 503, fault="the server answered with status 503", not_before=AT + 60.0),
-            "cache",
-            "INFO",
-            (
-                f"All of {SITE} is disallowed: the server answered with status 503, since 2027-01-15T08:00:00Z; "
-                "robots.txt is fetched again after 2027-01-15T08:01:00Z"
-            ),
-        ),
-        (
-            fetched(AccessResult.TOO_MANY_REQUESTS, 429, fault="status 429", not_before=AT + 900.0),
-            "cache",
-            "WARNING",
-            (
-                f"All of {SITE} is disallowed: status 429, since 2027-01-15T08:00:00Z; "
-                "robots.txt is fetched again after 2027-01-15T08:15:00Z"
-            ),
-        ),
-        (
-            fetched(AccessResult.SUCCESSFUL, 503, fault="status 503"),
-            "cache",
-            "INFO",
-            f"robots.txt of {SITE} cannot be fetched: status 503; the copy of 2027-01-15T08:00:00Z still holds",
-        ),
-        (
-            RobotsFetched(ORIGIN, 200, "", 0.25, source(AccessResult.SUCCESSFUL), truncated=True),
-            "cache",
-            "WARNING",
-            f"robots.txt of {SITE} is longer than the fetcher reads: its last lines do not count",
-        ),
-        (
-            SiteFileFetched(f"{SITE}/data.txt", 404, "", FileOutcome.UNKNOWN),
-            "cache",
-            "DEBUG",
-            f"{SITE}/data.txt was fetched: 404, unknown",
-        ),
-        (
-            SiteFileFetched(f"{SITE}/data.txt", None, "timeout", FileOutcome.RETRY),
-            "cache",
-            "DEBUG",
-            f"{SITE}/data.txt was fetched: timeout, retry",
-        ),
-        (
-            ComponentFailed(None, "store", TimeoutError("late")),
-            "cache",
-            "ERROR",
-            "The store failed for the whole crawl\n  TimeoutError: late",
-        ),
-        (denial(note="paused"), "gate", "DEBUG", f"{SITE}/x is disallowed for examplebot: policy-deny (paused)"),
-        (
-            denial(note="paused", allowed=True),  # mode="report"
-            "gate",
-            "DEBUG",
-            f"{SITE}/x would be disallowed for examplebot: policy-deny (paused)",
-        ),
-        (
-            bounded(),
-            "gate",
-            "WARNING",
-            (
-                f"The rules of {SITE}/robots.txt take too much work to compare them all: "
-                f"those that were not count against {SITE}/x"
-            ),
-        ),
-        (
-            LongDelay(ORIGIN, 3_600.0, "skip"),
-            "gate",
-            "WARNING",
-            f"{SITE} wants 3600 s between requests, more than max_crawl_delay_s: the site is skipped",
-        ),
-    ],
-)
-def test_each_event_has_its_logger_its_level_and_its_sentence(
-    event: Event, name: str, level: str, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
+LINES: Final[dict[str, Event]] = {
+    "WARNING pacing: a.test is closed until 2027-01-15T08:15:00Z, for 900 s: retry-after": HostClosed(
+        "a.test", AT + 900.0, Bound.RETRY_AFTER, 900.0
+    ),
+    "INFO pacing: a.test is closed until 2027-01-15T08:14:59Z, for 899 s: backoff": HostClosed(
+        "a.test", AT + 899.0, Bound.BACKOFF, 899.0
+    ),
+    f"INFO pacing: a.test is closed until 2027-01-15T08:00:10Z, for 10 s, by 503 for {SITE}/a (backoff)": HostClosed(
+        "a.test", AT + 10.0, Bound.BACKOFF, 10.0, f"{SITE}/a", 503
+    ),
+    "INFO pacing: a.test is open again": HostOpened("a.test"),
+    f"WARNING pacing: {SITE}/2 waits for a turn at a.test, for 5 s or longer: in-flight, held by {SITE}/1": LongWait(
+        "a.test", f"{SITE}/2", 5.0, Bound.IN_FLIGHT, f"{SITE}/1"
+    ),
+    f"INFO pacing: {SITE}/2 waits for a turn at a.test, for 61 s or longer: crawl-delay": LongWait(
+        "a.test", f"{SITE}/2", 61.0, Bound.CRAWL_DELAY, ""
+    ),
+    "WARNING pacing: redis://b/0 is away: no request starts until it is back (OSError: refused)": FleetAway(
+        "redis://b/0", "OSError: refused"
+    ),
+    "WARNING pacing: redis://localhost:6379/0 is back after 2.0 s": FleetBack("redis://localhost:6379/0", 2.04),
+    f"WARNING pacing: The turn of {SITE}/1 has ended after max_turn_s, 600 s: {SERVES}": TurnExpired(
+        "a.test", f"{SITE}/1", 600.0
+    ),
+    f"WARNING pacing: The turn of {SITE}/1 was dropped before its end: use it with `async with`. {SERVES}": TurnDropped(
+        "a.test", f"{SITE}/1"
+    ),
+    "INFO pacing: a.test sent retry-after: soon, which is unreadable or out of range; waiting 60 s": HeaderOverruled(
+        "a.test", "retry-after", "soon", 60.0
+    ),
+    "INFO pacing: a.test sent ratelimit: ?, which is unreadable or out of range; ignored": HeaderOverruled(
+        "a.test", "ratelimit", "?", None
+    ),
+    "INFO pacing: a.test is paced by its name: it has no address (OSError: no such host)": AddressNotFound(
+        "a.test", "OSError: no such host"
+    ),
+    f"DEBUG cache: robots.txt of {SITE} was fetched in 0.25 s: 200, successful": fetched(AccessResult.SUCCESSFUL, 200),
+    f"INFO cache: All of {SITE} is disallowed: status 503, since 2027-01-15T08:00:00Z; {AGAIN}:01:00Z": fetched(
+        AccessResult.UNREACHABLE, 503, fault="status 503", not_before=AT + 60.0
+    ),
+    f"WARNING cache: All of {SITE} is disallowed: status 429, since 2027-01-15T08:00:00Z; {AGAIN}:15:00Z": fetched(
+        AccessResult.TOO_MANY_REQUESTS, 429, fault="status 429", not_before=AT + 900.0
+    ),
+    f"INFO cache: robots.txt of {SITE} cannot be fetched: status 503; the copy of {BEGIN} still holds": fetched(
+        AccessResult.SUCCESSFUL, 503, fault="status 503"
+    ),
+    f"WARNING cache: robots.txt of {SITE} is longer than the fetcher reads: its last lines do not count": RobotsFetched(
+        ORIGIN, 200, "", 0.25, source(AccessResult.SUCCESSFUL), truncated=True
+    ),
+    f"DEBUG cache: {SITE}/data.txt was fetched: 404, unknown": SiteFileFetched(
+        f"{SITE}/data.txt", 404, "", FileOutcome.UNKNOWN
+    ),
+    f"DEBUG cache: {SITE}/data.txt was fetched: timeout, retry": SiteFileFetched(
+        f"{SITE}/data.txt", None, "timeout", FileOutcome.RETRY
+    ),
+    "ERROR cache: The store failed for the whole crawl\n  TimeoutError: late": ComponentFailed(
+        None, "store", TimeoutError("late")
+    ),
+    f"DEBUG gate: {SITE}/x is disallowed for examplebot: policy-deny (paused)": denial(note="paused"),
+    f"DEBUG gate: {SITE}/x would be disallowed for examplebot: policy-deny (paused)": denial(
+        note="paused", allowed=True
+    ),
+    f"WARNING gate: The rules of {SITE}/robots.txt take too much work to compare them all: {REST}/x": bounded(),
+    f"WARNING gate: {SITE} wants 3600 s between requests, more than max_crawl_delay_s: the site is skipped": LongDelay(
+        ORIGIN, 3_600.0, "skip"
+    ),
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_each_event_has_its_logger_its_level_and_its_sentence(line: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "politesse"):
-        EventLog()(event)
-    assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records] == [
-        (f"politesse.{name}", level, text)
-    ]
+        EventLog()(LINES[line])
+    assert lines(caplog) == [line]
 
 
 @pytest.mark.parametrize("event", [denial(match=Match(Reason.NO_RULE), allowed=True), Event()])
@@ -244,8 +162,8 @@ def test_what_allows_and_what_is_unknown_is_not_logged(event: Event, caplog: pyt
     [
         bounded(),
         LongDelay(ORIGIN, 3_600.0, "cap"),
-        HeaderOverruled("example.com", "retry-after", "soon", 60.0),
-        AddressNotFound("example.com", "OSError"),
+        HeaderOverruled("a.test", "retry-after", "soon", 60.0),
+        AddressNotFound("a.test", "OSError"),
     ],
 )
 def test_state_of_a_site_that_is_published_again_and_again_is_logged_once(
@@ -307,7 +225,7 @@ class Unshown:
 def test_line_that_no_handler_wants_is_not_formatted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "politesse")
     EventLog()(SiteFileFetched(f"{SITE}/data.txt", None, "", Unshown()))  # type: ignore[arg-type]
-    EventLog()(LongWait("example.com", f"{SITE}/2", 61.0, Unshown(), ""))  # type: ignore[arg-type]
+    EventLog()(LongWait("a.test", f"{SITE}/2", 61.0, Unshown(), ""))  # type: ignore[arg-type]
 
 
 def test_library_has_a_null_handler() -> None:
@@ -315,14 +233,6 @@ def test_library_has_a_null_handler() -> None:
 
 
 # The whole way, through the public interface.
-
-
-def lines(caplog: pytest.LogCaptureFixture, *levels: str) -> list[str]:
-    return [
-        f"{one.levelname} {one.name}: {one.getMessage()}"
-        for one in caplog.records
-        if one.name.startswith("politesse.") and one.levelname in levels
-    ]
 
 
 @pytest.fixture
@@ -343,10 +253,10 @@ async def test_robots_txt_that_is_unreachable_is_logged_as_it_begins_as_it_is_lo
         while not (verdict := await gate.check(f"{SITE}/")):
             clock.advance((verdict.not_before or 0.0) - clock.wall())
     begins, is_long, ends = lines(caplog, "INFO", "WARNING")
-    assert begins.startswith(f"INFO politesse.cache: All of {SITE} is disallowed: the server answered with status 500")
-    assert is_long.startswith(f"WARNING politesse.cache: All of {SITE} is disallowed: the server answered with")
+    assert begins.startswith(f"INFO cache: All of {SITE} is disallowed: the server answered with status 500")
+    assert is_long.startswith(f"WARNING cache: All of {SITE} is disallowed: the server answered with")
     assert ", since 2027-01-15T08:00:00Z; robots.txt is fetched again after 2027-01-15T08:1" in is_long
-    assert ends == f"INFO politesse.cache: robots.txt of {SITE} is reachable again: 200, successful"
+    assert ends == f"INFO cache: robots.txt of {SITE} is reachable again: 200, successful"
 
 
 async def test_second_spell_is_logged_like_the_first(caplog: pytest.LogCaptureFixture, clock: ManualClock) -> None:
@@ -368,7 +278,7 @@ async def test_denials_and_fetches_are_logged_for_debugging(
     fetch, *denials = lines(caplog, "DEBUG")
     assert fetch.endswith(f"robots.txt of {SITE} was fetched in 0 s: 200, successful")
     because = "is disallowed for examplebot: disallow-rule (line 2, Disallow: /private)"
-    assert denials == [f"DEBUG politesse.gate: {SITE}/private/{page} {because}" for page in "ab"]
+    assert denials == [f"DEBUG gate: {SITE}/private/{page} {because}" for page in "ab"]
 
 
 async def test_denial_is_logged_once_with_subscribers_and_in_report_mode(
@@ -378,8 +288,8 @@ async def test_denial_is_logged_once_with_subscribers_and_in_report_mode(
         gate.subscribe(lambda _: None)
         await gate.check(f"{SITE}/private/a")
         gate.peek(f"{SITE}/private/b")
-    assert [line.partition(" for ")[0] for line in lines(caplog, "DEBUG") if "politesse.gate" in line] == [
-        f"DEBUG politesse.gate: {SITE}/private/{page} would be disallowed" for page in "ab"
+    assert [line.partition(" for ")[0] for line in lines(caplog, "DEBUG") if " gate: " in line] == [
+        f"DEBUG gate: {SITE}/private/{page} would be disallowed" for page in "ab"
     ]
 
 
@@ -401,27 +311,6 @@ async def test_escaped_url_of_a_denial(
     assert any(rf"{SITE}/private/\u202e is disallowed" in line for line in lines(caplog, "DEBUG"))
 
 
-async def test_gates_that_share_a_pacer_log_its_events_once(
-    caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    pacing = PacingOptions(scope="shared")
-    seen: list[Event] = []
-    async with (
-        Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing) as one,
-        Gatekeeper(UA, fetcher=ScriptedFetcher(fetcher.answers), clock=clock, pacing=pacing) as other,
-    ):
-        for gate in (one, other):
-            gate.subscribe(seen.append)
-            await gate.check(f"{SITE}/")
-            async with gate.turn(f"{SITE}/1"):
-                pass
-        async with other.turn(f"{SITE}/2") as turn:
-            turn.observe(429, {"retry-after": "soon"})
-    overruled = [event for event in seen if isinstance(event, HeaderOverruled)]
-    assert len(overruled) == 2  # each gate has its subscriber
-    assert len([line for line in lines(caplog, "INFO") if "retry-after that is unreadable" in line]) == 1
-
-
 async def test_page_that_answers_503_is_logged_as_its_host_closes_and_as_it_opens(
     caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
@@ -431,10 +320,10 @@ async def test_page_that_answers_503_is_logged_as_its_host_closes_and_as_it_open
         pages = [asyncio.ensure_future(page_of(gate, n)) for n in range(3)]
         await asyncio.gather(*pages)
     closes, waits, opens = lines(caplog, "INFO", "WARNING")
-    assert closes.startswith("INFO politesse.pacing: example.com is closed until 2027-01-15T08:01:4")
-    assert closes.endswith("for 100 s, by 503 for https://example.com/ (retry-after)")
-    assert waits.startswith(f"INFO politesse.pacing: {SITE}/0 waits for a turn at example.com, for ")
-    assert opens == "INFO politesse.pacing: example.com is open again"
+    assert closes.startswith("INFO pacing: a.test is closed until 2027-01-15T08:01:4")
+    assert closes.endswith("for 100 s, by 503 for https://a.test/ (retry-after)")
+    assert waits.startswith(f"INFO pacing: {SITE}/0 waits for a turn at a.test, for ")
+    assert opens == "INFO pacing: a.test is open again"
 
 
 async def page_of(gate: Gatekeeper, number: int) -> None:

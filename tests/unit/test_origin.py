@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
-import re
+import tracemalloc
 import unicodedata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -15,196 +16,156 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@pytest.mark.parametrize(
-    ("url", "robots_url"),
-    [
-        (
-            "http://www.joes-hardware.com/specials/acetylene-torches.html",
-            "http://www.joes-hardware.com/robots.txt",
-        ),
-        ("https://www.example.com/a?b#c", "https://www.example.com/robots.txt"),
-        ("http://www.bar.com:8001/", "http://www.bar.com:8001/robots.txt"),
-        ("http://example.com./", "http://example.com./robots.txt"),
-        ("http://user:pw@h/x", "http://h/robots.txt"),
-        ("https://example.com/folder/robots.txt", "https://example.com/robots.txt"),
-        ("http://[2001:db8::1]:8080/x", "http://[2001:db8::1]:8080/robots.txt"),
-    ],
-)
-def test_robots_txt_lives_at_the_root_of_the_authority(url: str, robots_url: str) -> None:
-    assert Origin.of(url).robots_url == robots_url
+ORIGINS: Final = {
+    "https://www.example.com/a?b#c": "https://www.example.com",
+    "HTTP://WWW.Example.COM/A?B": "http://www.example.com",
+    "http://www.bar.com:8001/": "http://www.bar.com:8001",
+    "https://212.96.82.21/": "https://212.96.82.21",
+    # The default port of its scheme is no part of an origin.
+    "https://example.com:443/x": "https://example.com",
+    "http://example.com:80/": "http://example.com",
+    "http://example.com:443/": "http://example.com:443",
+    "https://example.com:80/": "https://example.com:80",
+    "http://h:/x": "http://h",
+    "https://h:": "https://h",
+    "http://h:080/": "http://h",
+    "http://h:0/": "http://h:0",
+    "http://h:000/": "http://h:0",
+    "http://h:0000000000000000065535/": "http://h:65535",
+}
+# The hosts of URLs, each with the host of the request.
+HOSTS: Final = {
+    "www.exämple.com": "www.xn--exmple-cua.com",
+    "WWW.EXÄMPLE.COM": "www.xn--exmple-cua.com",
+    "www.exa\u0308mple.com": "www.xn--exmple-cua.com",
+    "WWW.XN--EXMPLE-CUA.COM": "www.xn--exmple-cua.com",
+    "exämple.com.": "xn--exmple-cua.com.",
+    "exämple\u3002com": "xn--exmple-cua.com",
+    "日本語.jp": "xn--wgv71a119e.jp",
+    "faß.de": "xn--fa-hia.de",  # IDNA 2008: no longer "fass"
+    "FAß.DE": "xn--fa-hia.de",  # mapped by UTS 46 first
+    "☃.net": "xn--n3h.net",  # a symbol: IDNA 2003
+    "\uff25\uff38\uff21\uff2d\uff30\uff2c\uff25.com": "example.com",
+    "\uff11\uff12\uff17.0.0.1": "127.0.0.1",
+    # RFC 3986 3.2.2: a registered name may be written with escapes; they are decoded once, as UTF-8, before IDNA.
+    "www.m%C3%BCnich.com": "www.xn--mnich-kva.com",
+    "EX%41MPLE%2ecom": "example.com",
+    "%C3%BC%41.de": "xn--a-dha.de",
+    "fa%C3%9F.de": "xn--fa-hia.de",
+    "%EF%BC%A5xample%E3%80%82com": "example.com",
+    "%31%32%37.0.0.1": "127.0.0.1",
+    "example.com%2E": "example.com.",
+    # RFC 5952: one form for each IPv6 address.
+    "[2001:DB8:0:0::1]": "[2001:db8::1]",
+    "[2001:0db8:0000:0000:0000:0000:0000:0001]": "[2001:db8::1]",
+    "[::]": "[::]",
+    "[::ffff:192.0.2.1]": "[::ffff:192.0.2.1]",
+    "[::FFFF:C000:201]": "[::ffff:192.0.2.1]",
+    "[64:ff9b::192.0.2.33]": "[64:ff9b::c000:221]",
+    "[1:0:0:2:0:0:0:3]": "[1:0:0:2::3]",
+}
+UNCHANGED: Final = [
+    *("1.example", "123.com", "0x7f.com", "a1", "1a", "0xg", "a" * 63, ".".join(["a" * 63] * 3 + ["a" * 61])),
+    *("a_b", "_", "-", "a-", "xn--", "localhost", "localhost."),
+]
+USERINFOS: Final = ["", "user@", "user:pw@", "@", ":@", "us%40er@", "a@b@", "good.example:80@", "[::1]@", "é:é@"]
 
-
-@pytest.mark.parametrize(
-    ("url", "printed"),
-    [
-        ("https://example.com:443/x", "https://example.com"),
-        ("https://example.com/x", "https://example.com"),
-        ("https://example.com:444/", "https://example.com:444"),
-        ("http://example.com:80/", "http://example.com"),
-        ("http://example.com:443/", "http://example.com:443"),
-        ("https://example.com:80/", "https://example.com:80"),
-        ("http://h:/x", "http://h"),
-        ("https://h:", "https://h"),
-        ("http://h:080/", "http://h"),
-        ("http://h:0/", "http://h:0"),
-        ("http://h:000/", "http://h:0"),
-        ("http://h:65535/", "http://h:65535"),
-        ("http://h:0000000000000000065535/", "http://h:65535"),
-    ],
-)
-def test_default_ports_and_leading_zeros_are_removed(url: str, printed: str) -> None:
-    assert str(Origin.of(url)) == printed
-
-
-def test_an_origin_has_the_default_port_of_its_scheme() -> None:
-    assert Origin.of("http://h/") == Origin("http", "h", 80)
-    assert Origin.of("https://h/") == Origin("https", "h", 443)
-    assert Origin.of("https://h:8443/") == Origin("https", "h", 8443)
-
-
-@pytest.mark.parametrize(
-    "other", ["http://example.com/", "https://other.example.com/", "https://com/", "https://example.com:8181/"]
-)
-def test_scheme_subdomain_parent_and_port_are_other_origins(other: str) -> None:
-    assert Origin.of(other) != Origin.of("https://example.com/")
-
-
-@pytest.mark.parametrize("port", ["65536", "99999", "100000", "9" * 5_000])
-def test_port_above_65535_is_invalid(port: str) -> None:
-    with pytest.raises(InvalidURL, match=r"not within 0 to 65535"):
-        split(f"http://h:{port}/")
-
-
-@pytest.mark.parametrize("port", ["x", "-1", "+80", "8 0", " 80", "8_0", "80a", "0x50", "٨٠", "²", "80:80", ":"])
-def test_port_that_is_not_a_number_is_invalid(port: str) -> None:
-    with pytest.raises(InvalidURL, match=r"not a number"):
-        split(f"http://h:{port}/")
-
-
-def test_scheme_and_host_are_lower_case_and_the_target_is_not() -> None:
-    assert split("HTTP://WWW.Example.COM/A?B") == (Origin("http", "www.example.com", 80), "/A?B")
-
-
-@pytest.mark.parametrize(
-    ("host", "a_label"),
-    [
-        ("www.exämple.com", "www.xn--exmple-cua.com"),
-        ("WWW.EXÄMPLE.COM", "www.xn--exmple-cua.com"),
-        ("www.exa\u0308mple.com", "www.xn--exmple-cua.com"),
-        ("WWW.XN--EXMPLE-CUA.COM", "www.xn--exmple-cua.com"),
-        ("exämple.com.", "xn--exmple-cua.com."),
-        ("exämple\u3002com", "xn--exmple-cua.com"),
-        ("日本語.jp", "xn--wgv71a119e.jp"),
-        ("faß.de", "xn--fa-hia.de"),  # IDNA 2008: no longer "fass"
-        ("FAß.DE", "xn--fa-hia.de"),  # mapped by UTS 46 first
-        ("☃.net", "xn--n3h.net"),  # a symbol: IDNA 2003
-        ("\uff25\uff38\uff21\uff2d\uff30\uff2c\uff25.com", "example.com"),
-        ("\uff11\uff12\uff17.0.0.1", "127.0.0.1"),
-    ],
-)
-def test_host_is_keyed_by_its_a_labels(host: str, a_label: str) -> None:
-    assert Origin.of(f"http://{host}/").host == a_label
-
-
-def test_u_label_is_not_the_plain_label() -> None:
-    assert Origin.of("https://www.exämple.com/") != Origin.of("https://www.example.com/")
-
-
-@pytest.mark.parametrize(
-    "host", ["é" + "a" * 70 + ".com", "é..com", "\u3002", "\u00ad", "a\uff0fb", "é%", "é b", "\ud800", "a\udce9"]
-)
-def test_host_without_an_a_label_is_invalid(host: str) -> None:
-    with pytest.raises(InvalidURL, match=r"no A-label form|no server can have"):
-        split(f"http://{host}/")
-
-
-@pytest.mark.parametrize(
-    ("literal", "host"),
-    [
-        ("[2001:DB8:0:0::1]", "[2001:db8::1]"),
-        ("[2001:0db8:0000:0000:0000:0000:0000:0001]", "[2001:db8::1]"),
-        ("[::1]", "[::1]"),
-        ("[::]", "[::]"),
-        ("[::ffff:192.0.2.1]", "[::ffff:192.0.2.1]"),
-        ("[::FFFF:C000:201]", "[::ffff:192.0.2.1]"),
-        ("[64:ff9b::192.0.2.33]", "[64:ff9b::c000:221]"),
-        ("[1:0:0:2:0:0:0:3]", "[1:0:0:2::3]"),
-    ],
-)
-def test_ipv6_literal_is_canonical_within_brackets(literal: str, host: str) -> None:
-    assert Origin.of(f"http://{literal}/").host == host
-    assert str(Origin.of(f"http://{literal}:80/x")) == f"http://{host}"
-    assert str(Origin.of(f"http://{literal}:81/x")) == f"http://{host}:81"
-
-
-@pytest.mark.parametrize(
-    "authority",
-    [
-        "[::1",
-        "[]",
-        "[::1]x",
-        "[::1]80",
-        "[::1:]",
-        "[:::1]",
-        "[12345::]",
-        "[1.2.3.4]",
-        "[example.com]",
-        "[v1.x]",
-        "[fe80::1%eth0]",
-        "[fe80::1%25eth0]",
-        "::1",
-        "2001:db8::1",
+# By a part of the message: what is invalid in place of the authority.
+INVALID_AUTHORITIES: Final = {
+    "not within 0 to 65535": ["h:65536", "h:100000", f"h:{'9' * 5_000}", "[::1]:65536"],
+    "not a number": [
+        *("h:x", "h:-1", "h:+80", "h:8 0", "h: 80", "h:8_0", "h:80a", "h:0x50", "h:٨٠", "h:²", "h:80:80", "h::"),
         "[::1]:x",
-        "[::1]:65536",
     ],
+    "no A-label form|no server can have": [
+        *("é" + "a" * 70 + ".com", "é..com", "\u3002", "\u00ad", "a\uff0fb", "é b", "\ud800", "a\udce9"),
+        *("a b", " h", "h ", "a..b", ".", "..", ".a", "a..", "*", "a,b", "a;b", "a&b", "a=b", "a+b", "a!b", "a'b"),
+        *("a(b)", "a~b", "a$b", "a|b", "a<b", 'a"b', "a^b", "a`b", "a{b}", "]", "a]", "a" * 64),
+        *("a%2Fb", "a%5Cb", "a%40b", "a%3A80", "a%3Fb", "a%23b", "a%25b", "a%2561b", "a%20b", "a%00b", "a%0Ab"),
+        *("a%", "a%6", "a%zz.b", "a%EF%BC%85%36%31b", "a%E2%84%80b", "%2E", "%5B::1%5D", "%"),
+        *(".".join(["a" * 63] * 3 + ["a" * 62]) + ".", ".".join(["a" * 63] * 4) + ".a"),
+    ],
+    "whose escapes are not UTF-8": ["m%FCnich.com", "%ED%A0%80.b"],
+    "which is partly escaped": ["ü%41.de", "ex%6Aé", "é%41"],
+    # Clients that follow WHATWG URL would connect to an address that the text does not show.
+    "write an IPv4 address as four numbers": [
+        *("2130706433", "0", "0x7f000001", "0X7F.1", "0x", "127.1", "1.2.3", "017700000001", "0177.0.0.1"),
+        *("256.1.1.1", "1.2.3.4.5", "01.2.3.4", "example.1", "example.0x1f", "1.2.3.4.", "example.1.", "%30x7f.1"),
+        *("1.2.3%2E", "2001:db8::1"),
+    ],
+    "has an IPv6 literal that is not closed|is not an address": [
+        *("[::1", "[]", "[::1]x", "[::1]80", "[::1:]", "[:::1]", "[12345::]", "[1.2.3.4]", "[example.com]", "[v1.x]"),
+        "[",
+    ],
+    "network interface": ["[fe80::1%eth0]", "[fe80::1%25eth0]"],
+    "backslash": ["good.example\\@evil.example", "good.example\\evil.example", "\\example.com"],
+    "names no host": ["", "@", "user@", ":80", "::1"],
+    "characters, which no server can have": ["각" * 2_000],
+}
+INVALID_URLS: Final = {
+    "not an absolute URL": [
+        *("", "/", "/x", "//h/x", "h", "h/x", "example.com", "http:", "http:/h", "http:h", "://h", " http://h/"),
+        *("1http://h", "\\\\h", "mailto:x@y", "data:,x", "javascript:alert(1)", "about:blank"),
+    ],
+    "names no host": ["http://", "http:///x", "http://?a", "http://#"],
+    r"has the scheme '(ftp|file|ws|httpx|http\+unix)'; robots.txt applies": [
+        "ftp://h/x",
+        "file://h/x",
+        "ws://h/x",
+        "httpx://h/x",
+        "http+unix://h",
+    ],
+}
+
+
+@pytest.mark.parametrize(("url", "origin"), ORIGINS.items())
+def test_robots_txt_lives_at_the_root_of_scheme_host_and_port(url: str, origin: str) -> None:
+    assert str(Origin.of(url)) == split(url)[0].text == origin
+    assert Origin.of(url).robots_url == f"{origin}/robots.txt"
+
+
+@pytest.mark.parametrize(("written", "host"), [*HOSTS.items(), *((host, host) for host in UNCHANGED)])
+def test_host_is_that_of_the_request(written: str, host: str) -> None:
+    assert Origin.of(f"http://{written}:81/x") == Origin("http", host, 81)
+    assert Origin.of(f"http://us%40er@{written}/%61").robots_url == f"http://{host}/robots.txt"
+
+
+@pytest.mark.parametrize(
+    ("problem", "authority"), [(problem, one) for problem, many in INVALID_AUTHORITIES.items() for one in many]
 )
-def test_malformed_ipv6_literal_is_invalid(authority: str) -> None:
-    with pytest.raises(InvalidURL):
+def test_authority_that_no_server_can_have_is_invalid(problem: str, authority: str) -> None:
+    with pytest.raises(InvalidURL, match=problem):
         split(f"http://{authority}/")
 
 
-def test_ipv6_zone_is_named_in_the_error() -> None:
-    with pytest.raises(InvalidURL, match=r"network interface"):
-        split("http://[fe80::1%25eth0]/")
+@pytest.mark.parametrize(("problem", "url"), [(problem, one) for problem, many in INVALID_URLS.items() for one in many])
+def test_text_that_is_no_url_of_a_site_is_invalid(problem: str, url: str) -> None:
+    with pytest.raises(InvalidURL, match=problem):
+        split(url)
 
 
-def test_ipv4_literal_is_its_own_origin() -> None:
-    assert Origin.of("https://212.96.82.21/") == Origin("https", "212.96.82.21", 443)
+def test_an_origin_has_the_default_port_of_its_scheme() -> None:
+    assert [Origin.of(f"{scheme}://h/").port for scheme in ("http", "https")] == [80, 443]
 
 
 @pytest.mark.parametrize(
-    "host",
+    "other",
     [
-        *("2130706433", "0", "0x7f000001", "0X7F.1", "0x", "127.1", "1.2.3", "017700000001", "0177.0.0.1"),
-        *("256.1.1.1", "1.2.3.4.5", "01.2.3.4", "example.1", "example.0x1f", "1.2.3.4.", "example.1."),
+        *("http://example.com/", "https://other.example.com/", "https://com/", "https://example.com:8181/"),
+        *("https://example.com./", "https://exämple.com/"),
     ],
 )
-def test_host_that_ends_in_a_number_and_is_no_ipv4_address_is_invalid(host: str) -> None:
-    # Clients that follow WHATWG URL would connect to an address that the text does not show.
-    with pytest.raises(InvalidURL, match=r"write an IPv4 address as four numbers"):
-        split(f"http://{host}/")
+def test_scheme_subdomain_parent_port_and_dot_are_other_origins(other: str) -> None:
+    assert Origin.of(other) != Origin.of("https://example.com/")
 
 
-@pytest.mark.parametrize("host", ["1.example", "123.com", "0x7f.com", "a1", "1a", "0xg"])
-def test_host_with_numbers_elsewhere_is_a_name(host: str) -> None:
-    assert Origin.of(f"http://{host}/").host == host
-
-
-def test_trailing_dot_is_another_origin_and_the_same_pacing_host() -> None:
-    with_dot, without = Origin.of("http://example.com./"), Origin.of("http://example.com/")
-    assert with_dot != without
-    assert with_dot.host == "example.com."
-    assert with_dot.pacing_host == without.pacing_host == "example.com"
-
-
-def test_pacing_host_has_neither_scheme_nor_port() -> None:
-    assert Origin.of("https://example.com:8443/").pacing_host == Origin.of("http://example.com/").pacing_host
+def test_pacing_host_has_neither_scheme_nor_port_nor_dot() -> None:
+    hosts = {Origin.of(url).pacing_host for url in ("https://example.com:8443/", "http://example.com./")}
+    assert hosts == {"example.com"}
     assert Origin.of("http://[::1]:8080/").pacing_host == "[::1]"
 
 
-@pytest.mark.parametrize(
-    "userinfo", ["user@", "user:pw@", "@", ":@", "user%40example.org@", "a@b@", "good.example:80@", "[::1]@", "é:é@"]
-)
+@pytest.mark.parametrize("userinfo", USERINFOS)
 def test_userinfo_is_dropped(userinfo: str) -> None:
     assert split(f"http://{userinfo}h:81/x") == (Origin("http", "h", 81), "/x")
 
@@ -228,110 +189,6 @@ def test_control_character_is_invalid_anywhere(control: str) -> None:
     ):
         with pytest.raises(InvalidURL, match=r"control character"):
             split(url)
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        *("good.example\\evil.example", "a b", " h", "h ", "a..b", ".", "..", ".a", "a..", "*"),
-        *(
-            "a,b",
-            "a;b",
-            "a&b",
-            "a=b",
-            "a+b",
-            "a!b",
-            "a'b",
-            "a(b)",
-            "a~b",
-            "a$b",
-            "a|b",
-            "a<b",
-            'a"b',
-            "a^b",
-            "a`b",
-            "a{b}",
-        ),
-        *("a%2Fb", "a%5Cb", "a%40b", "a%3A80", "a%3Fb", "a%23b", "a%25b", "a%2561b", "a%20b", "a%00b", "a%0Ab"),
-        *("a%", "a%6", "a%zz.b", "m%FCnich.com", "%ED%A0%80.b", "a%EF%BC%85%36%31b", "a%E2%84%80b", "%2E", "%5B::1%5D"),
-        *("%30x7f.1", "1.2.3%2E", "%", "ü%41.de", "ex%6Aé"),
-        *("[", "]", "a]", "a" * 64, ".".join(["a" * 63] * 3 + ["a" * 62]) + ".", ".".join(["a" * 63] * 4) + ".a"),
-    ],
-)
-def test_host_that_no_server_can_have_is_invalid(host: str) -> None:
-    with pytest.raises(InvalidURL):
-        split(f"http://{host}/")
-
-
-# RFC 3986 3.2.2: a registered name may be written with escapes; they are decoded once, as UTF-8, before IDNA.
-@pytest.mark.parametrize(
-    ("written", "host"),
-    [
-        ("www.m%C3%BCnich.com", "www.xn--mnich-kva.com"),
-        ("ex%61mple.com", "example.com"),
-        ("EX%41MPLE%2ecom", "example.com"),
-        ("%C3%BC%41.de", "xn--a-dha.de"),
-        ("fa%C3%9F.de", "xn--fa-hia.de"),
-        ("%EF%BC%A5xample%E3%80%82com", "example.com"),
-        ("%31%32%37.0.0.1", "127.0.0.1"),
-        ("example.com%2E", "example.com."),
-    ],
-)
-def test_escapes_of_a_host_are_decoded(written: str, host: str) -> None:
-    assert Origin.of(f"http://{written}:81/x") == Origin("http", host, 81)
-    assert Origin.of(f"http://us%40er@{written}/%61").robots_url == f"http://{host}/robots.txt"
-
-
-@pytest.mark.parametrize(
-    "host", ["a" * 63, ".".join(["a" * 63] * 3 + ["a" * 61]), "a_b", "_", "-", "a-", "xn--", "localhost"]
-)
-def test_host_of_labels_is_valid(host: str) -> None:
-    assert Origin.of(f"http://{host}/").host == host
-    assert Origin.of(f"http://{host}./").host == f"{host}."
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "/",
-        "/x",
-        "//h/x",
-        "h",
-        "h/x",
-        "example.com",
-        "http:",
-        "http:/h",
-        "http:h",
-        "://h",
-        " http://h/",
-        "1http://h",
-        "\\\\h",
-    ],
-)
-def test_relative_reference_is_invalid(url: str) -> None:
-    with pytest.raises(InvalidURL, match=r"not an absolute URL"):
-        split(url)
-
-
-@pytest.mark.parametrize(
-    "url", ["http://", "http:///x", "http://?a", "http://#", "http://@/", "http://user@/", "http://:80/"]
-)
-def test_url_without_a_host_is_invalid(url: str) -> None:
-    with pytest.raises(InvalidURL, match=r"names no host"):
-        split(url)
-
-
-@pytest.mark.parametrize("scheme", ["ftp", "file", "ws", "httpx", "http+unix", "x"])
-def test_other_scheme_is_invalid_and_named(scheme: str) -> None:
-    with pytest.raises(InvalidURL, match=re.escape(f"scheme '{scheme}'")):
-        split(f"{scheme}://h/x")
-
-
-@pytest.mark.parametrize("url", ["mailto:x@y", "data:,x", "javascript:alert(1)", "about:blank"])
-def test_url_without_an_authority_is_invalid(url: str) -> None:
-    with pytest.raises(InvalidURL):
-        split(url)
 
 
 @pytest.mark.parametrize(
@@ -359,10 +216,6 @@ def test_target_is_path_and_query_as_written(url: str, target: str) -> None:
     assert split(url) == (Origin("http", "h", 80), target)
 
 
-def test_origin_of_a_url_is_the_first_half_of_its_split() -> None:
-    assert Origin.of("https://example.com/a") == split("https://example.com/a")[0]
-
-
 def _unpickled(origin: Origin) -> Origin:
     again: Origin = pickle.loads(pickle.dumps(origin))  # noqa: S301 - our own octets
     return again
@@ -386,12 +239,9 @@ def test_an_origin_is_split_off_a_known_one_as_off_an_unknown_one() -> None:
 
 
 def test_equal_origins_are_one_key() -> None:
-    assert (
-        len(
-            {Origin.of("HTTP://Example.com:80/a"), Origin.of("http://example.com/b"), Origin("http", "example.com", 80)}
-        )
-        == 1
-    )
+    assert {Origin.of("HTTP://Example.com:80/a"), Origin.of("http://example.com/b")} == {
+        Origin("http", "example.com", 80)
+    }
 
 
 def test_error_names_url_and_problem_and_is_a_value_error() -> None:
@@ -439,12 +289,15 @@ def test_long_host_is_never_cut_to_another(host: str, known_as: str) -> None:
     assert split(f"http://{host}/")[0].host == known_as
 
 
-def test_host_of_absurd_length_is_refused() -> None:
-    with pytest.raises(InvalidURL, match="characters"):
-        split("http://" + "각" * 2_000 + "/")
-
-
-@pytest.mark.parametrize("host", ["good.example\\@evil.example", "good.example\\.evil.example", "\\example.com"])
-def test_backslash_before_the_path_is_refused(host: str) -> None:
-    with pytest.raises(InvalidURL, match="backslash"):
-        split(f"http://{host}/")
+def test_urls_with_passwords_are_not_kept() -> None:
+    Origin.of("https://user:secret@example.com/page")
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before_bytes = tracemalloc.get_traced_memory()[0]
+        for number in range(5_000):
+            assert Origin.of(f"https://user:secret{number}@example.com/page").host == "example.com"
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before_bytes < 100_000
+    finally:
+        tracemalloc.stop()

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from tests.support.modules import HOMES
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ PUBLIC: Final = [
 ]
 
 
+@pytest.mark.full
 def test_reference_of_the_public_modules_is_made_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-m", "pdoc", "-d", "google", *PUBLIC, "-o", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command

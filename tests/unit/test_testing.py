@@ -44,6 +44,25 @@ def test_robots_txt_waits_for_no_pace() -> None:
     assert_polite([FIRST, page("/a", 160.0), Exchange(f"{SITE}/robots.txt", 161.1, 161.2)], ROBOTS, agent="x")
 
 
+@pytest.mark.parametrize(
+    ("starts", "complaint"),
+    [
+        ((0.0, 0.1, 1.2, 62.0, 62.1), None),
+        ((0.0, 0.05), r"while another robots.txt of the host was under way: .*:8001/"),
+        ((0.0, 0.1, 0.9), r"too soon after another robots.txt of the host: .*:8002/.* not 1\)"),
+    ],
+)
+def test_requests_for_robots_txt_to_one_host_are_judged(starts: tuple[float, ...], complaint: str | None) -> None:
+    trace = [
+        Exchange(f"{SITE}:{8000 + port}/robots.txt", started, started + 0.1) for port, started in enumerate(starts)
+    ]
+    if complaint is None:
+        assert_polite(trace, {}, agent="x", min_delay_s=1.0)
+    else:
+        with pytest.raises(AssertionError, match=complaint):
+            assert_polite(trace, {}, agent="x", min_delay_s=1.0)
+
+
 def test_own_floor_counts_where_the_host_states_no_pace() -> None:
     trace = [FIRST, page("/a", 103.0), page("/b", 105.0)]
     assert_polite(trace, {}, agent="x", min_delay_s=1.0)

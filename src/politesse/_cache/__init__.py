@@ -1,1 +1,1 @@
-"""What is known of an origin: fetched once, kept while it is fresh, revalidated in the background."""
+"""The copies of robots.txt and other files: fetched once, kept while fresh, revalidated in the background."""

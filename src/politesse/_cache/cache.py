@@ -1,16 +1,16 @@
-"""One cache for the files that sites keep at well-known paths: robots.txt, data.txt, tdmrep.json.
+"""A cache for the files that sites keep at well-known paths: robots.txt, data.txt, tdmrep.json.
 
-Theory of operation. A file is known by its key, and for each key there is at most one entry and at most one flight (one
-task that loads or fetches, shared by all waiters). Three things can be true of a key:
+Theory of operation. A file has a key. Each key has at most one entry and at most one flight: a
+task that loads or fetches the file, shared by all waiters. A key is in one of three states:
 
     entry       question                                  renewal
     holds       answered at once                          starts a flight behind the answer, once it is due
     expired     waits for the flight, which starts        goes on from the record of the store, or of the entry
-    unknown     waits for the flight, which starts        goes on from the record of the store, if there is one
+    unknown     waits for the flight, which starts        goes on from the record of the store, if any
 
-A flight passes through these steps, and ends in a new entry whatever happens on the way:
+A flight passes through these steps, and always ends in a new entry:
 
-    load -> the record still stands for something --------------------+
+    load -> the record still serves ----------------------------------+
       |                                                               v
       +---> fetch -> ``advance`` (table of outcomes) -> save -> make the entry -> keep it, evict others -> answer
       |       |                                                       ^
@@ -21,11 +21,11 @@ A flight passes through these steps, and ends in a new entry whatever happens on
 - Waiters get the entry of the flight that they waited for even if its lifetime is over already.
 - ``forget`` drops the entry. A flight under way goes on, but takes no record from the store any more.
 - If other processes share the store and it leases, loading waits while one of them fetches the file (see
-  ``leased_records``), and a refresh takes what another one has fetched meanwhile.
+  ``records``), and a refresh takes the record that another process has stored meanwhile.
 - Entries are bounded by bytes. Eviction is second chance: a hit sets ``used`` and moves nothing.
 
-What differs from one kind of file to the other is in the last methods of FileCache, which its subclasses define: where
-a record is kept, how a file is fetched, by which policy it is judged, what an entry is made of.
+The subclasses of FileCache define the differences between the kinds of files in its last methods: how a file is
+fetched, which events are published, how an entry is made.
 """
 
 from __future__ import annotations
@@ -34,73 +34,30 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final, Generic
 
-from politesse._cache.entry import FileEntry
-from politesse._cache.fetching import internal_fault, revalidate
-from politesse._cache.outcome import AccessPolicy, Standing, advance, standing
-from politesse._cache.record import Moment, Reckoning, Record
-from politesse._cache.single_flight import Flight, Flights
+from politesse._cache.entry import EntryKind, FileFlight, Flights, Judged
+from politesse._cache.fetching import internal_fault
+from politesse._cache.outcome import advance, as_read, standing, was_open
+from politesse._cache.record import ClockCorrection, Moment, Record
+from politesse._cache.records import Records
+from politesse._http.freshness import names_another
 from politesse._tasks import is_ended_from_outside
 from politesse.clock import Clock, run_of
 from politesse.errors import ClosedError
 from politesse.events import ComponentFailed, Publisher
-from politesse.ports import Fetcher, FetchRequest, FetchResult
+from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from politesse._cache.options import AccessPolicy
     from politesse.origin import Origin
-    from politesse.ports import Lease
     from politesse.verdict import Source
 
-EntryKind = TypeVar("EntryKind", bound=FileEntry)
-
-
-class FileFlight(Flight[EntryKind]):
-    """One renewal of one file.
-
-    Attributes:
-        key: of the file.
-        origin: whose.
-        path: which file.
-        url: its URL.
-        before: the entry at its start, if there was one.
-        refreshes: whether the entry still serves, so that only what is newer than it will do.
-        agents: whose questions the entry has to answer.
-        forgotten: whether the file was forgotten since: the record in the store no longer counts.
-        found: the record of the store, if it was judged to do when it was loaded.
-        lease: under which the file is fetched; None for none.
-    """
-
-    __slots__ = ("agents", "before", "forgotten", "found", "key", "lease", "origin", "path", "refreshes", "url")
-
-    def __init__(self, key: str, origin: Origin, path: str, before: EntryKind | None, *, refreshes: bool) -> None:
-        super().__init__()
-        self.key = key
-        self.origin = origin
-        self.path = path
-        self.url = f"{origin}{path}"
-        self.before = before
-        self.agents = set() if before is None else {*before.agents}
-        self.refreshes = refreshes
-        self.forgotten = False
-        self.found: Judged | None = None
-        self.lease: Lease | None = None
-
-
-class Judged(NamedTuple):
-    """A record, and what it stood for when it was judged.
-
-    Attributes:
-        record: what the next attempt goes on from.
-        standing: what it stands for.
-        at_mono: when it was judged; its wall time is in the standing.
-    """
-
-    record: Record
-    standing: Standing
-    at_mono: float
+_NOT_DUE_S: Final = 1.0  # a record that is due sooner is no news for a refresh: clocks differ
 
 
 class FileCache(ABC, Generic[EntryKind]):
@@ -113,6 +70,7 @@ class FileCache(ABC, Generic[EntryKind]):
         clock: both clocks.
         publisher: receives ComponentFailed, and the events of the kind of file.
         jitter: returns 0 to 1, to spread retries.
+        records: keeps records beside the entries; closed with the cache.
 
     Attributes:
         entries: by key. The hot path reads it; only the cache changes it.
@@ -126,7 +84,7 @@ class FileCache(ABC, Generic[EntryKind]):
     """The name of this cache in ComponentFailed."""
 
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
-    """What a fetch raises instead of fetching; raised in all waiters and not kept."""
+    """The exceptions by which a fetcher refuses to fetch; raised in all waiters, and not kept."""
 
     def __init__(
         self,
@@ -136,6 +94,7 @@ class FileCache(ABC, Generic[EntryKind]):
         clock: Clock,
         publisher: Publisher,
         jitter: Callable[[], float],
+        records: Records | None = None,
     ) -> None:
         self.entries: OrderedDict[str, EntryKind] = OrderedDict()
         self._fetcher = fetcher
@@ -143,9 +102,10 @@ class FileCache(ABC, Generic[EntryKind]):
         self._max_bytes = max_bytes
         self._clock = clock
         self._run_id = run_of(clock)
-        self._reckoning = Reckoning(self._run_id)
+        self._clocks = ClockCorrection(self._now())
         self._publisher = publisher
         self._jitter = jitter
+        self._records = records or Records()
         self.weight_bytes = 0
         self._flights: Flights[FileFlight[EntryKind]] = Flights()
         self._closed = False
@@ -184,11 +144,12 @@ class FileCache(ABC, Generic[EntryKind]):
             self.weight_bytes = 0
 
     async def aclose(self) -> None:
-        """End all flights, then close what the cache owns, whatever happens on the way."""
+        """End all flights, then close all owned parts, even if one of them raises."""
         self.shut()
         ending, self._ending = self._ending, None
         if ending is not None:
             async with AsyncExitStack() as closing:  # the last one first
+                closing.push_async_callback(self._records.aclose)
                 self._close_owned_with(closing)
                 await asyncio.gather(*ending, return_exceptions=True)
 
@@ -206,7 +167,7 @@ class FileCache(ABC, Generic[EntryKind]):
                 return renewed  # even if its lifetime is over already: it was fetched for this question
 
     def _flight(self, origin: Origin, path: str, agent: str) -> FileFlight[EntryKind]:
-        """Return the flight of a file, with one agent more; start it if there is none."""
+        """Return the flight of a file with ``agent`` added; start the flight if necessary."""
         flight = self._flights.get(self._key(origin, path)) or self._start(origin, path)
         flight.agents.add(agent)
         return flight
@@ -214,7 +175,7 @@ class FileCache(ABC, Generic[EntryKind]):
     def _drop(self, key: str) -> None:
         """Forget one file."""
         if (entry := self.entries.pop(key, None)) is not None:
-            self.weight_bytes -= entry.let_go()
+            self.weight_bytes -= entry.release()
         if (flight := self._flights.get(key)) is not None:
             flight.forgotten = True
 
@@ -241,7 +202,7 @@ class FileCache(ABC, Generic[EntryKind]):
         except BaseException as error:
             if is_ended_from_outside(error, task):
                 raise
-            # Whatever failed, the waiters get an answer, that of a fault. They were not cancelled.
+            # The waiters were not cancelled, so they get an answer: a fault.
             self._finish(flight, self._failed_entry(flight, error))
             self._publisher.publish(ComponentFailed(flight.origin, self.component, error))
             if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -250,7 +211,7 @@ class FileCache(ABC, Generic[EntryKind]):
             self._finish(flight, entry)
         finally:
             if flight.lease is not None:
-                self._let_go(flight.origin, flight.lease)
+                self._records.release(flight.origin, flight.lease)
 
     def _finish(self, flight: FileFlight[EntryKind], entry: EntryKind) -> None:
         self._keep(flight.key, entry)
@@ -258,28 +219,63 @@ class FileCache(ABC, Generic[EntryKind]):
         flight.set_result(entry)
 
     async def _renewed(self, flight: FileFlight[EntryKind]) -> EntryKind:
-        """Return an entry made of the record at hand; of a new answer, if that stands for nothing or for a refresh."""
-        record, policy = await self._load(flight), self._policy
-        found = flight.found
-        if found is None and record is not None and not flight.refreshes:
-            found = self._judged(flight, record)
-        if found is not None:
-            return await self._entry_of(flight, found, None)
+        """Return an entry of the stored record, or of a new answer if the record does not serve or a refresh is due."""
+        record, known = await self._load(flight)
+        if known is not None:
+            return await self._entry_of(flight, known)
         validators = None if record is None else record.validators
-        request = FetchRequest(flight.origin, policy.outcomes.max_redirects, validators, flight.path)
+        request = FetchRequest(
+            flight.origin,
+            self._policy.outcomes.max_redirects,
+            validators,
+            flight.path,
+            refresh=flight.refreshes or self._was_open(record),
+        )
         started_mono = self._clock.monotonic()
-        answer = await (self._fetch(request) if validators is None else revalidate(self._fetch, request))
+        answer = await self._fetch(request)
+        if validators is not None and names_another(answer, validators):  # a 304 about another file than the copy
+            answer = await self._fetch(replace(request, validators=None))
+            if isinstance(answer, FetchResponse):
+                answer = replace(answer, conditional=False)  # whatever the fetcher says, it confirms nothing
         judged = self._advanced(flight, record, answer)
-        await self._save(flight, judged.record)
+        await self._records.save(flight.origin, judged.record, flight.lease)
+        flight.lease = None
         self._publish(flight, answer, judged.standing.source, judged.at_mono - started_mono)
-        return await self._entry_of(flight, judged, answer)
+        return await self._entry_of(flight, judged)
+
+    async def _load(self, flight: FileFlight[EntryKind]) -> tuple[Record | None, Judged | None]:
+        """Return the record to go on from, and the judgement on the record if it serves without a fetch."""
+        loaded = await self._records.load(flight.origin, partial(self._accepted, flight))
+        flight.lease, known = loaded.lease, loaded.judged
+        record = None if flight.forgotten else as_read(loaded.record, self._policy)
+        if record is None:
+            record = self._remembered(flight)  # the backoff goes on even if the store lost the record
+        if known is None and record is not None and not flight.refreshes:
+            known = self._judged(flight, record)
+        return record, known
+
+    def _accepted(self, flight: FileFlight[EntryKind], record: Record) -> Judged | None:
+        """Return the judgement on a record that another process may have stored just now, if the record serves."""
+        usable = None if flight.forgotten else as_read(record, self._policy)
+        judged = None if usable is None else self._judged(flight, usable)
+        if judged is None or not flight.refreshes:
+            return judged
+        held = judged.standing  # another process may have refreshed it
+        return judged if held.refresh_wall > held.at_wall + _NOT_DUE_S else None
 
     def _judged(self, flight: FileFlight[EntryKind], record: Record) -> Judged | None:
-        """Return what a record stands for now; None for nothing."""
+        """Return a record with its meaning now; None if the file must be fetched."""
         now = self._now()
-        record = self._reckoning.reckoned(record, now)
+        record = self._clocks.corrected(record, now)
         held = standing(record, flight.url, now.wall, self._policy)
         return None if held is None else Judged(record, held, now.mono)
+
+    def _was_open(self, record: Record | None) -> bool:
+        """Return whether a record permitted pages until now."""
+        if record is None:
+            return False
+        now = self._now()
+        return was_open(self._clocks.corrected(record, now), now.wall, self._policy)
 
     def _failed_entry(self, flight: FileFlight[EntryKind], error: BaseException) -> EntryKind:
         fault = internal_fault("the cache", error, flight.url)
@@ -288,7 +284,7 @@ class FileCache(ABC, Generic[EntryKind]):
     def _advanced(self, flight: FileFlight[EntryKind], record: Record | None, answer: FetchResult) -> Judged:
         """Return the record after an answer."""
         now, policy = self._now(), self._policy
-        record = None if record is None else self._reckoning.reckoned(record, now)
+        record = None if record is None else self._clocks.corrected(record, now)
         record = advance(record, answer, now.wall, policy, self._jitter())
         record = Record(record.copy, record.trouble, now)
         held = standing(record, flight.url, now.wall, policy)
@@ -309,8 +305,8 @@ class FileCache(ABC, Generic[EntryKind]):
         if self._closed:
             return
         if (before := self.entries.pop(key, None)) is not None:
-            self.weight_bytes -= before.let_go()
-        self.weight_bytes += entry.take_up()
+            self.weight_bytes -= before.release()
+        self.weight_bytes += entry.retain()
         self.entries[key] = entry
         while self.weight_bytes > self._max_bytes and len(self.entries) > 1:
             # Second chance: an entry that was used since it was last passed is passed once more.
@@ -319,38 +315,28 @@ class FileCache(ABC, Generic[EntryKind]):
                 oldest.used = False
                 self.entries[oldest_key] = oldest
             else:
-                self.weight_bytes -= oldest.let_go()
+                self.weight_bytes -= oldest.release()
 
     # Hooks for the kinds of files.
 
     def _key(self, origin: Origin, path: str) -> str:
         return f"{origin}{path}"
 
-    async def _load(self, flight: FileFlight[EntryKind]) -> Record | None:
-        """Return the record to go on from, if there is one."""
-        return self._remembered(flight)
-
-    async def _save(self, flight: FileFlight[EntryKind], record: Record) -> None:
-        """Keep a new record elsewhere than in its entry."""
-
-    def _let_go(self, origin: Origin, lease: Lease) -> None:
-        """End a lease under which no record was kept."""
-
     def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
-        """Return what makes one request; awaited, it may raise one of ``refusals``."""
+        """Make a request; raises one of ``refusals`` if it is not permitted."""
         return self._fetcher.fetch(request)
 
     def _close_owned_with(self, closing: AsyncExitStack) -> None:
-        """Have ``closing`` close what the cache owns."""
+        """Have ``closing`` close the parts that the cache owns."""
 
     @abstractmethod
     def _publish(self, flight: FileFlight[EntryKind], answer: FetchResult, source: Source, elapsed_s: float) -> None:
-        """Publish that the file was fetched, and what holds now."""
+        """Publish that the file was fetched, and the new source."""
 
     @abstractmethod
-    async def _entry_of(self, flight: FileFlight[EntryKind], judged: Judged, answer: FetchResult | None) -> EntryKind:
-        """Return the entry of a record; ``answer`` is the one that has just come, if one has."""
+    async def _entry_of(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
+        """Return the entry of a record."""
 
     @abstractmethod
     def _entry_of_failure(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
-        """Return the entry of a record whose last answer is an internal fault. It must not raise."""
+        """Return the entry of a record after an internal fault; must not raise."""

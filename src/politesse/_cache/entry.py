@@ -1,49 +1,54 @@
-"""What is known about one file of a site now, in the form in which questions are answered from it."""
+"""What the cache has under a key: the entry of a file, and the flight that renews it.
+
+A flight is a task that belongs to the owner of the flights, and its result is that of all waiters. Cancelling a waiter
+does not end it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from contextvars import Context
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from politesse._constants import AGREE_S, ROBOTS_TXT
-from politesse.verdict import AccessResult, Grounds
+from politesse._constants import AGREE_S
+from politesse.errors import ClosedError, WrongEventLoop
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
     from politesse._cache.outcome import Standing
     from politesse._cache.record import Record, Trouble
     from politesse.origin import Origin
-    from politesse.robots import RuleSet
+    from politesse.ports import Lease
     from politesse.verdict import Source
 
-# Measured with tracemalloc over 3,000 origins, without the texts of the source: the weights sum up to 6 % more than
-# entries and rules take.
-_ENTRY_BYTES: Final = 860
-_FILE_RULES_BYTES: Final = 280
-_NO_RULES: Final[dict[str, RuleSet]] = {}
-_NO_GROUNDS: Final = Grounds("", None, 0.0, None)
+Result = TypeVar("Result")
+
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 
 
 class FileEntry:
-    """What is known about one file, and until when on both clocks.
+    """The copy or the lack of a file, with its deadlines on both clocks.
 
     The clock that reaches a moment first decides: a wall clock may be set back, and a monotonic one stands still while
     the machine sleeps. But the wait for the next attempt is timed by the monotonic clock alone: a wall clock that jumps
     ahead is no reason to fetch sooner.
 
     Attributes:
-        origin: whose.
-        path: which file.
-        source: the copy, or the lack of one, that it comes from.
-        record: from which the next attempt goes on where the store has none; None if there is nothing to go on from.
+        origin: origin of the file.
+        path: path of the file.
+        source: the copy or the lack of the file.
+        record: the record from which the next attempt goes on if the store has none, or None.
         confirmed_mono: when the source was fetched or last confirmed.
         confirmed_wall: the same moment.
-        refresh_mono: from when on a question has the file fetched again; not after the deadline.
+        refresh_mono: from this moment on a question starts a refresh; not after the deadline.
         refresh_wall: likewise.
-        deadline_mono: when it ceases to hold.
+        deadline_mono: the end of the entry.
         deadline_wall: likewise.
-        own_bytes: about how much memory it takes, without what it shares with other entries.
+        own_bytes: about how much memory it takes, without the rules that it shares with other entries.
         used: second-chance bit of the eviction, set on every hit.
     """
 
@@ -86,17 +91,12 @@ class FileEntry:
         """The failures since the source was fetched, as noted in the record; the next attempt counts on from there."""
         return None if self.record is None else self.record.trouble
 
-    @property
-    def weight_bytes(self) -> int:
-        """About how much memory it takes, with what it shares."""
+    def retain(self) -> int:
+        """Count the entry as kept; return about how many more bytes it takes."""
         return self.own_bytes
 
-    def take_up(self) -> int:
-        """Count it as kept; return about how many bytes more are in memory for it."""
-        return self.own_bytes
-
-    def let_go(self) -> int:
-        """Count it as no longer kept; return about how many bytes become free."""
+    def release(self) -> int:
+        """Count the entry as dropped; return about how many bytes become free."""
         return self.own_bytes
 
     def holds(self, now_mono: float, now_wall: float) -> bool:
@@ -115,11 +115,11 @@ class FileEntry:
         """Return the seconds since the source was fetched or last confirmed."""
         return max(now_mono - self.confirmed_mono, now_wall - self.confirmed_wall)
 
-    def set_back(self, now_mono: float, now_wall: float) -> None:
-        """Move its wall times back by as much as the wall clock was set back, so that they can be compared with it."""
-        by_s = self.age_s(now_mono, now_wall) - (now_wall - self.confirmed_wall)
+    def set_back(self, now_mono: float, now_wall: float) -> bool:
+        """Move its wall times back by as much as the wall clock was set back; return whether it was."""
+        by_s = (now_mono - self.confirmed_mono) - (now_wall - self.confirmed_wall)
         if by_s < AGREE_S:
-            return
+            return False
         source = self.source
         moved = replace(
             source,
@@ -132,13 +132,14 @@ class FileEntry:
         self.confirmed_wall -= by_s
         self.refresh_wall -= by_s
         self.deadline_wall -= by_s
+        return True
 
     def set_source(self, source: Source) -> None:
         """Replace the source, the only way to do so."""
         self.source = source
 
     def answers(self, agent: str) -> bool:
-        """Return whether questions of ``agent`` can be answered from it; any, unless a subclass says otherwise."""
+        """Return whether the entry has an answer for ``agent``; a subclass may need rules for it."""
         del agent
         return True
 
@@ -148,116 +149,153 @@ class FileEntry:
         return frozenset()
 
 
-class FileRules:
-    """The compiled rules of one file, for all origins that have the same file: many have one word for word.
-
-    Args:
-        digest: see below.
-        known: by digest, the rules of all files of which an entry is kept.
+class Flight(Generic[Result]):
+    """A piece of work and the waiters for its result, in the running event loop.
 
     Attributes:
-        digest: of the file; where it says something else to each site, of file and site.
-        by_agent: the rules by agent; more come when another agent asks.
-        weight_bytes: about how much memory they take.
-        entries: how many entries are kept that have them. They count once, with the first of these.
+        task: the work; None until it has started.
     """
 
-    __slots__ = ("_known", "by_agent", "digest", "entries", "weight_bytes")
+    __slots__ = ("_ended", "_result", "task")
 
-    def __init__(self, digest: bytes, known: dict[bytes, FileRules]) -> None:
-        self.digest = digest
-        self._known = known
-        self.by_agent: dict[str, RuleSet] = {}
-        self.weight_bytes = _FILE_RULES_BYTES
-        self.entries = 0
+    def __init__(self) -> None:
+        self._result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._ended = asyncio.Event()  # a cancelled waiter does not cancel the others, and leaves without a search
+        self.task: asyncio.Task[None] | None = None
 
-    def add(self, compiled: dict[str, RuleSet]) -> int:
-        """Add rules of agents that have none yet; return about how many bytes more are in memory for kept entries."""
-        before_bytes = self.weight_bytes
-        for agent, rule_set in compiled.items():
-            if self.by_agent.setdefault(agent, rule_set) is rule_set:
-                self.weight_bytes += rule_set.weight_bytes
-        return self.weight_bytes - before_bytes if self.entries else 0
+    async def wait(self) -> Result:
+        """Return the result.
 
-    def take_up(self) -> int:
-        """Count one entry more; return about how many bytes more are in memory for it."""
-        self.entries += 1
-        if self.entries > 1:
-            return 0
-        self._known[self.digest] = self
-        return self.weight_bytes
+        Raises:
+            ClosedError: if the owner was closed meanwhile.
+            WrongEventLoop: if another event loop is running.
+            Exception: the work failed.
+        """
+        if self._result.get_loop() is not asyncio.get_running_loop():
+            raise WrongEventLoop
+        await self._ended.wait()
+        return self._result.result()
 
-    def let_go(self) -> int:
-        """Count one entry less; return about how many bytes become free."""
-        self.entries -= 1
-        if self.entries:
-            return 0
-        if self._known.get(self.digest) is self:
-            del self._known[self.digest]
-        return self.weight_bytes
+    def set_result(self, result: Result) -> None:
+        """Return ``result`` to all waiters; no effect after a result or an error."""
+        if not self._result.done():
+            self._result.set_result(result)
+            self._ended.set()
+
+    def set_error(self, error: BaseException, *, expected: bool = True) -> None:
+        """Raise ``error`` in all waiters; no effect after a result or an error.
+
+        Without waiters, asyncio logs an error that is not ``expected``.
+        """
+        if not self._result.done():
+            self._result.set_exception(error)
+            if expected:
+                self._result.exception()  # it counts as retrieved
+            self._ended.set()
+
+    def cancel(self) -> None:
+        """Cancel all waiters; no effect after a result or an error."""
+        self._result.cancel()
+        self._ended.set()
 
 
-class Entry(FileEntry):
-    """What is known about the robots.txt of one origin, ready for decisions.
+FlightKind = TypeVar("FlightKind", bound=Flight[Any])
+
+
+class Flights(Generic[FlightKind]):
+    """The flights whose work is under way, by key."""
+
+    __slots__ = ("_by_key",)
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, FlightKind] = {}
+
+    def get(self, key: str) -> FlightKind | None:
+        """Return the flight of ``key``, or None."""
+        return self._by_key.get(key)
+
+    def start(self, key: str, flight: FlightKind, work: Coroutine[object, object, None], name: str) -> FlightKind:
+        """Start ``work``, which sets the result of ``flight``; it is removed when the work ends, or by ``end``."""
+        self._by_key[key] = flight
+
+        def ended(task: asyncio.Task[None]) -> None:
+            # Not in the task itself: a task that is cancelled before its first step runs no code.
+            self.end(key, flight)
+            error = None if task.cancelled() else task.exception()
+            if error is None:
+                flight.cancel()  # without a result, the event loop is being closed
+            else:
+                flight.set_error(error, expected=False)
+
+        # In an empty context: the work outlives its first caller, and holds no turns of it.
+        flight.task = asyncio.get_running_loop().create_task(work, name=name, context=Context())
+        flight.task.add_done_callback(ended)
+        return flight
+
+    def end(self, key: str, flight: FlightKind) -> None:
+        """Remove ``flight``. To be called before its result is set: a waiter may ask again at once."""
+        if self._by_key.get(key) is flight:
+            del self._by_key[key]
+
+    def close(self, message: str) -> list[asyncio.Task[None]]:
+        """Raise ClosedError in all waiters, and cancel all work; return the tasks that are still to end."""
+        tasks = []
+        for flight in self._by_key.values():
+            flight.set_error(ClosedError(message))
+            if flight.task is not None:
+                flight.task.cancel()
+                tasks.append(flight.task)
+        return tasks
+
+    def __iter__(self) -> Iterator[FlightKind]:
+        return iter(self._by_key.values())
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+
+EntryKind = TypeVar("EntryKind", bound=FileEntry)
+
+
+class FileFlight(Flight[EntryKind]):
+    """The renewal of a file.
 
     Attributes:
-        file_rules: those of its file; None unless the source is SUCCESSFUL.
-        rules: the same by agent, one attribute nearer; empty without a file.
-        grounds: of verdicts for the agent with which ``turn_to`` was called last; those of no agent before.
-        deciding: the rules of that agent; None before. The hot path finds both without a dict.
-        is_unpaced: whether neither these rules nor the answer with its robots.txt say anything about the pace.
+        key: key of the file.
+        origin: origin of the file.
+        path: path of the file.
+        url: URL of the file.
+        before: the entry at the start of the flight, or None.
+        refreshes: whether that entry still serves, so that only a newer record ends the flight.
+        agents: the agents that the new entry must answer.
+        forgotten: whether ``forget`` was called since: the record in the store no longer counts.
+        lease: the lease under which the file is fetched, or None.
     """
 
-    __slots__ = ("deciding", "file_rules", "grounds", "is_unpaced", "rules")
+    __slots__ = ("agents", "before", "forgotten", "key", "lease", "origin", "path", "refreshes", "url")
 
-    def __init__(
-        self, origin: Origin, held: Standing, record: Record, file_rules: FileRules | None, at_mono: float
-    ) -> None:
-        own_bytes = _ENTRY_BYTES + len(held.source.final_url) + len(held.source.fault)
-        # An entry does not keep the file, so it remembers only the failures.
-        failures = None if record.trouble is None else replace(record, copy=None)
-        super().__init__(origin, ROBOTS_TXT, held, failures, at_mono, own_bytes=own_bytes)
-        self.file_rules = file_rules
-        self.rules = _NO_RULES if file_rules is None else file_rules.by_agent
-        self.grounds = _NO_GROUNDS
-        self.deciding: RuleSet | None = None
-        self.is_unpaced = False
+    def __init__(self, key: str, origin: Origin, path: str, before: EntryKind | None, *, refreshes: bool) -> None:
+        super().__init__()
+        self.key = key
+        self.origin = origin
+        self.path = path
+        self.url = f"{origin}{path}"
+        self.before = before
+        self.agents = set() if before is None else {*before.agents}
+        self.refreshes = refreshes
+        self.forgotten = False
+        self.lease: Lease | None = None
 
-    def turn_to(self, agent: str) -> RuleSet | None:
-        """Return the rules of ``agent``; keep them and what its verdicts rest on at hand. None if there are none."""
-        rules = self.rules.get(agent)
-        if rules is not None:
-            self.grounds = Grounds(agent, self.source, self.confirmed_mono, rules.site_usage)
-            self.deciding = rules
-            self.is_unpaced = not (self.source.of_host or rules.crawl_delay is not None or rules.request_rates)
-        return rules
 
-    def set_source(self, source: Source) -> None:
-        """See FileEntry; what verdicts rest on changes with it."""
-        super().set_source(source)
-        self.grounds = _NO_GROUNDS
+class Judged(NamedTuple):
+    """A record and its meaning at a moment.
 
-    @property
-    def weight_bytes(self) -> int:
-        """About how much memory it takes, with its rules."""
-        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.weight_bytes
+    Attributes:
+        record: the record from which the next attempt goes on.
+        standing: its meaning, and the wall time of that moment.
+        at_mono: the monotonic time of that moment.
+    """
 
-    def take_up(self) -> int:
-        """See FileEntry; rules that another kept entry has count with that one."""
-        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.take_up()
-
-    def let_go(self) -> int:
-        """See FileEntry; rules count until the last entry that has them is let go."""
-        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.let_go()
-
-    def answers(self, agent: str) -> bool:
-        """Return whether questions of ``agent`` can be answered from it."""
-        return agent in self.rules or self.source.result is not AccessResult.SUCCESSFUL
-
-    @property
-    def agents(self) -> frozenset[str]:
-        """The agents whose rules it has."""
-        return frozenset(self.rules)
-
-    def __repr__(self) -> str:
-        return f"<Entry {self.origin}: {self.source.result}, rules for {sorted(self.rules)}>"
+    record: Record
+    standing: Standing
+    at_mono: float

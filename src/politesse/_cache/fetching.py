@@ -1,36 +1,56 @@
-"""One fetch of the cache: each redirect a request of its own, repeated if a 304 is about another file, guarded.
+"""A fetch of the cache, hop by hop, so that each hop can be permitted, paced and limited by itself.
 
-So each hop can be permitted, paced and limited by itself (``follow``). An exception of the fetcher becomes a fault
-(``fetch_guarded``).
+Thousands of sites of a hoster may redirect to one robots.txt. The first of them requests it, and the answer is kept:
+
+    a request is under way    the others wait for its answer, whatever it is
+    the answer is fresh       it serves each origin once, with its age
+    an origin asks again      its own copy is due or was forgotten, so the URL is requested again
+
+Only answers that settle something are kept: 2xx, 304, most 4xx, and further redirects. Requests with different
+validators do not share, because a 304 is about one copy. A request that must not reach a private address does not share
+with other requests.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
 
-from politesse._cache.outcome import names_another
-from politesse._http.redirects import Hops
+from cachetools import LRUCache
+
+from politesse._cache.admission import Admission, GivenUp
+from politesse._cache.outcome import shared_lifetime_s
+from politesse._http.redirects import Hops, after_hop, first_hop
 from politesse._tasks import is_ended_from_outside
 from politesse._text import described
+from politesse.errors import InvalidURL
 from politesse.events import ComponentFailed, Publisher
-from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
+from politesse.origin import Origin
+from politesse.ports import (
+    FaultKind,
+    Fetcher,
+    FetchFault,
+    FetchPermit,
+    FetchRequest,
+    FetchResponse,
+    FetchResult,
+    Pacer,
+    TurnRequest,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Hashable
 
-    from politesse.origin import Origin
+    from politesse._cache.options import AccessPolicy
+    from politesse.clock import Clock
 
-
-async def revalidate(fetch: Callable[[FetchRequest], Awaitable[FetchResult]], request: FetchRequest) -> FetchResult:
-    """Make a request by ``fetch``; once more, without conditions, where a 304 is about another file than the copy."""
-    result = await fetch(request)
-    if request.validators is None or not names_another(result, request.validators):
-        return result
-    result = await fetch(replace(request, validators=None))
-    # A 304 to a request without conditions confirms nothing, whatever its fetcher reports.
-    return replace(result, conditional=False) if isinstance(result, FetchResponse) else result
+_TARGETS_BYTES: Final = 4 * 1024 * 1024  # of all answers that are kept; a larger answer is not kept
+_ANSWER_BYTES: Final = 1_500
+_ORIGIN_BYTES: Final = 150
 
 
 async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publisher) -> FetchResult:
@@ -51,52 +71,230 @@ async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publ
 
 
 def internal_fault(component: str, error: BaseException, url: str) -> FetchFault:
-    """Return the fault that stands for an unexpected exception. It never raises, even if ``str(error)`` does."""
+    """Return the fault for an unexpected exception; never raises, even if ``str(error)`` does."""
     return FetchFault(FaultKind.INTERNAL, f"{component} failed with {described(error)}", url)
 
 
-async def follow(request: FetchRequest, ask: Callable[[FetchRequest], Awaitable[FetchResult]]) -> FetchResult | None:
-    """Return the result of ``request`` after its redirects; None if the fetcher does not report where one leads.
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """A kept answer.
+
+    Attributes:
+        result: the answer.
+        fetched_mono: when it came.
+        lifetime_s: how long it is fresh.
+        served: the URLs from which redirects were served.
+    """
+
+    result: FetchResult
+    fetched_mono: float
+    lifetime_s: float
+    served: set[str]
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        body_bytes = len(self.result.body) if isinstance(self.result, FetchResponse) else 0
+        return _ANSWER_BYTES + body_bytes + _ORIGIN_BYTES * len(self.served)
+
+
+class RedirectTargets:
+    """See the module. Belongs to one event loop.
 
     Args:
-        request: the first request, with the largest number of redirects.
-        ask: makes one request, and follows no redirect.
+        policy: says how long an answer is fresh.
+        clock: measures the age of an answer.
     """
-    hops = None
-    hop = FetchRequest(  # not ``replace``, which takes 3 us more
-        request.origin,
-        max_redirects=0,
-        validators=request.validators,
-        path=request.path,
-        redirected=request.redirected,
-        first_url=request.first_url,
-        last=request.max_redirects < 1,
-    )
-    while True:
-        result = await ask(hop)
-        if not isinstance(result, FetchFault) or result.kind is not FaultKind.REDIRECT_LIMIT or result.final:
-            return result
-        if not result.location:
-            return None
-        hops = hops or Hops(request)
-        target = hops.redirect(result.status or 0, result.location)
-        if isinstance(target, FetchFault):
-            return target
-        origin, url = target
-        hops.seen.append(url)
-        hop = FetchRequest(
-            origin,
-            max_redirects=0,
-            validators=request.validators,
-            path=url.removeprefix(str(origin)),
-            redirected=hop.redirected or _is_redirected(hop, result, origin),
-            first_url=request.first_url or request.url,
-            last=len(hops.seen) > request.max_redirects,
+
+    def __init__(self, policy: AccessPolicy, clock: Clock) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._answers: LRUCache[Hashable, _Answer] = LRUCache(
+            _TARGETS_BYTES, getsizeof=lambda answer: answer.size_bytes
         )
+        self._under_way: dict[Hashable, asyncio.Future[FetchResult]] = {}
+
+    async def fetch(self, hop: FetchRequest, ask: Callable[[FetchRequest], Awaitable[FetchResult]]) -> FetchResult:
+        """Return the answer to ``hop``, the target of a redirect; ``ask`` requests it if no other answer serves."""
+        key = (hop.url, hop.redirected, hop.last, hop.validators)
+        result = self._kept(key, hop)
+        if result is not None:
+            return result
+        under_way = self._under_way.get(key)
+        if under_way is not None:
+            await asyncio.wait((under_way,))  # a cancelled waiter harms no other
+            return self._kept(key, hop) or under_way.result()
+        answered = self._under_way[key] = asyncio.get_running_loop().create_future()
+        try:
+            result = await ask(hop)
+            lifetime_s = shared_lifetime_s(result, self._clock.wall(), self._policy)
+            if lifetime_s > 0.0:
+                self._put(key, _Answer(result, self._clock.monotonic(), lifetime_s, {hop.first_url}))
+            answered.set_result(result)
+        except Exception as error:
+            answered.set_exception(error)
+            answered.exception()  # no other request may be waiting for it
+            raise
+        finally:
+            del self._under_way[key]
+            answered.cancel()  # no effect after a result
+        return result
+
+    def _kept(self, key: Hashable, hop: FetchRequest) -> FetchResult | None:
+        """Return a fresh answer that has not served this origin yet."""
+        answer = self._answers.pop(key, None)
+        if answer is None:
+            return None
+        age_s = self._clock.monotonic() - answer.fetched_mono
+        if age_s >= answer.lifetime_s or hop.first_url in answer.served:
+            return None
+        answer.served.add(hop.first_url)
+        self._put(key, answer)
+        result = answer.result
+        return replace(result, age_s=result.age_s + age_s) if isinstance(result, FetchResponse) else result
+
+    def _put(self, key: Hashable, answer: _Answer) -> None:
+        if answer.size_bytes <= _TARGETS_BYTES:
+            self._answers[key] = answer
 
 
-def _is_redirected(hop: FetchRequest, result: FetchFault, target: Origin) -> bool:
-    """Return whether the next hop must not reach a private address: the last one was public, or may have been."""
-    if result.private is None:  # then the host may redirect to itself, but not to a private address of another host
-        return target.host != hop.origin.host
-    return not result.private
+@dataclass(slots=True, eq=False)
+class _Trip:
+    """One fetch with its redirects.
+
+    Attributes:
+        seconds: how long its requests were under way; waiting for places does not count.
+        permits: the permits of its requests.
+    """
+
+    seconds: float = 0.0
+    permits: list[FetchPermit] = field(default_factory=list)
+
+
+class PacedFetcher:
+    """Fetches robots.txt within the pace of its host; see ``Pacer.start_fetch``.
+
+    It follows redirects itself, and every hop is paced at its own host. robots.txt is not fetched from a closed host
+    either. A host that answers 429, or 503 to a redirect or with Retry-After, is closed from then on. An answer that
+    opens its site counts as a request at every host that it was requested from.
+
+    Args:
+        fetcher: makes the requests, one for each hop.
+        pacer: knows which hosts are closed, and grants the requests.
+        clock: the clocks.
+        admission: says how many requests may be under way.
+        policy: says which answers open a site, and how long they are fresh.
+        floor_s: returns the floor of the gate at a host, in seconds.
+        total_timeout_s: how many seconds a redirected fetch may take; its first hop has the time limit of the fetcher.
+    """
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        pacer: Pacer,
+        clock: Clock,
+        *,
+        admission: Admission,
+        policy: AccessPolicy,
+        floor_s: Callable[[str], float],
+        total_timeout_s: float,
+    ) -> None:
+        self._fetcher = fetcher
+        self._pacer = pacer
+        self._clock = clock
+        self._admission = admission
+        self._policy = policy
+        self._floor_s = floor_s
+        self._targets = RedirectTargets(policy, clock)
+        self._total_timeout_s = total_timeout_s
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Fetch, unless the host of a hop is closed."""
+        trip, hops = _Trip(), Hops(request)
+        result: FetchRequest | FetchResult | None = first_hop(request)
+        while isinstance(result, FetchRequest):
+            hop = result
+            if hop.first_url:
+                answer = await self._targets.fetch(hop, partial(self._ask, trip=trip, is_limited=True))
+            else:
+                answer = await self._ask(hop, trip, is_limited=False)
+            result = after_hop(hops, hop, answer)
+        if result is None:  # the fetcher does not report where a redirect leads, so it has to follow them all itself
+            result = await self._ask(request, trip, is_limited=True)
+        if not request.refresh and self._policy.opens(result):
+            for permit in trip.permits:
+                permit.opened()
+        return result
+
+    async def aclose(self) -> None:
+        """Close the fetcher within."""
+        await self._fetcher.aclose()
+
+    async def _ask(self, hop: FetchRequest, trip: _Trip, *, is_limited: bool) -> FetchResult:
+        """Make one request, and add its seconds to the time of the fetch."""
+        permit = await self._pacer.start_fetch(self._request(hop.origin, hop.url))
+        limit_s = max(0.0, self._total_timeout_s - trip.seconds) if is_limited else None
+        sent = False
+        try:
+            if (closed := await self._closed(hop)) is not None:  # before a place is taken: a store may be slow
+                return closed
+            async with self._admission.place(limit_s):
+                if (closed := await self._closed(hop)) is not None:
+                    return closed  # it was closed while a place was waited for
+                sent = True
+                return await self._fetch(hop, permit, trip)
+        except GivenUp as error:
+            return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
+        finally:
+            if not sent:
+                permit.give_back()
+
+    def _request(self, origin: Origin, url: str) -> TurnRequest:
+        host = origin.pacing_host
+        return TurnRequest(host, str(origin), "", None, url, self._floor_s(host))
+
+    async def _closed(self, hop: FetchRequest) -> FetchFault | None:
+        host = hop.origin.pacing_host
+        closed_until_wall = await self._pacer.closed_until(host)
+        if closed_until_wall is None:
+            return None
+        detail = f"no request is sent to {host} until it opens again"
+        wait_s = closed_until_wall - self._clock.wall()
+        return FetchFault(FaultKind.HOST_CLOSED, detail, hop.url, retry_after_s=wait_s)
+
+    async def _fetch(self, hop: FetchRequest, permit: FetchPermit, trip: _Trip) -> FetchResult:
+        """Make one request; its permit ends before another request to that host is granted one."""
+        started_mono = self._clock.monotonic()
+        trip.permits.append(permit)
+        last = hop.origin
+        status, headers = None, None
+        try:
+            result = await self._fetcher.fetch(hop)
+            if result.final_url != hop.url:  # the fetcher has followed a redirect itself
+                with suppress(InvalidURL):  # a redirect to a URL without an origin
+                    last = Origin.of(result.final_url)
+            if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last.pacing_host):
+                status, headers = result.status, result.headers
+        finally:
+            elapsed_s = self._clock.monotonic() - started_mono
+            trip.seconds += elapsed_s
+            if last.pacing_host == hop.origin.pacing_host:
+                permit.end(status, headers, elapsed_s)
+            else:
+                permit.end()
+        if last.pacing_host != hop.origin.pacing_host:
+            answered = await self._pacer.start_fetch(self._request(last, result.final_url), made=True)
+            answered.end(status, headers, elapsed_s)
+            trip.permits.append(answered)
+        return result
+
+
+def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> bool:
+    """Return whether a status may close the whole host: False only for a bare 503 from the host of the robots.txt.
+
+    A bare 503 of the origin itself is in the table of outcomes: it closes that origin, unless a copy serves, and says
+    nothing of the other ports. Behind a redirect there is no such entry: many origins may lead to the same host.
+    """
+    if result.status != HTTPStatus.SERVICE_UNAVAILABLE or "retry-after" in result.headers:
+        return True
+    return host != Origin.of(hop.first_url or hop.url).pacing_host

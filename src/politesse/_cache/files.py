@@ -1,6 +1,6 @@
 """The other files that sites keep at well-known paths, as data.txt: fetched as politely as pages, kept in memory.
 
-Nothing that they say opens or closes a site.
+Their content opens or closes no site.
 """
 
 from __future__ import annotations
@@ -9,44 +9,41 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from politesse._cache.cache import FileCache, FileFlight, Judged
+from politesse._cache.cache import FileCache
 from politesse._cache.entry import FileEntry
-from politesse._cache.outcome import classify
 from politesse.errors import PolitesseError
 from politesse.events import Publisher, SiteFileFetched
 from politesse.page.encoding import decoded
 from politesse.page.html import is_html
-from politesse.ports import Fetcher, FetchResponse, FetchResult
 from politesse.verdict import AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from politesse._cache.entry import FileFlight, Judged
     from politesse._cache.options import CacheOptions
-    from politesse._cache.record import Record
     from politesse.clock import Clock
     from politesse.origin import Origin
+    from politesse.ports import Fetcher, FetchResult
 
 _ENTRY_BYTES: Final = 1_000
-_MAX_TYPE: Final = 256  # characters of a media type
 _SNIFFED_BYTES: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class SiteFile:
-    """A file of a site, or the lack of it. What it says is untrusted.
+    """A file of a site, or the lack of it. Its content is untrusted.
 
     Attributes:
         url: of the file.
         outcome: of its fetch.
         body: the file, decoded from its content encoding; empty unless FOUND.
         truncated: whether the body was longer than the fetcher's limit: then its last lines are missing.
-        status: the HTTP status, of the last redirect where there were too many; None where there was no answer.
-        final_url: where the answer came from, after redirects.
-        fault: what went wrong, as a phrase; empty where nothing did. Of a file that was FOUND: why an older copy
-            still serves.
+        status: the HTTP status; of the last redirect, after too many of them; None without an answer.
+        final_url: the URL of the answer, after redirects.
+        fault: the failure, as a phrase; else empty. If the file was FOUND: why an older copy still serves.
         age_s: seconds since the answer came, or was last confirmed by a 304.
-        not_before: of RETRY, the Unix time before which it is not fetched again, where that is known.
+        not_before: for RETRY, the Unix time before which it is not fetched again; None if unknown.
         verdict: of the gate, if it has denied the request; else None.
         content_type: the value of the header of that name; empty unless FOUND.
 
@@ -73,48 +70,7 @@ class SiteFile:
         return start.startswith("<") or is_html(self.body, self.content_type)
 
 
-class SiteFileEntry(FileEntry):
-    """What is known about one file, with the file.
-
-    Attributes:
-        truncated: whether the file was longer than the fetcher's limit.
-        content_type: the value of the header of that name.
-    """
-
-    __slots__ = ("content_type", "truncated")
-
-    record: Record
-
-    def __init__(
-        self, flight: FileFlight[SiteFileEntry], judged: Judged, *, truncated: bool, content_type: str
-    ) -> None:
-        record, held, at_mono = judged
-        copy = record.copy
-        own_bytes = _ENTRY_BYTES if copy is None else _ENTRY_BYTES + len(copy.body) + 2 * len(copy.final_url)
-        super().__init__(flight.origin, flight.path, held, record, at_mono, own_bytes=own_bytes)
-        self.truncated = truncated
-        self.content_type = content_type
-
-    def file(self, age_s: float) -> SiteFile:
-        """Return what a question is answered with."""
-        source, copy = self.source, self.record.copy
-        outcome = _OUTCOMES[source.result]
-        found = outcome is FileOutcome.FOUND
-        return SiteFile(
-            url=source.robots_url,
-            outcome=outcome,
-            body=copy.body if found and copy is not None else b"",
-            truncated=found and self.truncated,
-            status=source.status,
-            final_url=source.final_url,
-            fault=source.fault,
-            age_s=max(0.0, age_s),
-            not_before=source.not_before if outcome is FileOutcome.RETRY else None,
-            content_type=self.content_type if found else "",
-        )
-
-
-class SiteFiles(FileCache[SiteFileEntry]):
+class SiteFiles(FileCache[FileEntry]):
     """Keeps files by their URL; see FileCache. They are in memory only.
 
     Args:
@@ -145,19 +101,19 @@ class SiteFiles(FileCache[SiteFileEntry]):
         super().__init__(fetcher, policy, options.max_site_files_bytes, clock, publisher, jitter)
 
     async def get(self, origin: Origin, path: str) -> SiteFile:
-        """Return what is known about the file of ``origin`` at ``path``; fetch it if need be.
+        """Return the file of ``origin`` at ``path``; fetch it if necessary.
 
         Near the end of its lifetime a copy is fetched again behind the answer.
 
         Raises:
             ClosedError: if the cache is closed, or was while the file was fetched.
             WrongEventLoop: if the file is being fetched in another event loop.
-            PolitesseError: what the fetcher raises instead of fetching.
+            PolitesseError: the fetcher refuses to fetch.
         """
         return self._file(await self._get(origin, path))
 
     def peek(self, origin: Origin, path: str, *, late_s: float = 0.0) -> SiteFile | None:
-        """Return what is known now about the file of ``origin`` at ``path``; None if it has to be fetched first.
+        """Return the file of ``origin`` at ``path``; None if it must be fetched first.
 
         ``late_s`` is for how many seconds beyond its lifetime a file still counts; a failure never counts for longer.
         """
@@ -175,31 +131,39 @@ class SiteFiles(FileCache[SiteFileEntry]):
         return self._file(entry)
 
     def forget(self, origin: Origin) -> None:
-        """Drop what is known about the files of ``origin``."""
+        """Drop the files of ``origin``."""
         for key in [key for key in self.entries if key.startswith(f"{origin}/")]:
             self._drop(key)
 
-    def _file(self, entry: SiteFileEntry) -> SiteFile:
-        return entry.file(entry.age_s(self._clock.monotonic(), self._clock.wall()))
+    def _file(self, entry: FileEntry) -> SiteFile:
+        source, copy = entry.source, None if entry.record is None else entry.record.copy
+        outcome = _OUTCOMES[source.result]
+        found = copy if outcome is FileOutcome.FOUND else None
+        return SiteFile(
+            url=source.robots_url,
+            outcome=outcome,
+            body=b"" if found is None else found.body,
+            truncated=found is not None and found.cut_bytes is not None,
+            status=source.status,
+            final_url=source.final_url,
+            fault=source.fault,
+            age_s=max(0.0, entry.age_s(self._clock.monotonic(), self._clock.wall())),
+            not_before=source.not_before if outcome is FileOutcome.RETRY else None,
+            content_type="" if found is None else found.content_type,
+        )
 
-    def _publish(
-        self, flight: FileFlight[SiteFileEntry], answer: FetchResult, source: Source, elapsed_s: float
-    ) -> None:
+    def _publish(self, flight: FileFlight[FileEntry], answer: FetchResult, source: Source, elapsed_s: float) -> None:
         del elapsed_s
         self._publisher.publish(SiteFileFetched(flight.url, answer.status, source.fault, _OUTCOMES[source.result]))
 
-    async def _entry_of(
-        self, flight: FileFlight[SiteFileEntry], judged: Judged, answer: FetchResult | None
-    ) -> SiteFileEntry:
-        if isinstance(answer, FetchResponse) and classify(answer, self._policy) is AccessResult.SUCCESSFUL:
-            content_type = answer.headers.get("content-type", "")[:_MAX_TYPE]
-            return SiteFileEntry(flight, judged, truncated=answer.truncated, content_type=content_type)
+    async def _entry_of(self, flight: FileFlight[FileEntry], judged: Judged) -> FileEntry:
         return self._entry_of_failure(flight, judged)
 
-    def _entry_of_failure(self, flight: FileFlight[SiteFileEntry], judged: Judged) -> SiteFileEntry:
-        before = flight.before
-        truncated, content_type = (False, "") if before is None else (before.truncated, before.content_type)
-        return SiteFileEntry(flight, judged, truncated=truncated, content_type=content_type)
+    def _entry_of_failure(self, flight: FileFlight[FileEntry], judged: Judged) -> FileEntry:
+        record, held, at_mono = judged
+        copy = record.copy
+        own_bytes = _ENTRY_BYTES if copy is None else _ENTRY_BYTES + len(copy.body) + 2 * len(copy.final_url)
+        return FileEntry(flight.origin, flight.path, held, record, at_mono, own_bytes=own_bytes)
 
 
 _OUTCOMES: Final = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal
 
-from politesse._cache.outcome import AccessPolicy
+from politesse._cache.record import FetchConditions
 from politesse._checks import check_choice, check_ranges
-from politesse._constants import DAY_S
+from politesse._constants import DAY_S, SUCCESSFUL
+from politesse.ports import FaultKind, FetchResponse, FetchResult
 from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult
 
@@ -18,6 +20,12 @@ _TOO_MANY_REQUESTS: Final[dict[str | None, AccessResult]] = {
     "defer": AccessResult.TOO_MANY_REQUESTS,
     "allow": AccessResult.UNAVAILABLE,
 }
+_CHOICES: Final = {
+    "on_forbidden": ("allow", "disallow", None),
+    "on_too_many_requests": ("defer", "allow", None),
+}
+_FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_CLIENT_ERRORS: Final = range(400, 500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,24 +35,23 @@ class CacheOptions:
     Attributes:
         min_lifetime_s: the least time that an answer holds, whatever its headers say; 0 or more.
         refresh_after: the part of its lifetime, 0 to 1, after which a question has it fetched again; 1 for never.
-        on_forbidden: what 401 and 403 mean: ``"allow"``, ``"disallow"``, or None for what the dialect says.
-        on_too_many_requests: what 429 means: ``"defer"`` every page, ``"allow"`` as any other 4xx does, or None for
-            what the dialect says: in most to defer.
+        on_forbidden: the meaning of 401 and 403: ``"allow"``, ``"disallow"``, or None for the choice of the dialect.
+        on_too_many_requests: the meaning of 429: ``"defer"`` every page, ``"allow"`` as any other 4xx does, or None for
+            the choice of the dialect: in most to defer.
         stale_if_unreachable_s: how long after it was last confirmed a copy serves while robots.txt is unreachable;
-            a day to 30 days, or None for what the dialect says: in most a day.
-        after_grace: the meaning of a robots.txt that was unreachable for 30 days: ``"disallow"``, ``"allow"``, or
-            None for what the dialect says: in most to disallow.
+            a day to 30 days, or None for the choice of the dialect: in most a day.
         retry_min_s: the first wait after a fault, doubled with each further one; positive.
         retry_max_s: the longest such wait.
-        max_entries_bytes: about how much memory the compiled rules may take; the store has a bound of its own.
-        max_site_files_bytes: about how much memory other files than robots.txt may take, as data.txt.
-        max_concurrent_fetches: how many robots.txt, and other files of sites, are fetched at once; positive. One that
-            takes longer than 50 ms does not count while others wait; of these there may be twenty times as many, but
-            no more than half of the file descriptors of the process. To one host there are never more than two.
-        store_timeout_s: how long the store may take to read, write, delete or close, by the gate's clock; then the
-            cache goes on without it, and says so as ComponentFailed. Up to an hour. The store is left alone for as long
-            after that, twice as long after each further failure, up to five minutes. A thousand calls are under way at
-            once; those that wait for their place are not late, nor is one during which the event loop stood still.
+        max_entries_bytes: about how much memory the compiled rules may take; the store has another bound. The newest
+            file is kept even if it takes more by itself.
+        max_site_files_bytes: about how much memory other files than robots.txt may take, as data.txt; likewise.
+        max_concurrent_fetches: how many files of sites are fetched at once; positive. A fetch of more than 50 ms does
+            not count while others wait. Twenty times as many of these may be under way, but at most half as many as the
+            process may open files. A host gets one request at a time.
+        store_timeout_s: how long the store may take to read, write, delete or close, by the gate's clock; up to an
+            hour. Then the cache goes on without the store, and publishes ComponentFailed. The store is paused for as
+            long, and twice as long after each further failure, up to five minutes. A thousand calls are under way at
+            once. Calls that wait for their place are not late, nor is a call during which the event loop stood still.
 
     Raises:
         ConfigurationError: if a value is out of its range.
@@ -59,7 +66,6 @@ class CacheOptions:
     on_forbidden: Literal["allow", "disallow"] | None = None
     on_too_many_requests: Literal["defer", "allow"] | None = None
     stale_if_unreachable_s: float | None = None
-    after_grace: Literal["disallow", "allow"] | None = None
     retry_min_s: float = 60.0
     retry_max_s: float = 3600.0
     max_entries_bytes: int = 64 * 1024 * 1024
@@ -68,13 +74,11 @@ class CacheOptions:
     store_timeout_s: float = 5.0
 
     def __post_init__(self) -> None:
-        choices: dict[str, tuple[str | None, ...]] = {
-            "on_forbidden": ("allow", "disallow", None),
-            "on_too_many_requests": ("defer", "allow", None),
-            "after_grace": ("disallow", "allow", None),
-        }
-        for name, allowed in choices.items():
-            check_choice(name, getattr(self, name), allowed, f"one of {allowed}")
+        for name, allowed in {
+            "on_forbidden": ("allow", "disallow"),
+            "on_too_many_requests": ("defer", "allow"),
+        }.items():
+            check_choice(name, getattr(self, name), (*allowed, None), f"one of {(*allowed, None)}")
         ranges = {
             "min_lifetime_s": (0.0, DAY_S),
             "refresh_after": (0.0, 1.0),
@@ -90,20 +94,21 @@ class CacheOptions:
             del ranges["stale_if_unreachable_s"]
         check_ranges(self, ranges)
 
-    def policy(self, dialect: Dialect) -> AccessPolicy:
-        """Return these choices joined with those of ``dialect``."""
+    def policy(self, dialect: Dialect, conditions: FetchConditions | None = None) -> AccessPolicy:
+        """Return these choices, completed by ``dialect``, for requests under ``conditions``."""
         outcomes = dialect.traits.outcomes
         forbidden = outcomes.forbidden_disallows if self.on_forbidden is None else self.on_forbidden == "disallow"
         too_many_requests = _TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests)
-        grace = self._grace(outcomes.grace)
-        return self._policy(
-            replace(outcomes, forbidden_disallows=forbidden, too_many_requests=too_many_requests, grace=grace)
-        )
+        grace = outcomes.grace
+        if self.stale_if_unreachable_s is not None:
+            grace = replace(grace, stale_s=self.stale_if_unreachable_s, stale_from_failure=False)
+        outcomes = replace(outcomes, forbidden_disallows=forbidden, too_many_requests=too_many_requests, grace=grace)
+        return AccessPolicy(outcomes, self, conditions or FetchConditions())
 
     def file_policy(self, max_days: int = 7) -> AccessPolicy:
         """Return these choices for the other files of a site, which no dialect of robots.txt speaks about.
 
-        A week where no header says how long, and a day for what is not there: "A Method for Web Data Discovery" 3.4,
+        A week without freshness headers, and a day for a missing file: "A Method for Web Data Discovery" 3.4,
         and RFC 9309 2.4 for the lack of a file. A refused file counts as missing, and closes nothing.
         """
         max_s = max_days * DAY_S
@@ -113,14 +118,61 @@ class CacheOptions:
             lifetimes=Lifetimes(default_s=max_s, max_s=max_s, max_unavailable_s=DAY_S),
             grace=Grace(stale_s=self.stale_if_unreachable_s or DAY_S),
         )
-        return self._policy(outcomes)
+        return AccessPolicy(outcomes, self)
 
-    def _policy(self, outcomes: Outcomes) -> AccessPolicy:
-        return AccessPolicy(outcomes, self.min_lifetime_s, self.refresh_after, self.retry_min_s, self.retry_max_s)
 
-    def _grace(self, grace: Grace) -> Grace:
-        if self.stale_if_unreachable_s is not None:
-            grace = replace(grace, stale_s=self.stale_if_unreachable_s, stale_from_failure=False)
-        if self.after_grace is not None:
-            grace = replace(grace, after_allows=self.after_grace == "allow")
-        return grace
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """The choices that the table leaves open.
+
+    Attributes:
+        outcomes: the choices of the dialect or of the kind of file, changed by the options.
+        options: the options themselves.
+        conditions: of the requests.
+    """
+
+    outcomes: Outcomes
+    options: CacheOptions
+    conditions: FetchConditions = field(default_factory=FetchConditions)
+
+    @property
+    def faults_read(self) -> str:
+        """The meaning of faults that settle something, in words. A copy from such a fault depends on it."""
+        too_many = f"more than {self.outcomes.max_redirects} redirects: {self.outcomes.too_many_redirects}"
+        return f"{too_many}, others: excused" if self.conditions.excuses_faults else too_many
+
+    def meaning_of(self, result: FetchResult) -> tuple[AccessResult | None, str]:
+        """Return the meaning of an answer or a fault, None for a 304 that confirms the copy, and the fault in words."""
+        if isinstance(result, FetchResponse):
+            return self.classify(result), f"the server answered with status {result.status}"
+        if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
+            return self.outcomes.too_many_redirects, result.detail
+        closed = result.kind is FaultKind.HOST_CLOSED
+        meaning = AccessResult.TOO_MANY_REQUESTS if closed else AccessResult.UNREACHABLE
+        return meaning, f"{result.kind}: {result.detail}"
+
+    def opens(self, result: FetchResult) -> bool:
+        """Return whether this answer permits pages of a site without a record."""
+        meaning, _ = self.meaning_of(result)
+        if meaning is AccessResult.UNREACHABLE:
+            return self.outcomes.grace.opens_without_copy
+        return meaning in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE, None}
+
+    def classify(self, response: FetchResponse) -> AccessResult | None:
+        """Return the meaning of a status; None for a 304 that confirms the copy."""
+        if response.status == HTTPStatus.NOT_MODIFIED and response.conditional:
+            return None
+        return self.result_of(response.status)
+
+    def result_of(self, status: int) -> AccessResult:
+        """Return the meaning of a status that does not confirm a copy."""
+        if status in SUCCESSFUL and status != HTTPStatus.PARTIAL_CONTENT:  # the request had no Range
+            return AccessResult.SUCCESSFUL
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            return self.outcomes.too_many_requests
+        if status in _FORBIDDEN and self.outcomes.forbidden_disallows:
+            return AccessResult.FORBIDDEN
+        if status in _CLIENT_ERRORS:  # RFC 9309 2.3.1.3: unavailable means that any resource may be accessed
+            return AccessResult.UNAVAILABLE
+        # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow; so does every status that no text defines.
+        return AccessResult.UNREACHABLE

@@ -1,20 +1,19 @@
-"""What an answer to the request for a file means, and what it means later: one state machine, pure.
+"""The meaning of an answer to the request for a file, now and later: a state machine, pure.
 
-A Record has two parts: the copy is the last answer that settled something (2xx, 4xx), the trouble the failures since
-(5xx, 429, faults), if there were any. An answer changes the record (``advance``); time changes only what the record
-stands for (``standing``).
+The copy of a Record is the last answer that settled something (2xx, 4xx); its trouble is the failures since then (5xx,
+429, faults). An answer changes the record (``advance``); time changes only its meaning (``standing``).
 
     answer                         copy                      trouble
     2xx but 206                    new, successful           none
     304 to a conditional request   confirmed                 none
-    401, 403 where they forbid     new, forbidden            none
+    401, 403 if they forbid        new, forbidden            none
     another 304                    kept                      unreachable, retry at R
     429, a host that is closed     kept                      too many requests, retry at R
     other 4xx, too many redirects  new, unavailable          none
-    the same, where a copy counts  kept                      unavailable, retry at R
+    the same, if a copy counts     kept                      unavailable, retry at R
     anything else, any fault       kept                      unreachable, retry at R
 
-    trouble             copy                                   stands for           until        refreshed behind
+    trouble             copy                                   means                until        refreshed behind
     none                fresh                                  the copy             it is stale  from 90 % of its life
     none                stale                                  fetch
     too many requests   fresh                                  the copy             it is stale  from R
@@ -23,76 +22,55 @@ stands for (``standing``).
     unavailable         other, before R                        unavailable          R
     unreachable         successful, confirmed within a day     the copy             that day     from R
     unreachable         other, before R                        unreachable          R
-    unreachable         other, 30 days on, where opted in      unavailable          R
+    unreachable         other, 30 days on, in some dialects    unavailable          R
     any                 none of these                          fetch
 
-All times are wall times; the caller has reckoned the record by both clocks (see ``record``).
+All times are wall times; the caller has corrected the record by both clocks (see ``record``). The table is RFC 9309.
+Dialect and options may change the meaning of 429 and of too many redirects, how long a copy serves (``stale_s``), an
+initial time in which no copy serves (``closed_s``), and the meaning after that without a copy.
 
-The table is RFC 9309. Dialect and options may change the meaning of 429 and of too many redirects, how long a copy
-serves (``stale_s``), an initial time in which no copy serves (``closed_s``), and what applies after it without a copy.
+R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. No request is sent to a closed
+host: then R is the time at which it opens, if the pacer knows it.
 
-R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. No request is sent to a host
-that is closed: then R is the time at which it opens, if that is known.
-
-A 304 that names another entity tag than the copy's confirms nothing, nor does one that names none and another
-Last-Modified. The request is made once more without conditions (``names_another``); a 304 to that is unreachable, as
-any 304 to a request without conditions is.
+A 304 with another entity tag than the copy's confirms nothing, nor does a 304 with no tag and another Last-Modified.
+The request is made once more without conditions (``names_another``). A 304 to that means unreachable, as any 304 to a
+request without conditions does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from politesse._cache.record import Copy, Record, Trouble, believed
 from politesse._constants import DAY_S
-from politesse._http.freshness import freshness_lifetime_s, retry_after_s
+from politesse._http.freshness import freshness_lifetime_s, names_another, retry_after_s, varies_by
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
-from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult, Validators
+from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from politesse.robots.traits import Outcomes
+    from politesse._cache.options import AccessPolicy
 
 _MIN_RETRY_S: Final = 1.0  # whatever the options say: no licence to hammer
 _MAX_RETRY_S: Final = DAY_S  # nor a large one to close a site for a year without asking once a day
 _JITTER: Final = 0.1
+_MAX_TYPE: Final = 256  # characters of a media type
 _MAX_GAP_S: Final = 2 * DAY_S
-_FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _TROUBLES: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _TICK_S: Final = 0.001  # an answer holds at least for the questions that it was fetched for
 
 
 @dataclass(frozen=True, slots=True)
-class AccessPolicy:
-    """The choices that the table leaves open.
-
-    Attributes:
-        outcomes: those of the dialect, or of the kind of file; the options may have changed some.
-        min_lifetime_s: the least time that an answer holds, whatever its headers say.
-        refresh_after: the part of its lifetime after which an answer is refreshed behind the questions.
-        retry_min_s: the first wait after a fault that names none.
-        retry_max_s: the longest such wait.
-    """
-
-    outcomes: Outcomes
-    min_lifetime_s: float
-    refresh_after: float
-    retry_min_s: float
-    retry_max_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Standing:
-    """What a record stands for at a moment.
+    """The meaning of a record at a moment.
 
     Attributes:
-        source: whose ``result`` says how to answer.
+        source: its ``result`` says how to answer.
         at_wall: that moment.
-        until_wall: when it ends.
-        refresh_wall: from when on to ask again, while it still stands.
+        until_wall: the end of this meaning.
+        refresh_wall: when to fetch again, while the meaning still holds.
     """
 
     source: Source
@@ -103,7 +81,7 @@ class Standing:
 
 def advance(record: Record | None, result: FetchResult, now_wall: float, policy: AccessPolicy, jitter: float) -> Record:
     """Return the record after an answer or a fault at ``now_wall``; ``jitter`` is 0 to 1, drawn by the caller."""
-    meaning, fault = _meaning(result, policy)
+    meaning, fault = policy.meaning_of(result)
     if meaning is None:
         validators = None if record is None else record.validators
         confirms = validators is not None and not names_another(result, validators)
@@ -118,38 +96,56 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
     return Record(_settled(result, meaning, fault, now_wall, policy), None)
 
 
-def names_another(result: FetchResult, validators: Validators) -> bool:
-    """Return whether an answer is a 304 about another file than the copy whose validators were sent.
+def was_open(record: Record | None, now_wall: float, policy: AccessPolicy) -> bool:
+    """Return whether pages could be requested by a record until its copy expired.
 
-    RFC 9111 4.3.4: a 304 that brings a validator updates only what has that validator. Entity tags are compared as
-    RFC 9110 8.8.3.2 does for If-None-Match (weak comparison): a server that compresses on the fly makes a weak tag of a
-    strong one. A tag that could not be sent back is another one, too. Without an entity tag Last-Modified decides: some
-    servers answer 304 for a file that was replaced by an older one.
+    The age of the copy does not matter: it may expire while a page waits for a Crawl-delay of a day. The pacer counts
+    every request to a host that was idle for long.
     """
-    if not (isinstance(result, FetchResponse) and result.status == HTTPStatus.NOT_MODIFIED and result.conditional):
+    record = as_read(record, policy)
+    if record is None:
         return False
-    etag, modified = result.headers.get("etag", ""), result.headers.get("last-modified", "")
-    if etag:
-        return etag.removeprefix("W/") != validators.etag.removeprefix("W/")
-    return bool(modified and validators.last_modified) and modified != validators.last_modified
+    copy, trouble = record.copy, record.trouble
+    if copy is None or copy.result is AccessResult.FORBIDDEN:
+        return False
+    return trouble is None or (
+        not is_closed(trouble, now_wall, policy) and now_wall < _serves_until_wall(copy, trouble, policy)
+    )
 
 
-def _meaning(result: FetchResult, policy: AccessPolicy) -> tuple[AccessResult | None, str]:
-    """Return what an answer or a fault means, None for a 304 that confirms the copy at hand, and the fault in words."""
-    if isinstance(result, FetchResponse):
-        return classify(result, policy), f"the server answered with status {result.status}"
-    if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
-        return policy.outcomes.too_many_redirects, result.detail
-    closed = result.kind is FaultKind.HOST_CLOSED
-    meaning = AccessResult.TOO_MANY_REQUESTS if closed else AccessResult.UNREACHABLE
-    return meaning, f"{result.kind}: {result.detail}"
+def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy) -> float:
+    """Return for how many seconds the answer of a redirect's target serves other origins; 0 for not at all.
+
+    Each origin holds its copy for ``min_lifetime_s`` at least, and no copy may get older than the policy permits.
+    """
+    if isinstance(result, FetchFault):
+        redirects = result.kind is FaultKind.REDIRECT_LIMIT and bool(result.location)
+        return policy.options.min_lifetime_s if redirects else 0.0
+    meaning = policy.classify(result)
+    if meaning in _TROUBLES:
+        return 0.0
+    known = meaning or AccessResult.SUCCESSFUL  # a 304 is about a file
+    longest_s = _longest_s(known, policy) - policy.options.min_lifetime_s
+    return min(_lifetime_s(result, known, now_wall, policy), longest_s)
 
 
 def _settled(result: FetchResult, meaning: AccessResult, fault: str, now_wall: float, policy: AccessPolicy) -> Copy:
     if isinstance(result, FetchFault):
-        lifetime_s = policy.outcomes.lifetimes.max_unavailable_s
-        return Copy(meaning, result.status, result.final_url, b"", "", "", now_wall, lifetime_s, fault)
+        return Copy(
+            result=meaning,
+            status=result.status,
+            final_url=result.final_url,
+            body=b"",
+            etag="",
+            last_modified="",
+            confirmed_wall=now_wall,
+            lifetime_s=policy.outcomes.lifetimes.max_unavailable_s,
+            fault=fault,
+            private_addresses=policy.conditions.private_addresses,
+            faults_read=policy.faults_read,
+        )
     successful = meaning is AccessResult.SUCCESSFUL
+    confirmed_wall = now_wall - result.age_s
     return Copy(
         result=meaning,
         status=result.status,
@@ -157,43 +153,21 @@ def _settled(result: FetchResult, meaning: AccessResult, fault: str, now_wall: f
         body=result.body if successful else b"",
         etag=_validator(result, "etag") if successful else "",
         last_modified=_validator(result, "last-modified") if successful else "",
-        confirmed_wall=now_wall,
-        lifetime_s=_lifetime_s(result, meaning, now_wall, policy),
+        confirmed_wall=confirmed_wall,
+        lifetime_s=_lifetime_s(result, meaning, confirmed_wall, policy),
+        user_agent=policy.conditions.user_agent if varies_by(result.headers, "user-agent") else "",
+        content_type=result.headers.get("content-type", "")[:_MAX_TYPE] if successful else "",
+        cut_bytes=(policy.conditions.max_body_bytes or len(result.body)) if result.truncated else None,
+        private_addresses=policy.conditions.private_addresses,
     )
 
 
-def classify(response: FetchResponse, policy: AccessPolicy) -> AccessResult | None:
-    """Return what a status means; None for a 304 that confirms the copy at hand."""
-    if response.status == HTTPStatus.NOT_MODIFIED and response.conditional:
-        return None
-    return _result_of(response.status, policy)
-
-
-def _result_of(status: int, policy: AccessPolicy) -> AccessResult:
-    """Return what a status means that confirms no copy."""
-    if _is_in(status, 200) and status != HTTPStatus.PARTIAL_CONTENT:  # the request had no Range
-        return AccessResult.SUCCESSFUL
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return policy.outcomes.too_many_requests
-    if status in _FORBIDDEN and policy.outcomes.forbidden_disallows:
-        return AccessResult.FORBIDDEN
-    if _is_in(status, 400):  # RFC 9309 2.3.1.3: unavailable, 400 to 499, means that any resource may be accessed
-        return AccessResult.UNAVAILABLE
-    # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow; so does every status that no text defines.
-    return AccessResult.UNREACHABLE
-
-
-def _is_in(status: int, hundred: int) -> bool:
-    """Return whether a status is of the class that begins with ``hundred``."""
-    return hundred <= status < hundred + 100
-
-
 def standing(record: Record | None, url: str, now_wall: float, policy: AccessPolicy) -> Standing | None:
-    """Return what ``record``, of the file at ``url``, stands for at ``now_wall``; None if the file must be fetched."""
+    """Return the meaning of ``record``, for the file at ``url``, at ``now_wall``; None if the file must be fetched."""
     if record is None:
         return None
     record = believed(record, now_wall)
-    copy, trouble = _as_read(record.copy, policy), record.trouble
+    copy, trouble = record.copy, record.trouble
     closed = trouble is not None and is_closed(trouble, now_wall, policy)
     if copy is not None and not closed and now_wall < _serves_until_wall(copy, trouble, policy):
         return _standing_of_copy(copy, trouble, url, now_wall, policy)
@@ -217,7 +191,7 @@ def _standing_of_copy(copy: Copy, trouble: Trouble | None, url: str, now_wall: f
         not_before=not_before,
         of_host=not_before is not None and _is_of_host(trouble, url),
     )
-    due_wall = copy.confirmed_wall + policy.refresh_after * copy.lifetime_s
+    due_wall = copy.confirmed_wall + policy.options.refresh_after * copy.lifetime_s
     until_wall = _serves_until_wall(copy, trouble, policy)
     return Standing(source, now_wall, until_wall, refresh_wall=due_wall if trouble is None else trouble.retry_wall)
 
@@ -244,12 +218,12 @@ def _standing_of_trouble(
 
 
 def is_fault_of_kind(source: Source, kind: FaultKind) -> bool:
-    """Return whether the fetch of an unreachable robots.txt ended in a fault of ``kind``, as ``_meaning`` words it."""
+    """Return whether robots.txt is unreachable because of a fault of ``kind``, as ``meaning_of`` words it."""
     return source.result is AccessResult.UNREACHABLE and source.fault.startswith(f"{kind}: ")
 
 
 def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
-    """Whether a 429 was said of the host, as it is, and that host is the one asked, not one that it redirects to."""
+    """Whether the trouble is a 429 of the host itself, not of a host to which robots.txt redirects."""
     if trouble is None or trouble.result is not AccessResult.TOO_MANY_REQUESTS:
         return False
     try:
@@ -264,13 +238,13 @@ def is_closed(trouble: Trouble, now_wall: float, policy: AccessPolicy) -> bool:
 
 
 def _without_copy(trouble: Trouble, copy: Copy | None, now_wall: float, policy: AccessPolicy) -> AccessResult:
-    """Return what trouble is where no copy serves."""
+    """Return the meaning of trouble if no copy serves."""
     if trouble.result is not AccessResult.UNREACHABLE or is_closed(trouble, now_wall, policy):
         return trouble.result
     grace = policy.outcomes.grace
     if now_wall >= trouble.since_wall + grace.after_s:
-        # RFC 9309 2.3.1.4: MAY. A host that answers at all is up; one that fails on its pages closes itself.
-        allows = trouble.status is not None if grace.after_allows is None else grace.after_allows
+        # RFC 9309 2.3.1.4: MAY. A host that answers is up, and failing pages close it.
+        allows = grace.after_allows and trouble.status is not None
     else:
         allows = grace.opens_without_copy and (copy is None or copy.result is not AccessResult.SUCCESSFUL)
     return AccessResult.UNAVAILABLE if allows else AccessResult.UNREACHABLE
@@ -285,13 +259,20 @@ def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: Acces
     )
 
 
-def _as_read(copy: Copy | None, policy: AccessPolicy) -> Copy | None:
-    """Return a copy as this policy reads it, None if not at all: it may have been kept under another policy."""
-    if copy is None or (not copy.fault and _result_of(copy.status or 0, policy) is not copy.result):
-        return None
-    successful = copy.result is AccessResult.SUCCESSFUL
-    most_s = policy.outcomes.lifetimes.max_s if successful else policy.outcomes.lifetimes.max_unavailable_s
-    return copy if copy.lifetime_s <= most_s else replace(copy, lifetime_s=most_s)
+def as_read(record: Record | None, policy: AccessPolicy) -> Record | None:
+    """Return a stored record as this policy reads it: without a copy that other settings have made.
+
+    Another process, or an earlier one, may have stored it with another dialect, User-Agent or limit. A copy that this
+    policy would not have made is neither used nor revalidated. The failures since then count all the same.
+    """
+    if record is None or record.copy is None:
+        return record
+    copy = record.copy
+    alike = copy.faults_read == policy.faults_read if copy.fault else copy.result is policy.result_of(copy.status or 0)
+    if not alike or not policy.conditions.permit(copy):
+        return None if record.trouble is None else replace(record, copy=None)
+    most_s = _longest_s(copy.result, policy)
+    return record if copy.lifetime_s <= most_s else replace(record, copy=replace(copy, lifetime_s=most_s))
 
 
 def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy) -> float:
@@ -308,14 +289,17 @@ def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy
 
 
 def _confirmed(copy: Copy, response: FetchResponse, now_wall: float, policy: AccessPolicy) -> Copy:
-    """RFC 9111 4.3.4: the headers of the 304 replace those of the copy, and those that it does not bring stay."""
+    """RFC 9111 4.3.4: headers of the 304 replace headers of the copy; the others stay."""
+    confirmed_wall = now_wall - response.age_s
     says_how_long = "cache-control" in response.headers or "expires" in response.headers
     return replace(
         copy,
         etag=_validator(response, "etag") or copy.etag,  # the same one, or its weak or strong twin
         last_modified=_validator(response, "last-modified") or copy.last_modified,
-        confirmed_wall=now_wall,
-        lifetime_s=_lifetime_s(response, copy.result, now_wall, policy) if says_how_long else copy.lifetime_s,
+        confirmed_wall=confirmed_wall,
+        lifetime_s=_lifetime_s(response, copy.result, confirmed_wall, policy) if says_how_long else copy.lifetime_s,
+        user_agent=policy.conditions.user_agent if varies_by(response.headers, "user-agent") else copy.user_agent,
+        private_addresses=policy.conditions.private_addresses,
     )
 
 
@@ -325,14 +309,18 @@ def _validator(response: FetchResponse, name: str) -> str:
     return value if value.isascii() and value.isprintable() else ""
 
 
-def _lifetime_s(response: FetchResponse, result: AccessResult, now_wall: float, policy: AccessPolicy) -> float:
-    lifetimes = policy.outcomes.lifetimes
-    successful = result is AccessResult.SUCCESSFUL
-    most_s = lifetimes.max_s if successful else lifetimes.max_unavailable_s
-    asked_s = freshness_lifetime_s(response.headers, now_wall)
+def _lifetime_s(response: FetchResponse, result: AccessResult, received_wall: float, policy: AccessPolicy) -> float:
+    """Return the freshness lifetime from ``received_wall``: ``min_lifetime_s`` from now at least."""
+    most_s = _longest_s(result, policy)
+    asked_s = freshness_lifetime_s(response.headers, received_wall)
     if asked_s is None:
-        asked_s = lifetimes.default_s if successful else lifetimes.max_unavailable_s
-    return min(max(asked_s, policy.min_lifetime_s, _TICK_S), most_s)
+        asked_s = policy.outcomes.lifetimes.default_s if result is AccessResult.SUCCESSFUL else most_s
+    return min(max(asked_s, response.age_s + policy.options.min_lifetime_s, _TICK_S), most_s)
+
+
+def _longest_s(result: AccessResult, policy: AccessPolicy) -> float:
+    lifetimes = policy.outcomes.lifetimes
+    return lifetimes.max_s if result is AccessResult.SUCCESSFUL else lifetimes.max_unavailable_s
 
 
 def _trouble(
@@ -346,9 +334,9 @@ def _trouble(
 ) -> Trouble:
     before = record.trouble if record is not None else None
     if before is not None and now_wall - before.last_wall > _MAX_GAP_S:
-        before = None  # after days without a request, nothing is known of the time between
+        before = None  # after days without a request, the failures may have ended meanwhile
     asked_s = answer.retry_after_s if isinstance(answer, FetchFault) else retry_after_s(answer.headers, now_wall)
-    # A host that is closed was not asked: that is no further failure, and it is asked as soon as it opens.
+    # No request was sent to a closed host: no further failure, and the next request follows as soon as it opens.
     opens = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED and asked_s is not None
     failures = 1 if before is None else before.failures + (not opens)
     # A host that answers 429 is not unreachable: each counts days of its own.
@@ -356,7 +344,7 @@ def _trouble(
     wait_s = max(asked_s or 0.0, _MIN_RETRY_S)
     if not opens:
         # The exponent is bounded, so that a year of failures is no overflow.
-        backoff_s = min(policy.retry_min_s * 2.0 ** min(failures - 1, 32), policy.retry_max_s)
-        wait_s = max(wait_s, min(backoff_s * (1.0 + _JITTER * jitter), policy.retry_max_s))
+        backoff_s = min(policy.options.retry_min_s * 2.0 ** min(failures - 1, 32), policy.options.retry_max_s)
+        wait_s = max(wait_s, min(backoff_s * (1.0 + _JITTER * jitter), policy.options.retry_max_s))
     retry_wall = now_wall + min(wait_s, _MAX_RETRY_S)
     return Trouble(result, answer.status, answer.final_url, fault, since_wall, now_wall, failures, retry_wall)

@@ -1,8 +1,8 @@
-"""What is kept about one file of a site: the last answer that settled something, and what has gone wrong since. Pure.
+"""The record of a file: the last answer that settled something, and the failures since then. Pure.
 
 Its times are readings of the wall clock. A wall clock may be set, and a monotonic one may stand still while the machine
-sleeps, so the one that reports more time counts. Before a record is judged, its times are moved back by as much as the
-wall clock was set back since (``Reckoning``). If it was set forward, they are as old as it says.
+sleeps, so the clock that reports more time counts. If the wall clock was set back, the times of a record are moved back
+by as much before it is judged (``ClockCorrection``). If it was set forward, the record is as old as it says.
 """
 
 from __future__ import annotations
@@ -15,7 +15,34 @@ from politesse.ports import Validators
 from politesse.verdict import AccessResult
 
 CLOCK_SKEW_S: Final = 300.0
-"""By how many seconds the clock that dated a record may be ahead of the one that it is read by."""
+"""The seconds by which the clock of the writer may be ahead of the clock of the reader."""
+
+_STRICTNESS: Final = {"redirects": 1, "deny": 2}  # of FetchOptions.private_addresses
+
+
+@dataclass(frozen=True, slots=True)
+class FetchConditions:
+    """The settings of this crawler on which the answer to a request depends.
+
+    Attributes:
+        user_agent: the User-Agent of requests for robots.txt.
+        max_body_bytes: the fetcher's limit of a body; 0 if the fetcher does not tell.
+        private_addresses: see FetchOptions; empty if the fetcher does not tell.
+        excuses_faults: whether the fetcher reports a fault as the lack of a file.
+    """
+
+    user_agent: str = ""
+    max_body_bytes: int = 0
+    private_addresses: str = ""
+    excuses_faults: bool = False
+
+    def permit(self, copy: Copy) -> bool:
+        """Return whether a copy, which another process may have fetched, could have been fetched under these."""
+        return (
+            copy.user_agent in ("", self.user_agent)
+            and (copy.cut_bytes is None or copy.cut_bytes >= self.max_body_bytes)
+            and _STRICTNESS.get(copy.private_addresses, 0) >= _STRICTNESS.get(self.private_addresses, 0)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +51,19 @@ class Copy:
 
     Attributes:
         result: SUCCESSFUL, UNAVAILABLE or FORBIDDEN.
-        status: its HTTP status; of the last redirect, where there were too many.
-        final_url: where it came from.
+        status: its HTTP status; after too many redirects, the status of the last redirect.
+        final_url: its URL, after redirects.
         body: the file; empty unless SUCCESSFUL.
         etag: validator, or empty.
         last_modified: validator, or empty.
         confirmed_wall: when it came, or was last confirmed by a 304.
         lifetime_s: for how long from then on it is fresh.
-        fault: why there is no file, where a fault settled it; else empty.
+        fault: the fault that settled it, in words; else empty.
+        user_agent: the User-Agent of the request, if the answer varies by it; else empty.
+        cut_bytes: the limit at which the body was cut; None if the body is complete.
+        private_addresses: see FetchConditions.
+        faults_read: how the policy read faults, if a fault settled it; else empty.
+        content_type: the header of that name; empty unless SUCCESSFUL.
     """
 
     result: AccessResult
@@ -44,6 +76,12 @@ class Copy:
     lifetime_s: float
     fault: str = ""
 
+    user_agent: str = ""
+    cut_bytes: int | None = None
+    private_addresses: str = ""
+    faults_read: str = ""
+    content_type: str = ""
+
     @property
     def fresh_until_wall(self) -> float:
         """The end of its freshness."""
@@ -55,10 +93,10 @@ class Trouble:
     """The failures in a row since the last answer that settled something.
 
     Attributes:
-        result: UNREACHABLE, TOO_MANY_REQUESTS, or UNAVAILABLE where a copy counts for more.
-        status: the HTTP status, None where none came.
-        final_url: where it happened.
-        fault: what happened, as a phrase.
+        result: UNREACHABLE, TOO_MANY_REQUESTS, or UNAVAILABLE if a copy counts for more.
+        status: the HTTP status; None without a response.
+        final_url: the URL that failed.
+        fault: the failure, as a phrase.
         since_wall: when the first of the failures in a row happened.
         last_wall: when the last one did.
         failures: how many in a row, from 1.
@@ -92,12 +130,12 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """All that is known about one file; at least one part is there.
+    """The record of a file.
 
     Attributes:
         copy: the last answer that settled something.
-        trouble: the failures since; None for none.
-        moment: both clocks at a time when the wall times above were right; None in records of older versions.
+        trouble: the failures since then, or None.
+        moment: both clocks at a moment when the wall times above were right.
     """
 
     copy: Copy | None
@@ -106,43 +144,42 @@ class Record:
 
     @property
     def validators(self) -> Validators | None:
-        """The validators of the copy, for a conditional request; None if it has none."""
+        """The validators of the copy for a conditional request, or None."""
         copy = self.copy
         if copy is None or copy.result is not AccessResult.SUCCESSFUL or not (copy.etag or copy.last_modified):
             return None
         return Validators(copy.final_url, copy.etag, copy.last_modified)
 
 
-class Reckoning:
-    """Finds out how old records are by both clocks, those of this process and of others.
+class ClockCorrection:
+    """Corrects the age of records by both clocks, also of records that other processes have stored.
 
     Args:
-        run: the run of the monotonic clock of this process.
+        started: both clocks at the start of this process.
     """
 
-    __slots__ = ("_foremost", "_run")
+    __slots__ = ("_foremost",)
 
-    def __init__(self, run: str) -> None:
-        self._run = run
-        self._foremost: Moment | None = None
+    def __init__(self, started: Moment) -> None:
+        self._foremost = started  # the moment at which our wall clock was furthest ahead of the monotonic one
 
-    def reckoned(self, record: Record, now: Moment) -> Record:
-        """Return ``record`` as old as it is by the clock that reports more time, its wall times those of ``now``."""
-        if record.moment is not None and record.moment.run == self._run:
-            return _reckoned(record, record.moment, now)
-        # Our monotonic clock does not know how old a record of another process is. But its copy may be older than it
-        # seems: by as much as our wall clock is behind the latest one that dated such a copy. That does not hold for
-        # its trouble: the next request would come too early.
+    def corrected(self, record: Record, now: Moment) -> Record:
+        """Return ``record`` with wall times that agree with ``now``, by the clock that reports more time."""
+        if record.moment is not None and record.moment.run == now.run:
+            return _corrected(record, record.moment, now)
+        # Our monotonic clock does not know the age of a record of another process. But its copy may be older than it
+        # seems: by as much as our wall clock is behind the latest clock that dated such a copy. The trouble stays as it
+        # is, or the next request would come too early.
         ahead = now
         if record.copy is not None and now.wall < record.copy.confirmed_wall <= now.wall + CLOCK_SKEW_S:
             ahead = replace(now, wall=record.copy.confirmed_wall)
-        if self._foremost is None or ahead.wall - ahead.mono > self._foremost.wall - self._foremost.mono:
+        if ahead.wall - ahead.mono > self._foremost.wall - self._foremost.mono:
             self._foremost = ahead
-        return replace(_reckoned(record, self._foremost, now), trouble=record.trouble, moment=now)
+        return replace(_corrected(record, self._foremost, now), trouble=record.trouble, moment=now)
 
 
-def _reckoned(record: Record, then: Moment, now: Moment) -> Record:
-    """Return ``record``, right at ``then``, with the wall times of ``now``."""
+def _corrected(record: Record, then: Moment, now: Moment) -> Record:
+    """Return ``record``, whose times were right at ``then``, with wall times that agree with the clocks at ``now``."""
     set_back_s = (now.mono - then.mono) - (now.wall - then.wall)
     if set_back_s < AGREE_S:
         return record
@@ -165,7 +202,8 @@ def earlier(trouble: Trouble, by_s: float) -> Trouble:
 def believed(record: Record, now_wall: float) -> Record:
     """Return ``record`` without the parts that are dated in the future.
 
-    They would hold for as long as the clock that dated them was ahead. Up to ``CLOCK_SKEW_S`` they count as dated now.
+    They would hold for as long as their clock was ahead. Up to ``CLOCK_SKEW_S`` they count as dated now.
+    Without its trouble the copy does not count either, because its renewal has failed at an unknown time.
     """
     copy, trouble = record.copy, record.trouble
     if (copy is None or copy.confirmed_wall <= now_wall) and (trouble is None or trouble.last_wall <= now_wall):
@@ -174,5 +212,7 @@ def believed(record: Record, now_wall: float) -> Record:
     if copy is not None and copy.confirmed_wall > now_wall:
         copy = replace(copy, confirmed_wall=now_wall) if copy.confirmed_wall <= latest_wall else None
     if trouble is not None and trouble.last_wall > now_wall:
-        trouble = earlier(trouble, trouble.last_wall - now_wall) if trouble.last_wall <= latest_wall else None
+        if trouble.last_wall > latest_wall:
+            return Record(None, None, record.moment)
+        trouble = earlier(trouble, trouble.last_wall - now_wall)
     return Record(copy, trouble, record.moment)

@@ -8,32 +8,147 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from politesse._cache.cache import FileCache, FileFlight, Judged
-from politesse._cache.entry import Entry, FileRules
+from politesse._cache.cache import FileCache
+from politesse._cache.entry import FileEntry
 from politesse._cache.fetching import fetch_guarded
-from politesse._cache.leased_records import LeasedRecords
 from politesse._cache.outcome import is_closed
-from politesse._cache.reading import ReadingThreads
-from politesse._cache.record_store import RecordStore
+from politesse._cache.records import LARGE_OCTETS, LeasedRecords, ReadingThreads, StoredRecords
 from politesse._constants import ROBOTS_TXT
 from politesse.events import Publisher, RobotsFetched
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots import Dialect, RobotsTxt, RuleSet
-from politesse.verdict import AccessResult, Source
+from politesse.verdict import AccessResult, Source, VerdictBasis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine
+    from collections.abc import Callable, Collection, Coroutine, Mapping
     from contextlib import AsyncExitStack
 
+    from politesse._cache.entry import FileFlight, Judged
     from politesse._cache.guarded_store import GuardedStore
-    from politesse._cache.options import CacheOptions
+    from politesse._cache.options import AccessPolicy
+    from politesse._cache.outcome import Standing
     from politesse._cache.record import Record
     from politesse.clock import Clock
     from politesse.origin import Origin
-    from politesse.ports import Lease
 
-_NOT_DUE_S: Final = 1.0  # a record that is due sooner is no news for a refresh: clocks differ
+# Measured with tracemalloc over 3,000 origins, without the texts of the source: the weights sum up to 6 % more than
+# entries and rules take.
+_ENTRY_BYTES: Final = 860
+_FILE_RULES_BYTES: Final = 280
+_AGENT_BYTES: Final = 160  # its name, and its places by agent and by binding
+_NO_RULES: Final[dict[str, RuleSet]] = {}
+_NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
 _PARSE_IN_THREAD_BYTES: Final = 8 * 1024  # 5 ms at worst (thousands of lines, URLs as rules): more would be felt
+
+
+class FileRules:
+    """The compiled rules of a file, shared by all origins with the same file.
+
+    Args:
+        digest: see below.
+        known: by digest, the rules of all files of which an entry is kept.
+
+    Attributes:
+        digest: digest of the file; of file and site, if the file means something else to each site.
+        by_agent: the rules by agent; more come when another agent asks. Agents that the same groups bind share them.
+        by_binding: the same rules by ``RobotsTxt.binding``.
+        weight_bytes: about how much memory they take.
+        entries: number of kept entries that have them. Their bytes count once, with the first of these.
+    """
+
+    __slots__ = ("_known", "by_agent", "by_binding", "digest", "entries", "weight_bytes")
+
+    def __init__(self, digest: bytes, known: dict[bytes, FileRules]) -> None:
+        self.digest = digest
+        self._known = known
+        self.by_agent: dict[str, RuleSet] = {}
+        self.by_binding: dict[bytes, RuleSet] = {}
+        self.weight_bytes = _FILE_RULES_BYTES
+        self.entries = 0
+
+    def add(self, compiled: Mapping[str, tuple[bytes, RuleSet]]) -> int:
+        """Add agents, each with its binding and its rules; return about how many bytes more kept entries take."""
+        before_bytes = self.weight_bytes
+        for agent, (binding, rule_set) in compiled.items():
+            if binding not in self.by_binding:
+                self.by_binding[binding] = rule_set
+                self.weight_bytes += rule_set.weight_bytes
+            if agent not in self.by_agent:
+                self.by_agent[agent] = self.by_binding[binding]
+                self.weight_bytes += _AGENT_BYTES + len(agent)
+        return self.weight_bytes - before_bytes if self.entries else 0
+
+    def retain(self) -> int:
+        """Count one more entry; return about how many more bytes the rules take."""
+        self.entries += 1
+        if self.entries > 1:
+            return 0
+        self._known[self.digest] = self
+        return self.weight_bytes
+
+    def release(self) -> int:
+        """Count one entry less; return about how many bytes become free."""
+        self.entries -= 1
+        if self.entries:
+            return 0
+        if self._known.get(self.digest) is self:
+            del self._known[self.digest]
+        return self.weight_bytes
+
+
+class Entry(FileEntry):
+    """The robots.txt of an origin, ready for decisions.
+
+    Attributes:
+        file_rules: the rules of its file; None unless the source is SUCCESSFUL.
+        rules: alias of ``file_rules.by_agent``; empty without a file.
+        basis: basis of verdicts for the agent of the last call of ``select_agent``; of no agent before.
+        deciding: the rules of that agent; None before. The hot path finds both without a dict.
+    """
+
+    __slots__ = ("basis", "deciding", "file_rules", "rules")
+
+    def __init__(
+        self, origin: Origin, held: Standing, record: Record, file_rules: FileRules | None, at_mono: float
+    ) -> None:
+        own_bytes = _ENTRY_BYTES + len(held.source.final_url) + len(held.source.fault)
+        # An entry does not keep the file, so it remembers only the failures.
+        failures = None if record.trouble is None else replace(record, copy=None)
+        super().__init__(origin, ROBOTS_TXT, held, failures, at_mono, own_bytes=own_bytes)
+        self.file_rules = file_rules
+        self.rules = _NO_RULES if file_rules is None else file_rules.by_agent
+        self.basis = _NO_BASIS
+        self.deciding: RuleSet | None = None
+
+    def select_agent(self, agent: str) -> RuleSet | None:
+        """Return the rules of ``agent``, or None; keep them and the basis of its verdicts at hand."""
+        rules = self.rules.get(agent)
+        if rules is not None:
+            self.basis = VerdictBasis(agent, self.source, self.confirmed_mono, rules.site_usage)
+            self.deciding = rules
+        return rules
+
+    def set_source(self, source: Source) -> None:
+        """See FileEntry; the basis of verdicts change with it."""
+        super().set_source(source)
+        self.basis = _NO_BASIS
+
+    def retain(self) -> int:
+        """See FileEntry; shared rules count with the first entry that has them."""
+        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.retain()
+
+    def release(self) -> int:
+        """See FileEntry; shared rules count until the last entry that has them is released."""
+        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.release()
+
+    def answers(self, agent: str) -> bool:
+        """Return whether the entry has an answer for ``agent``."""
+        return agent in self.rules or self.source.result is not AccessResult.SUCCESSFUL
+
+    @property
+    def agents(self) -> frozenset[str]:
+        """The agents whose rules it has."""
+        return frozenset(self.rules)
 
 
 class RobotsCache(FileCache[Entry]):
@@ -43,9 +158,10 @@ class RobotsCache(FileCache[Entry]):
 
     Args:
         fetcher: fetches robots.txt; closed with the cache.
-        store: keeps records; closed with the cache. None to keep them in the memory of this process.
-        dialect: how files and statuses are read.
-        options: see CacheOptions.
+        store: keeps records; closed with the cache.
+        dialect: how files are read.
+        policy: how statuses are read.
+        max_bytes: about how much memory the entries may take.
         clock: both clocks.
         publisher: receives RobotsFetched and ComponentFailed.
         jitter: returns 0 to 1, to spread retries.
@@ -54,35 +170,34 @@ class RobotsCache(FileCache[Entry]):
     Attributes:
         fetches: how often robots.txt was fetched.
         normalise: brings a request target to the form that the rules compare.
-        reading: threads for large files, those of other readers included; closed with the cache.
+        reading: threads for large files, which other readers share; closed with the cache.
     """
 
     what = "robots.txt"
     component = "cache"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a cache
         self,
         fetcher: Fetcher,
-        store: GuardedStore | None,
+        store: GuardedStore,
         *,
         dialect: Dialect,
-        options: CacheOptions,
+        policy: AccessPolicy,
+        max_bytes: int,
         clock: Clock,
         publisher: Publisher,
         jitter: Callable[[], float] = random.random,
         max_wait_s: float = 30.0,
     ) -> None:
-        super().__init__(fetcher, options.policy(dialect), options.max_entries_bytes, clock, publisher, jitter)
+        self.reading = ReadingThreads()
+        if store.leasing is None:
+            records = StoredRecords(store, self.reading, publisher)
+        else:
+            records = LeasedRecords(store, store.leasing, self.reading, publisher, max_wait_s, clock, jitter)
+        super().__init__(fetcher, policy, max_bytes, clock, publisher, jitter, records)
         self.fetches = 0
         self.normalise = dialect.traits.matching.normalise_target
-        self.reading = ReadingThreads()
         self._dialect = dialect
-        self._leased: LeasedRecords | None = None
-        if store is not None and store.leasing is not None:
-            self._leased = LeasedRecords(
-                store, store.leasing, max_wait_s=max_wait_s, clock=clock, publisher=publisher, jitter=jitter
-            )
-        self._store = self._leased or RecordStore(store, publisher=publisher)
         self._file_rules: dict[bytes, FileRules] = {}  # by digest of the file; of the entries that are kept
 
     async def entry(self, origin: Origin, agent: str) -> Entry:
@@ -105,42 +220,13 @@ class RobotsCache(FileCache[Entry]):
         self._file_rules.clear()
 
     async def forget(self, origin: Origin) -> None:
-        """Drop what is known about ``origin``: the next question fetches robots.txt, or joins a fetch in progress."""
+        """Drop the record of ``origin``: the next question fetches robots.txt, or joins a fetch in progress."""
         self._drop(str(origin))
-        await self._store.delete(origin)
+        await self._records.delete(origin)
 
     def _key(self, origin: Origin, path: str) -> str:
         del path
         return str(origin)
-
-    async def _load(self, flight: FileFlight[Entry]) -> Record | None:
-        if self._leased is None:
-            record = await self._store.load(flight.origin)
-        else:
-            judge = partial(self._does, flight)
-            record, flight.found, flight.lease = await self._leased.load_or_lease(flight.origin, judge)
-        if record is None or flight.forgotten:
-            return self._remembered(flight)  # the backoff goes on even if the store lost the record
-        return record
-
-    def _does(self, flight: FileFlight[Entry], record: Record) -> Judged | None:
-        """Return what a record of the store stands for, if that will do for a flight."""
-        judged = None if flight.forgotten else self._judged(flight, record)
-        if judged is None or not flight.refreshes:
-            return judged
-        held = judged.standing  # another process may have refreshed it
-        return judged if held.refresh_wall > held.at_wall + _NOT_DUE_S else None
-
-    async def _save(self, flight: FileFlight[Entry], record: Record) -> None:
-        if flight.lease is None or self._leased is None:
-            await self._store.save(flight.origin, record)
-        else:
-            await self._leased.save_leased(flight.origin, record, flight.lease)
-            flight.lease = None
-
-    def _let_go(self, origin: Origin, lease: Lease) -> None:
-        if self._leased is not None:
-            self._leased.let_go(origin, lease)
 
     def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
         return fetch_guarded(self._fetcher, request, self._publisher)
@@ -153,8 +239,7 @@ class RobotsCache(FileCache[Entry]):
             fetched = RobotsFetched(flight.origin, answer.status, source.fault, elapsed_s, source, truncated)
             self._publisher.publish(fetched)
 
-    async def _entry_of(self, flight: FileFlight[Entry], judged: Judged, answer: FetchResult | None) -> Entry:
-        del answer
+    async def _entry_of(self, flight: FileFlight[Entry], judged: Judged) -> Entry:
         record, held, at_mono = judged
         if record.copy is None:
             return self._kept_rather(self._entry_of_failure(flight, judged), flight.agents)
@@ -167,20 +252,20 @@ class RobotsCache(FileCache[Entry]):
         return Entry(flight.origin, judged.standing, judged.record, None, judged.at_mono)
 
     def _close_owned_with(self, closing: AsyncExitStack) -> None:
-        closing.push_async_callback(self._store.aclose)
         closing.push_async_callback(self._fetcher.aclose)
         closing.callback(self.reading.close)
 
     async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> FileRules:
-        """Return the rules of a file, those of ``agents`` included; all origins with the same file share them."""
-        digest = hashlib.blake2b(body, digest_size=16).digest()
+        """Return the rules of a file for ``agents`` and others; all origins with the same file share them."""
+        digesting = partial(_digest, body)
+        digest = await self.reading.run(digesting) if len(body) > LARGE_OCTETS else digesting()
         if self._dialect.traits.matching.of_site:
             digest += str(origin).encode()  # there the same file says something else to another site
         rules = self._file_rules.get(digest)
         if rules is None:
             rules = FileRules(digest, self._file_rules)
         if missing := agents - rules.by_agent.keys():
-            compiling = partial(_compile, body, self._dialect, origin, missing)
+            compiling = partial(_compile, body, self._dialect, origin, missing, rules.by_binding)
             large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
             compiled = await self.reading.run(compiling) if large else compiling()
             self.weight_bytes += rules.add(compiled)
@@ -216,9 +301,19 @@ class RobotsCache(FileCache[Entry]):
         return known
 
 
-def _compile(body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str]) -> dict[str, RuleSet]:
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()
+
+
+def _compile(
+    body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str], known: Mapping[bytes, RuleSet]
+) -> dict[str, tuple[bytes, RuleSet]]:
+    """Return the binding and the rules of each agent; agents with the same binding share rules."""
     robots = RobotsTxt.parse(body, dialect, origin=origin)
-    rules = {agent: robots.rules_for(agent.split(",")) for agent in agents}
-    for rule_set in rules.values():
-        rule_set.prepare_later()  # many tables are built here, because this may be a thread: questions come next
-    return rules
+    tokens = {agent: agent.split(",") for agent in agents}
+    bindings = {agent: robots.binding(tokens[agent]) for agent in agents}
+    rules = {binding: known.get(binding) or robots.rules_for(tokens[agent]) for agent, binding in bindings.items()}
+    for binding, rule_set in rules.items():
+        if binding not in known:
+            rule_set.prepare_later()  # many tables are built here, because this may be a thread: questions come next
+    return {agent: (binding, rules[binding]) for agent, binding in bindings.items()}

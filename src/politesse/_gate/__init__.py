@@ -1,1 +1,26 @@
-"""The question that a crawl worker asks before each request."""
+"""One question: may this URL be requested, and when?
+
+The way of a request::
+
+    gate.turn(url)                                view.py      AgentView: the methods for users
+      TurnWait.take()                             turns.py     check, wait, check again
+        agent.hit(url)                            agent.py     a fresh entry whose rules alone decide, or
+        agent.judged(url), agent.fetched(url)     agent.py     the first reads the cache, the second fetches robots.txt
+          judge(evidence)                         judge.py     pure
+        agent.turn_request(...)                   agent.py     raises Disallowed
+        pacer.start(TurnRequest(...))             politesse._pacing
+      Turn(verdict, permit)                       turn.py      held by the task until the request has ended
+    turn.observe(status, headers); turn.end()     turn.py      -> permit.observe, permit.end
+
+``peek`` and ``check`` stop after ``judge``. ``try_turn`` asks ``pacer.try_start``, which never waits. Queues and
+integrations use Agent, the base of AgentView. Around that way:
+
+    gatekeeper.py   the gate with all its parts, and the view of its own agent
+    assemble.py     builds the parts from the bottom up
+    state.py        the parts that all agents of a gate share
+    identity.py     the User-Agent and the product tokens of an agent
+    judge.py        the judgement, and the crawler's own policy for a host
+    usage.py        policy tokens, the reservations of tdmrep.json, and the enforcement of usage preferences
+    filtering.py    pairs each item of a source with its verdict
+    hosts_known.py  the report of ``gate.hosts()``
+"""

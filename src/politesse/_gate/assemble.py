@@ -1,9 +1,8 @@
-"""Building the parts of a gatekeeper, from the bottom up: each is handed what it needs, and nothing is set later."""
+"""Building the parts of a gatekeeper, from the bottom up: each gets its parts in the constructor, and none later."""
 
 from __future__ import annotations
 
 import os
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -11,39 +10,43 @@ from typing import TYPE_CHECKING, Literal
 import aiohttp
 
 from politesse._cache.admission import Admission
+from politesse._cache.fetching import PacedFetcher
 from politesse._cache.files import SiteFiles
 from politesse._cache.guarded_store import GuardedStore
 from politesse._cache.host_memory import StoredHosts
 from politesse._cache.options import CacheOptions
+from politesse._cache.record import FetchConditions
 from politesse._cache.robots import RobotsCache
-from politesse._cache.robots_fetcher import PacedFetcher
 from politesse._checks import check_choice, check_types, wrong_type
 from politesse._gate.agent import Agent
-from politesse._gate.enforcement import EnforcingAgent, checked_purposes
 from politesse._gate.identity import Identity
-from politesse._gate.policy_tokens import PolicyTokens
+from politesse._gate.judge import HostPolicies
 from politesse._gate.state import GateState
+from politesse._gate.turns import TurnWait
+from politesse._gate.usage import AgentUsage, PolicyTokens, checked_purposes
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
+from politesse._pacing.making import fleet_wire, make_pacer
 from politesse._pacing.pace import PER_PROCESS, PacingOptions
-from politesse._pacing.sharing import membership_of, pacer_for
+from politesse._pacing.shared import SharedPacer, different_options
 from politesse._sites.pages import PageFetcher
 from politesse._sites.reservations import Reservations
 from politesse._text import type_name
-from politesse.clock import Clock, SystemClock
+from politesse.clock import Clock, SystemClock, run_of
 from politesse.errors import ConfigurationError, ConfigurationTypeError
 from politesse.events import Publisher
-from politesse.fetch.addresses import SystemResolver
-from politesse.fetch.aiohttp import AiohttpFetcher
-from politesse.fetch.options import FetchOptions
+from politesse.fetch._addresses import PublicResolver
+from politesse.fetch._aiohttp import AiohttpFetcher
+from politesse.fetch._lookups import SystemResolver
+from politesse.fetch._options import FetchOptions
 from politesse.robots import Dialect
-from politesse.stores._location import store_at
+from politesse.stores.memory import MemoryStore
+from politesse.stores.sqlite import store_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from politesse.ports import Fetcher, Resolver, Store
-    from politesse.usage.model import Purpose
+    from politesse.ports import Fetcher, Pacer, Resolver, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,7 @@ class GatekeeperOptions:
     """The arguments of Gatekeeper, checked; see there.
 
     Raises:
-        ConfigurationError: for arguments of the wrong type, and for those that exclude each other.
+        ConfigurationError: for arguments of the wrong type, and for arguments that exclude each other.
     """
 
     user_agent: str
@@ -60,6 +63,7 @@ class GatekeeperOptions:
     cache: CacheOptions | None
     fetch: FetchOptions | None
     pacing: PacingOptions | None
+    pacer: SharedPacer | None
     store: Store | str | os.PathLike[str] | None
     fleet: FleetOptions | str | None
     session: aiohttp.ClientSession | None
@@ -76,14 +80,11 @@ class GatekeeperOptions:
         check_types({"dialect": (self.dialect, Dialect)}, required=True)
         check_types({"cache": (self.cache, CacheOptions), "fetch": (self.fetch, FetchOptions)})
         check_types({"pacing": (self.pacing, PacingOptions), "session": (self.session, aiohttp.ClientSession)})
+        check_types({"pacer": (self.pacer, SharedPacer)})
         if not isinstance(self.store, str | os.PathLike):
             _check_methods({"store": (self.store, "get put delete aclose")})
         _check_fleet(self.fleet)
-        if self.fleet is not None and self.pacing is not None and self.pacing.scope == PER_PROCESS:
-            raise ConfigurationError(
-                f"fleet= and PacingOptions(scope={PER_PROCESS!r}) contradict each other: with that scope each process "
-                "has a pace of its own. Give the scope another name, or leave it out"
-            )
+        self._check_pace()
         _check_methods({"fetcher": (self.fetcher, "fetch aclose")})
         _check_methods({"resolver": (self.resolver, "resolve"), "policy_tokens": (self.policy_tokens, "items")})
         _check_methods({"clock": (self.clock, "monotonic wall sleep call_later")})
@@ -92,108 +93,127 @@ class GatekeeperOptions:
                 "fetcher= cannot be combined with fetch= or session=: they configure the built-in fetcher"
             )
 
-
-@dataclass(frozen=True, slots=True)
-class GateParts:
-    """The parts of a gatekeeper.
-
-    Attributes:
-        state: what all agents share.
-        identity: the gatekeeper's own.
-        files: files of sites that are fetched as pages, as data.txt.
-        reservations: what the tdmrep.json files of sites say.
-        tdm_files: where they come from.
-        purposes: the uses to enforce preferences for; empty for none.
-    """
-
-    state: GateState
-    identity: Identity
-    files: SiteFiles
-    tdm_files: SiteFiles
-    reservations: Reservations
-    purposes: frozenset[Purpose]
-
-    def agent(self, identity: Identity) -> Agent:
-        """Return the agent of an identity, enforcing usage preferences where the gatekeeper does."""
-        return _agent(self.state, identity, self.purposes, self.reservations)
-
-    async def aclose(self) -> None:
-        """Close all parts, each even if another one raises."""
-        async with AsyncExitStack() as closing:  # in reverse order
-            for part in (self.state.cache, self.files, self.tdm_files, self.reservations):
-                closing.push_async_callback(part.aclose)
-            for aclose in tuple(self.state.closed_with):
-                closing.push_async_callback(aclose)
-            await self.state.pacer.aclose()  # before anything is waited for: meanwhile no turn is granted
+    def _check_pace(self) -> None:
+        scope = "" if self.pacing is None else self.pacing.scope
+        if self.fleet is not None and scope == PER_PROCESS:
+            raise ConfigurationError(
+                f"fleet= and PacingOptions(scope={PER_PROCESS!r}) contradict each other: with that scope each process "
+                "has a pace of its own. Leave the scope out"
+            )
+        if scope not in {"", PER_PROCESS}:
+            raise ConfigurationError(
+                f"PacingOptions(scope={scope!r}): only Scrapy's spiders share a pace by its name. Give the same "
+                "pacer=SharedPacer(...) to each gate that is to share it"
+            )
+        if self.pacer is None:
+            return
+        if self.fleet is not None and self.fleet != self.pacer.fleet:
+            raise ConfigurationError("fleet= and pacer=: give the fleet to the SharedPacer")
+        if self.pacing is not None and (differing := different_options(self.pacing, self.pacer.options)):
+            raise ConfigurationError(
+                f"pacing= and pacer= may differ in min_delay_s alone, not in {differing}: all else is the pacer's"
+            )
+        if self.clock not in {None, self.pacer.clock} and run_of(self.clock) != run_of(self.pacer.clock):
+            raise ConfigurationError("clock= and pacer=: a gate and its pacer must have the same clock")
 
 
-def assemble(options: GatekeeperOptions) -> GateParts:
+def assemble(options: GatekeeperOptions) -> GateState:
     """Build the parts of a gatekeeper.
 
     Raises:
         ConfigurationError: for invalid options.
     """
-    identity = Identity.of(options.user_agent, options.token)
-    purposes = checked_purposes(options.enforce_usage)
-    clock = options.clock or SystemClock()
-    publisher = Publisher(EventLog())
-    pacing = options.pacing or PacingOptions()
-    resolver = SystemResolver() if options.resolver is None and pacing.is_scoped else options.resolver
+    identity, purposes = Identity.of(options.user_agent, options.token), checked_purposes(options.enforce_usage)
     policy_tokens = PolicyTokens(options.policy_tokens) if options.policy_tokens else None
-    cache_options = options.cache or CacheOptions()
-    fetcher = options.fetcher or AiohttpFetcher(
-        options.user_agent, options.fetch, session=options.session, resolver=resolver
-    )
+    shared, cache_options, fetch = options.pacer, options.cache or CacheOptions(), options.fetch or FetchOptions()
+    clock = options.clock or (SystemClock() if shared is None else shared.clock)
+    pacing = options.pacing or (PacingOptions() if shared is None else shared.options)
+    publisher, policies = Publisher(EventLog()), HostPolicies(pacing)
+    resolver = SystemResolver() if options.resolver is None and pacing.is_scoped else options.resolver
+    fetcher = options.fetcher or _fetcher(options, resolver)
+    conditions, limit_s = _conditions(options.user_agent, fetcher), fetch.total_timeout_s
     admission = Admission(clock, max_concurrent=cache_options.max_concurrent_fetches)
-    fleet = FleetOptions(options.fleet) if isinstance(options.fleet, str) else options.fleet
-    membership = None if fleet is None else membership_of(fleet, clock)
+    policy = cache_options.policy(options.dialect, conditions)
+    store, pacer = _store_and_pacer(options, pacing, resolver, clock, publisher)
+    robots_fetcher = PacedFetcher(
+        fetcher, pacer, clock, admission=admission, policy=policy, floor_s=policies.floor_s, total_timeout_s=limit_s
+    )
+    cache = RobotsCache(
+        robots_fetcher,
+        store,
+        dialect=options.dialect,
+        policy=policy,
+        max_bytes=cache_options.max_entries_bytes,
+        clock=clock,
+        publisher=publisher,
+        max_wait_s=limit_s,
+    )
+    state = GateState(
+        identity=identity,
+        cache=cache,
+        pacer=pacer,
+        pacing=pacing,
+        clock=clock,
+        publisher=publisher,
+        policies=policies,
+        purposes=purposes,
+        policy_tokens=policy_tokens,
+        public_resolver=PublicResolver(resolver) if conditions.private_addresses == "deny" else None,
+        reports=options.mode == "report",
+    )
+    return _with_files(state, fetcher, admission, cache_options)
+
+
+def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, options: CacheOptions) -> GateState:
+    """Add the files that are fetched as pages, in turns of this gate."""
+    publisher = state.publisher
+
+    def files_for(agent: Agent, max_days: int) -> SiteFiles:
+        pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher=publisher, admission=admission)
+        return SiteFiles(pages, options=options, clock=state.clock, publisher=publisher, max_days=max_days)
+
+    # The fetch of tdmrep.json enforces no usage: it would wait for itself.
+    plain = Agent(state, state.identity)
+    state.tdm_files = files_for(plain, max_days=1)
+    state.reservations = Reservations(state.tdm_files, state.cache.reading)
+    state.files = files_for(Agent(state, state.identity, AgentUsage(plain) if state.purposes else None), max_days=7)
+    return state
+
+
+def _fetcher(options: GatekeeperOptions, resolver: Resolver | None) -> AiohttpFetcher:
+    """Return the built-in fetcher; a borrowed session has its own resolver."""
+    own = resolver if options.session is None else options.resolver
+    return AiohttpFetcher(options.user_agent, options.fetch, session=options.session, resolver=own)
+
+
+def _store_and_pacer(
+    options: GatekeeperOptions, pacing: PacingOptions, resolver: Resolver | None, clock: Clock, publisher: Publisher
+) -> tuple[GuardedStore, Pacer]:
+    """Return the store of records and the pacer, which remembers hosts if the store outlives the process."""
+    shared, cache_options = options.pacer, options.cache or CacheOptions()
+    fleet_given = options.fleet if shared is None else shared.fleet
+    fleet = FleetOptions(fleet_given) if isinstance(fleet_given, str) else fleet_given
+    wire = None if fleet is None else fleet_wire(fleet)  # raises before a store is made
     store = _store(options.store, fleet, timeout_s=cache_options.store_timeout_s, clock=clock)
-    if store is not None and store.leasing is not None and fleet is None and pacing.scope != PER_PROCESS:
+    is_of_processes = store.leasing is not None and store.outlives
+    if is_of_processes and fleet is None and pacing.scope != PER_PROCESS:
         raise ConfigurationError(
             f"store={options.store!r}: several processes share it, and each would have a pace of its own: a site would "
             "meet them all at once. Give fleet= as well, or PacingOptions(scope='process') if that is intended"
         )
-    memory = None
-    if store is not None and store.outlives:
-        memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher)
-    # The last that may raise: it joins the scope, which only the close of the gate leaves.
-    pacer = pacer_for(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory, membership=membership)
-    total_timeout_s = (options.fetch or FetchOptions()).total_timeout_s
-    cache = RobotsCache(
-        PacedFetcher(fetcher, pacer, clock, admission=admission, total_timeout_s=total_timeout_s),
-        store,
-        dialect=options.dialect,
-        options=cache_options,
-        clock=clock,
-        publisher=publisher,
-        max_wait_s=total_timeout_s,
-    )
-    state = GateState(
-        cache,
-        pacer,
-        pacing,
-        clock,
-        publisher,
-        own_name=identity.agent,
-        reports=options.mode == "report",
-        policy_tokens=policy_tokens,
-    )
-
-    def files_for(agent: Agent, max_days: int) -> SiteFiles:
-        pages = PageFetcher(agent, fetcher, pacer, clock, publisher=publisher, admission=admission)
-        return SiteFiles(pages, options=cache_options, clock=clock, publisher=publisher, max_days=max_days)
-
-    # tdmrep.json is fetched without usage enforcement; enforcing it here would deadlock.
-    tdm_files = files_for(Agent(state, identity), max_days=1)
-    reservations = Reservations(tdm_files, cache.reading)
-    files = files_for(_agent(state, identity, purposes, reservations), max_days=7)
-    return GateParts(state, identity, files, tdm_files, reservations, purposes)
+    memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher) if store.outlives else None
+    # The last that may raise: only the close of the gate leaves a SharedPacer.
+    if shared is not None:
+        return store, shared.join(publisher, memory, resolver)
+    pacer = make_pacer(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory, fleet=wire)
+    return store, pacer
 
 
 def _store(
     given: Store | str | os.PathLike[str] | None, fleet: FleetOptions | None, *, timeout_s: float, clock: Clock
-) -> GuardedStore | None:
-    """Return the store to keep records in, by default that of the fleet; None for the memory of this process."""
+) -> GuardedStore:
+    """Return the store of records, by default the store of the fleet, or a MemoryStore."""
+    store: Store
     if given is not None:
         store = store_at(given, clock=clock) if isinstance(given, str | os.PathLike) else given
     elif fleet is not None:
@@ -201,12 +221,17 @@ def _store(
 
         store = RedisStore(fleet.url, prefix=fleet.prefix)
     else:
-        return None
+        store = MemoryStore()
     return GuardedStore(store, timeout_s=timeout_s, clock=clock)
 
 
-def _agent(state: GateState, identity: Identity, purposes: frozenset[Purpose], reservations: Reservations) -> Agent:
-    return EnforcingAgent(state, identity, purposes, reservations) if purposes else Agent(state, identity)
+def _conditions(user_agent: str, fetcher: Fetcher) -> FetchConditions:
+    """Return the settings on which the answers of a fetcher depend. A user's own fetcher may have no ``options``."""
+    excuses_faults = bool(getattr(fetcher, "excuses_faults", False))
+    options = getattr(fetcher, "options", None)
+    if not isinstance(options, FetchOptions):
+        return FetchConditions(user_agent, excuses_faults=excuses_faults)
+    return FetchConditions(user_agent, options.max_body_bytes, options.private_addresses, excuses_faults)
 
 
 def _check_fleet(given: object) -> None:

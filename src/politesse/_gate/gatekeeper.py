@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from politesse._checks import check_types, checked_names, wrong_type
 from politesse._gate.assemble import GatekeeperOptions, assemble
-from politesse._gate.host_policy import HostPolicy
 from politesse._gate.hosts_known import held_longest
 from politesse._gate.identity import Identity
+from politesse._gate.judge import HostPolicy
 from politesse._gate.view import AgentView
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     from politesse._cache.options import CacheOptions
     from politesse._pacing.fleet.options import FleetOptions
     from politesse._pacing.pace import PacingOptions
+    from politesse._pacing.shared import SharedPacer
     from politesse.clock import Clock
     from politesse.events import Event
-    from politesse.fetch.options import FetchOptions
+    from politesse.fetch._options import FetchOptions
     from politesse.ports import Fetcher, Resolver, Store
 
 
 class Gatekeeper(AgentView):
     r"""An async cache of robots.txt files, and the gate that crawl workers ask before each request.
 
-    It belongs to the event loop in which it is used first: in another one every method raises WrongEventLoop. Where no
-    event loop runs, ``peek`` answers what is known. ``async with`` or ``aclose`` closes it.
+    A gatekeeper belongs to the event loop of its first use: in another event loop every method raises WrongEventLoop.
+    ``peek`` also works without an event loop. ``async with`` or ``aclose`` closes the gatekeeper.
 
     Example:
         >>> import asyncio
@@ -54,43 +55,46 @@ class Gatekeeper(AgentView):
 
     Args:
         user_agent: the User-Agent of the crawler, sent with every robots.txt request; send the same with pages.
-        token: the product token that chooses the groups, or several, the most specific first; else the first
-            product of ``user_agent``.
+        token: the product token that chooses the groups, or several tokens, the most specific first. By default the
+            first product of ``user_agent``.
         dialect: how robots.txt is read.
-        cache: how long answers hold.
+        cache: how long answers are used.
         fetch: how robots.txt is fetched.
         pacing: how fast hosts are requested.
-        store: where records are kept: a Store; or the path of a file for a SqliteStore, also as
-            ``"sqlite:///robots.db"``, relative, and ``"sqlite:////var/lib/robots.db"``, absolute. By default they are
-            kept in the memory of this process, up to 64 MiB. A store that outlives the process also keeps what hosts
-            have asked for: until when they are closed, and when each was last asked. It is closed with the gatekeeper.
-            A store that processes share, as a RedisStore, needs a ``fleet``, because each process would have a pace of
-            its own; ``PacingOptions(scope="process")`` says that this is intended.
-        fleet: the Redis or Valkey by which all processes and machines that name it behave as one polite crawler: its
-            URL, as ``"redis://host:6379/0"``, or FleetOptions. It needs the extra ``redis``, and connects when it is
-            first needed. It paces the requests of all of them together, so nothing starts while it is away, and keeps
-            what hosts have asked for. It is the store as well: each robots.txt is fetched once for all, and what is in
-            the memory of a process is answered while it is away. With ``store`` it sets the pace only: records are kept
-            there, as in a file of each machine, or in a RedisStore at a server that may evict them.
-        session: an aiohttp session whose connector to borrow; nothing else of it is used.
-        fetcher: fetches robots.txt instead of aiohttp; then neither ``fetch`` nor ``session`` may be given.
-        resolver: finds the addresses of hosts, for the fetcher (with ``session``, which has its own, only of those
-            that redirects lead to) and for pacing by address; that of the system by default.
-        clock: the clocks; those of the system by default.
-        mode: ``"enforce"``; or ``"report"``, in which every verdict allows, and reason and events report what
-            would have been denied. Turns keep the pace all the same, and what is too slow for it is refused.
-        enforce_usage: the purposes, as ``{"ai-train"}``, for which the content of a site is used, so that pages of
-            sites which do not want that are denied: ``search``, ``ai-train``, ``ai-input``, ``tdm``. The preferences
-            in robots.txt count; for ``tdm``, ``check`` also fetches ``/.well-known/tdmrep.json`` of each site, in a
-            turn of its own. None by default: preferences are reported only, as ``verdict.usage``.
-        policy_tokens: by purpose, the product token by which sites allow or disallow it in groups of robots.txt, as
-            ``{"ai-train": "ExampleBot-Extended"}``.
+        pacer: a SharedPacer, which paces several gates together. ``pacing`` may then state another ``min_delay_s``
+            than the pacer: the floor of this gate.
+        store: keeps the records: a Store, or the path of a file for a SqliteStore. The path may be a URL:
+            ``"sqlite:///robots.db"`` is relative, ``"sqlite:////var/lib/robots.db"`` is absolute. By default, this
+            process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps the
+            demands of hosts: until when each is closed, and when each was last requested. The gatekeeper closes the
+            store. A LeasingStore, as a RedisStore, needs a ``fleet``, or each process would have its own pace. If you
+            want that, set ``PacingOptions(scope="process")``.
+        fleet: a Redis or Valkey: its URL, as ``"redis://host:6379/0"``, or FleetOptions. All processes and machines
+            with the same fleet behave as a single crawler. A fleet needs the extra ``redis``, and connects when it is
+            first needed. Redis paces the requests of all processes together, and keeps the demands of hosts. While
+            Redis is away, no request starts. Redis is the store as well: each robots.txt is fetched once for all
+            processes, and a process answers from its memory while Redis is away. If you also give ``store``, Redis only
+            sets the pace. The records are then in that store, as in a file of each machine, or in a RedisStore on a
+            server that may evict them.
+        session: an aiohttp session. The gate borrows its connector and uses nothing else of it.
+        fetcher: fetches robots.txt instead of aiohttp; not together with ``fetch`` or ``session``.
+        resolver: finds the addresses of hosts, for the fetcher and for pacing by address. With ``session``, the fetcher
+            uses it only to check redirects. By default the resolver of the connector of ``session``, or of the system.
+        clock: the clocks; by default the clocks of the system.
+        mode: ``"enforce"``, or ``"report"``: every verdict then allows, and its reason and the events report the
+            denials that would apply. Turns keep the pace in both modes, and sites with too slow a pace are refused.
+        enforce_usage: the purposes for which you use the content of sites, as ``{"ai-train"}``: ``search``,
+            ``ai-train``, ``ai-input``, ``tdm``. If a site does not want a purpose, its pages are denied. The
+            preferences in robots.txt count. For ``tdm``, ``check`` also fetches ``/.well-known/tdmrep.json`` of each
+            site, in a separate turn. Empty by default: preferences are only reported, as ``verdict.usage``.
+        policy_tokens: the product token of each purpose, as ``{"ai-train": "ExampleBot-Extended"}``. Sites allow or
+            disallow the purpose in the groups of that token in robots.txt.
 
     Raises:
         ConfigurationError: for invalid options.
     """
 
-    __slots__ = ("_closing", "_mode")
+    __slots__ = ()
 
     def __init__(  # noqa: PLR0913 - the options of the whole gate
         self,
@@ -101,6 +105,7 @@ class Gatekeeper(AgentView):
         cache: CacheOptions | None = None,
         fetch: FetchOptions | None = None,
         pacing: PacingOptions | None = None,
+        pacer: SharedPacer | None = None,
         store: Store | str | os.PathLike[str] | None = None,
         fleet: FleetOptions | str | None = None,
         session: aiohttp.ClientSession | None = None,
@@ -118,6 +123,7 @@ class Gatekeeper(AgentView):
             cache=cache,
             fetch=fetch,
             pacing=pacing,
+            pacer=pacer,
             store=store,
             fleet=fleet,
             session=session,
@@ -128,13 +134,11 @@ class Gatekeeper(AgentView):
             enforce_usage=enforce_usage,
             policy_tokens=policy_tokens,
         )
-        parts = assemble(options)
-        super().__init__(parts, parts.identity)
-        self._mode = mode
-        self._closing: asyncio.Future[None] | None = None
+        state = assemble(options)
+        super().__init__(state, state.identity)
 
     async def __aenter__(self) -> Self:
-        self._state.check_usable()
+        self.state.check_usable()
         return self
 
     async def __aexit__(
@@ -145,53 +149,53 @@ class Gatekeeper(AgentView):
     async def aclose(self) -> None:
         """End all fetches, and close the fetcher and the store. Pending and later calls raise ClosedError.
 
-        Cancelling the caller does not stop it. If a part raises, all others are closed, and then the error is raised.
-        Calling it again waits for the same end.
+        If the caller is cancelled, the gatekeeper still closes. If closing a part raises, the other parts are closed,
+        and then the error is raised. A second call waits for the first.
 
         Raises:
-            WrongEventLoop: in another event loop than its own, unless its own is closed.
+            WrongEventLoop: if another event loop runs than the gatekeeper's, unless the gatekeeper's is closed.
         """
-        state = self._state
+        state = self.state
         if state.loop is not None and not state.loop.is_closed():
             state.check_loop()
-        if self._closing is None:
+        if state.ending is None:
             state.close()
-            self._closing = asyncio.ensure_future(self._parts.aclose())
-        if not self._closing.done():
-            await asyncio.shield(self._closing)
+            state.ending = asyncio.ensure_future(state.aclose())
+        if not state.ending.done():
+            await asyncio.shield(state.ending)
 
     def agent(self, *, tokens: str | Sequence[str], user_agent: str | None = None) -> AgentView:
-        """Return a view that judges for other product tokens, the most specific first, over the same cache.
+        """Return a view that judges for other product tokens, and shares the cache.
 
         Args:
-            tokens: see ``token`` of Gatekeeper.
+            tokens: the product token, or several, the most specific first.
             user_agent: the User-Agent that this agent sends with page requests; the gatekeeper's own by default.
-                robots.txt is always fetched with the gatekeeper's.
+                Requests for robots.txt always send the gatekeeper's User-Agent.
 
         Raises:
             ConfigurationError: for an invalid token or User-Agent.
             ClosedError: if the gatekeeper is closed.
         """
-        self._state.check_open()
+        self.state.check_open()
         names = checked_names("tokens", tokens)
-        return AgentView(self._parts, Identity.of(user_agent or self.identity.user_agent, names))
+        return AgentView(self.state, Identity.of(user_agent or self.identity.user_agent, names))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:
         """Set the policy for ``host``, all its schemes and ports; None removes it.
 
         Raises:
             InvalidURL: if ``host`` is no host.
-            ConfigurationError: for ``min_delay_s`` or ``max_concurrent`` of one host where ``PacingOptions(key=...)``
+            ConfigurationError: if ``policy`` sets ``min_delay_s`` or ``max_concurrent``, but ``PacingOptions(key=...)``
                 paces by address or domain.
             ClosedError: if the gatekeeper is closed.
         """
-        self._state.check_usable()
+        self.state.check_usable()
         check_types({"host": (host, str)}, required=True)
         check_types({"policy": (policy, HostPolicy)})
         origin, _ = split(f"https://{host}")
         if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
             raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
-        state = self._state
+        state = self.state
         limits = (None, None) if policy is None else (policy.min_delay_s, policy.max_concurrent)
         state.pacer.set_limits(origin.pacing_host, *limits)
         if policy is None:
@@ -200,25 +204,25 @@ class Gatekeeper(AgentView):
             state.policies[origin.pacing_host] = policy
 
     async def forget(self, origin: Origin | StrOrURL) -> None:
-        """Drop what is known about an origin, given as such or as a URL of it: the next check fetches it again.
+        """Drop the cached files of an origin, or of the origin of a URL. The next check fetches them again.
 
-        What its host has asked for, as a Retry-After, holds on.
+        The demands of the host, as a Retry-After, stay in force.
 
         Raises:
-            InvalidURL: if ``origin`` is none.
+            InvalidURL: if ``origin`` is a text that is no URL.
             TypeError: if ``origin`` is neither an Origin nor a URL.
             ClosedError: if the gatekeeper is closed.
         """
-        self._state.check_usable()
+        self.state.check_usable()
         origin = Origin.given(origin)
-        self._parts.files.forget(origin)
-        self._parts.tdm_files.forget(origin)
-        await self._state.cache.forget(origin)
+        self.state.files.forget(origin)
+        self.state.tdm_files.forget(origin)
+        await self.state.cache.forget(origin)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
         """Call ``subscriber`` with every event, as Decided, RobotsFetched, ComponentFailed.
 
-        It is called synchronously, so it must be quick. What it raises is logged.
+        The call is synchronous, so ``subscriber`` must be quick. Errors of ``subscriber`` are logged.
 
         Returns:
             A function that ends the subscription.
@@ -227,17 +231,17 @@ class Gatekeeper(AgentView):
             ConfigurationTypeError: if ``subscriber`` is not callable.
             ClosedError: if the gatekeeper is closed.
         """
-        self._state.check_open()
+        self.state.check_open()
         if not callable(subscriber):
             raise wrong_type("subscriber", subscriber, "a function")
-        return self._state.publisher.subscribe(subscriber)
+        return self.state.publisher.subscribe(subscriber)
 
     def statistics(self) -> Statistics:
-        """Return a snapshot of the counters; also when the gatekeeper is closed."""
-        state = self._state
+        """Return a snapshot of the counters. Works on a closed gatekeeper, too."""
+        state = self.state
         return Statistics(
             allowed=state.allowed,
-            denied=state.denials(),
+            denied=dict(state.denied),
             fetches=state.cache.fetches,
             in_flight=state.cache.in_flight,
             origins=len(state.cache.entries),
@@ -247,6 +251,6 @@ class Gatekeeper(AgentView):
         )
 
     def __repr__(self) -> str:
-        cache = self._state.cache
+        cache, mode = self.state.cache, "report" if self.state.reports else "enforce"
         asked = f"{len(cache.entries)} origins known, {cache.in_flight} being fetched"
-        return f"<Gatekeeper {self._name} ({self._mode}): {asked}{held_longest(self._state.pacer)}>"
+        return f"<Gatekeeper {self.name} ({mode}): {asked}{held_longest(self.state.pacer)}>"

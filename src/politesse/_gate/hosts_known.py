@@ -1,6 +1,6 @@
-"""What the parts of a gate know of each host, put together.
+"""The status of each host, from all parts of a gate.
 
-The pacer knows the hosts that are at work, the cache those of which robots.txt is known. A pacer learns what robots.txt
+The pacer knows the busy hosts, the cache knows hosts with a cached robots.txt. A pacer learns what robots.txt
 states with the first turn of an agent; before that, the pace comes from the cache, for one agent.
 """
 
@@ -19,13 +19,13 @@ from politesse.status import HostStatus, RobotsStatus
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
-    from politesse._cache.entry import Entry
+    from politesse._cache.robots import Entry
     from politesse._gate.state import GateState
     from politesse.origin import Origin
 
 
 def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
-    """Return what is known of each host, its pace for ``agent``; those of the pacer come first."""
+    """Return the status of each host, with its pace for ``agent``; busy hosts come first."""
     cache, now_mono, now_wall = state.cache, state.clock.monotonic(), state.clock.wall()
     fetching = cache.being_fetched
     entries: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -47,9 +47,9 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
 
 
 def held_longest(pacer: Pacer) -> str:
-    """Return what holds hosts, as the end of a phrase; empty for nothing.
+    """Return the turns under way, as the end of a phrase; empty for none.
 
-    That is how many turns are under way, and which has been for longest; and what waits for the Redis of a fleet.
+    The phrase has their number, the oldest turn, and the number of requests that wait for the Redis of a fleet.
     """
     paces = pacer.hosts().values()
     waits_for_redis = any(pace.fleet_wait is not None and pace.fleet_wait.bound_by is Bound.FLEET for pace in paces)
@@ -84,7 +84,7 @@ def _pace(
     now_mono: float,
     now_wall: float,
 ) -> HostPace:
-    """Return what the pacer knows of a host, or what its robots.txt states if that is slower."""
+    """Return the pace that the pacer knows, or the pace that robots.txt states if that is slower."""
     policy = state.policies.get(host)
     options = state.pacing if policy is None else policy.pacing(state.pacing)
     rules = [entry.rules[agent] for entry in entries if agent in entry.rules]
@@ -92,7 +92,7 @@ def _pace(
     if known is None:
         known = HostPace(host, 0.0, stated.bound_by, now_wall)
     if stated.interval_s > known.interval_s:
-        # No turn has taught it to the pacer: the last request that counts is that of robots.txt, at the soonest.
+        # The pacer learns this pace with the first turn. Until then the interval counts from the fetch of robots.txt.
         since_s = min((entry.age_s(now_mono, now_wall) for entry in entries), default=inf)
         next_wall = max(known.not_before_wall, now_wall - since_s + stated.interval_s)
         known = replace(known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before_wall=next_wall)

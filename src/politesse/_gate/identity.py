@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from politesse._checks import check_types, checked_names
@@ -59,7 +59,7 @@ class Identity:
         if tokens is None:
             if first == BROWSER:
                 raise browser_refusal(f"user_agent={user_agent!r}", "token=")
-            tokens = first_word(user_agent)  # not cut at what no token holds: that is refused
+            tokens = first_word(user_agent)  # not cut at an invalid character, which is refused
             if _TOKEN.fullmatch(tokens) is None:
                 raise ConfigurationError(
                     f"user_agent={user_agent!r:.100}: its first word has to be the crawler's name, in letters, digits, "
@@ -71,6 +71,23 @@ class Identity:
     def agent(self) -> str:
         """The tokens as one name."""
         return ",".join(self.tokens)
+
+    def of_request(self, user_agent: str) -> Identity:
+        """Return the identity of a request that states ``user_agent``: this identity, or another crawler.
+
+        It is this one for another version of its product, and for a browser's User-Agent that names it in full. The
+        tokens of this identity follow the stated name if they are part of that User-Agent.
+
+        Raises:
+            ConfigurationError: if ``user_agent`` names no crawler.
+        """
+        name, lower = product_token(user_agent), user_agent.lower()
+        if user_agent == self.user_agent or name in self.tokens:
+            return self
+        if name == BROWSER and not set(self.tokens).isdisjoint(_TOKEN.findall(lower)):
+            return self
+        stated = Identity.of(user_agent)
+        return replace(stated, tokens=(*stated.tokens, *(token for token in self.tokens if token in lower)))
 
 
 def _checked(tokens: Sequence[str], user_agent: str) -> tuple[str, ...]:
@@ -88,7 +105,7 @@ def _checked(tokens: Sequence[str], user_agent: str) -> tuple[str, ...]:
 
 
 def checked_token(token: object) -> str:
-    """Return ``token``; raises ConfigurationError for what is no product token."""
+    """Return ``token``; raises ConfigurationError if it is no product token."""
     if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
         kind = ConfigurationError if isinstance(token, str) else ConfigurationTypeError
         raise kind(

@@ -1,29 +1,30 @@
-"""The judgement: what is known of a URL and its site in, a match and its words out. Pure.
+"""The judgement: from the evidence about a URL and its site to a match and its words. Pure.
 
 The first of these that has an answer decides:
 
 1. Has this crawler denied or exempted the host by a policy of its own?
-2. Is the URL that of robots.txt? It may always be requested (RFC 9309 2.2.2).
+2. Does the URL name robots.txt? It may be requested (RFC 9309 2.2.2), unless its host has a refused address.
 3. Could robots.txt be fetched? Unavailable allows the whole site (RFC 9309 2.3.1.3), unreachable disallows it
-   (RFC 9309 2.3.1.4), and so do 429, and 401 and 403 where the dialect says so.
+   (RFC 9309 2.3.1.4), and so do 429, and 401 and 403 if the dialect says so.
 4. Do its rules allow the URL? The most specific match decides (RFC 9309 2.2.2).
-5. What is allowed so far, does the site want it used? Only with ``enforce_usage``.
+5. Does the site want the content used? Asked with ``enforce_usage`` only, if the URL is allowed so far.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from politesse._checks import check_types
 from politesse._constants import ROBOTS_TXT
-from politesse.errors import InvalidURL
+from politesse._pacing.pace import PacingOptions
+from politesse.errors import ConfigurationError, InvalidURL
 from politesse.usage.model import Preference, Purpose
 from politesse.verdict import WITHOUT_RULE, AccessResult, Match, Reason, StatesUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._gate.host_policy import HostPolicy
     from politesse.robots import RuleSet
 
 _WHOLE_SITE: Final = {
@@ -34,14 +35,81 @@ _WHOLE_SITE: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPolicy:
+    """The policy of this crawler for a host, agreed by other means than robots.txt.
+
+    Attributes:
+        deny: request nothing from it, robots.txt included (except as a redirect target of another
+            site's robots.txt).
+        exempt: request anything from it without fetching robots.txt: for your own servers, or by agreement.
+        reason: in words, for the verdicts; required for an exemption.
+        min_delay_s: in place of ``PacingOptions.min_delay_s``, or None to keep that. The pace of the host
+            still counts.
+        max_concurrent: in place of ``PacingOptions.max_concurrent``, or None to keep that.
+
+    Raises:
+        ConfigurationError: for a policy that both denies and exempts, an exemption without a reason, and numbers out of
+            range.
+
+    Example:
+        >>> from politesse import HostPolicy
+        >>> HostPolicy(exempt=True, reason="our own server", min_delay_s=0.1).exempt
+        True
+    """
+
+    deny: bool = False
+    exempt: bool = False
+    reason: str = ""
+    min_delay_s: float | None = None
+    max_concurrent: int | None = None
+
+    def __post_init__(self) -> None:
+        check_types(
+            {"deny": (self.deny, bool), "exempt": (self.exempt, bool), "reason": (self.reason, str)}, required=True
+        )
+        if self.deny and self.exempt:
+            raise ConfigurationError("HostPolicy: deny and exempt contradict each other")
+        if self.exempt and not self.reason.strip():
+            raise ConfigurationError("HostPolicy(exempt=True): give the reason, as in reason='our own server'")
+        self.pacing(PacingOptions())  # raises for numbers that are out of range
+
+    def pacing(self, options: PacingOptions) -> PacingOptions:
+        """Return ``options`` with the limits of this policy."""
+        return replace(
+            options,
+            min_delay_s=options.min_delay_s if self.min_delay_s is None else self.min_delay_s,
+            max_concurrent=options.max_concurrent if self.max_concurrent is None else self.max_concurrent,
+        )
+
+
+class HostPolicies(dict[str, HostPolicy]):
+    """The policies of a gate, by pacing host.
+
+    Args:
+        pacing: of all hosts without a policy.
+    """
+
+    __slots__ = ("_pacing",)
+
+    def __init__(self, pacing: PacingOptions) -> None:
+        super().__init__()
+        self._pacing = pacing
+
+    def floor_s(self, host: str) -> float:
+        """Return the least time between two requests to a pacing host, in seconds."""
+        policy = self.get(host)
+        return self._pacing.min_delay_s if policy is None or policy.min_delay_s is None else policy.min_delay_s
+
+
 @dataclass(frozen=True, slots=True)
 class EnforcedUsage:
     """The usage preferences that the crawler holds itself to.
 
     Attributes:
-        purposes: what the content is to be used for.
-        unknown: why it is not known what the site reserves, in words; empty where it is known.
-        not_before: the Unix time from which that can be known; None where there is no such time.
+        purposes: the planned uses of the content.
+        unknown: why the reservations of the site are unknown, in words; empty if they are known.
+        not_before: the Unix time from which a new answer is possible, or None if no time is set.
     """
 
     purposes: frozenset[Purpose]
@@ -51,7 +119,7 @@ class EnforcedUsage:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that a judgement rests on.
+    """The facts that a judgement rests on.
 
     Attributes:
         url: the URL as given.
@@ -59,9 +127,10 @@ class Evidence:
         normalise: returns the normal form of a target in the dialect; raises InvalidURL.
         policy: the crawler's own policy for the host, if any.
         result: how robots.txt was fetched.
-        rules: the rules of the agent; None unless ``result`` is SUCCESSFUL.
-        site_usage: what the site states about the use of its content, if anything.
-        enforced: the usage preferences to enforce; None for none.
+        rules: the rules of the agent, or None unless ``result`` is SUCCESSFUL.
+        site_usage: the statements of the site about the use of its content, if any.
+        enforced: the usage preferences to enforce, or None for none.
+        is_private: whether the fetcher refused to connect to the host, because of its address.
     """
 
     url: str
@@ -72,6 +141,7 @@ class Evidence:
     rules: RuleSet | None
     site_usage: StatesUsage | None = None
     enforced: EnforcedUsage | None = None
+    is_private: bool = False
 
 
 class Judgement(NamedTuple):
@@ -80,7 +150,7 @@ class Judgement(NamedTuple):
     Attributes:
         match: the answer, its rule and its reason.
         note: the words of the policy or of the usage preference that decided; else empty.
-        not_before: the Unix time from which the answer may be another one, where ``note`` is why; else None.
+        not_before: the Unix time from which the answer may change, if ``note`` gives the reason; else None.
     """
 
     match: Match
@@ -97,7 +167,13 @@ def judge(evidence: Evidence) -> Judgement:
     settled = settle(evidence.policy)
     if settled is not None:
         return settled
-    match = _match(evidence)
+    if evidence.rules is not None and evidence.result is AccessResult.SUCCESSFUL:
+        match = match_rules(evidence.url, evidence.target, evidence.rules)
+    else:
+        match = match_without_file(evidence.url, evidence.target, evidence.normalise)
+        # RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed.
+        if match.reason is not Reason.ROBOTS_TXT or evidence.is_private:
+            match = _WHOLE_SITE[evidence.result]
     if evidence.enforced is not None and match.allowed:
         objection = _objection(evidence, evidence.enforced)
         if objection is not None:
@@ -106,14 +182,14 @@ def judge(evidence: Evidence) -> Judgement:
 
 
 def settle(policy: HostPolicy | None) -> Judgement | None:
-    """Return the judgement of a host policy that denies or exempts; None where robots.txt decides."""
-    if policy is None or not policy.settles:
+    """Return the judgement of a host policy that denies or exempts, or None if robots.txt decides."""
+    if policy is None or not (policy.deny or policy.exempt):
         return None
     return Judgement(WITHOUT_RULE[Reason.POLICY_DENY if policy.deny else Reason.POLICY_EXEMPT], policy.reason)
 
 
 def match_without_file(url: str, target: str, normalise: Callable[[str], str]) -> Match:
-    """Return what holds of a URL before robots.txt is known: ROBOTS_TXT for its own URL, else NO_RULE.
+    """Return the match of a URL without robots.txt: ROBOTS_TXT for its own URL, else NO_RULE.
 
     Raises:
         InvalidURL: if the target has no normal form.
@@ -137,16 +213,8 @@ def match_rules(url: str, target: str, rules: RuleSet) -> Match:
         raise InvalidURL(url, error.problem) from None
 
 
-def _match(evidence: Evidence) -> Match:
-    if evidence.rules is not None and evidence.result is AccessResult.SUCCESSFUL:
-        return match_rules(evidence.url, evidence.target, evidence.rules)
-    match = match_without_file(evidence.url, evidence.target, evidence.normalise)
-    # RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed.
-    return match if match.reason is Reason.ROBOTS_TXT else _WHOLE_SITE[evidence.result]
-
-
 def _objection(evidence: Evidence, enforced: EnforcedUsage) -> Judgement | None:
-    """Return the judgement on a URL that may be requested and not used; None where nothing speaks against the use."""
+    """Return the judgement on a URL that may be requested and not used, or None if no preference objects."""
     usage = None if evidence.site_usage is None else evidence.site_usage.usage(evidence.url)
     for purpose in Purpose:
         if purpose in enforced.purposes and usage is not None:

@@ -1,96 +1,83 @@
-"""What the agents of a gatekeeper share."""
+"""The parts that the agents of a gatekeeper share."""
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, _get_running_loop
+from asyncio import AbstractEventLoop, Future, _get_running_loop
 from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakMethod
 
+from politesse._gate.judge import HostPolicies, HostPolicy
 from politesse.errors import ClosedError, WrongEventLoop
-from politesse.verdict import ALLOWING, Reason
+from politesse.fetch._addresses import is_private_literal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from weakref import WeakMethod
 
+    from politesse._cache.files import SiteFiles
     from politesse._cache.robots import RobotsCache
-    from politesse._gate.host_policy import HostPolicy
-    from politesse._gate.policy_tokens import PolicyTokens
+    from politesse._gate.identity import Identity
+    from politesse._gate.usage import PolicyTokens
     from politesse._pacing.pace import PacingOptions
+    from politesse._sites.reservations import Reservations
     from politesse.clock import Clock
     from politesse.events import Publisher
+    from politesse.fetch._addresses import PublicResolver
+    from politesse.origin import Origin
     from politesse.ports import Pacer
+    from politesse.usage.model import Purpose
+    from politesse.verdict import Reason
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class GateState:
-    """The parts that all agents of a gatekeeper share, and what they have counted.
+    """The parts that all agents of a gatekeeper share, and their counters.
 
     Attributes:
-        own_name: the gatekeeper's own agent, in whose name all files are fetched.
-        policy_tokens: the tokens whose groups speak about a use; None for none.
-        loop: the event loop in which the gate was used first, its own; None before.
-        reports: whether every verdict allows (``mode="report"``).
+        identity: the gatekeeper's own, in whose name all files are fetched.
+        purposes: the uses to enforce preferences for; empty for none.
+        policy_tokens: the tokens whose groups speak about a use, or None for none.
         policies: by pacing host.
-        closed_with: what is closed with the gate, besides its own parts.
+        public_resolver: for the connectors that request pages, or None unless private addresses are denied.
+        reports: whether every verdict allows (``mode="report"``).
+        loop: the event loop in which the gate was used first, its own; None before.
+        ending: the end of the close, once that has begun.
+        closing: the methods to call at the close, in order; None once the gate is closed.
+        closed_with: functions that close further parts with the gate.
+        files: files of sites that are fetched as pages, as data.txt. They are requested in turns of this gate.
+        tdm_files: the cache of the tdmrep.json files, which are requested likewise.
+        reservations: the contents of these.
     """
 
-    __slots__ = (
-        "allowed",
-        "cache",
-        "clock",
-        "closed_with",
-        "closing",
-        "denied",
-        "disallowed",
-        "loop",
-        "own_name",
-        "pacer",
-        "pacing",
-        "policies",
-        "policy_tokens",
-        "publisher",
-        "reports",
-    )
+    identity: Identity
+    cache: RobotsCache
+    pacer: Pacer
+    pacing: PacingOptions
+    clock: Clock
+    publisher: Publisher
+    policies: HostPolicies
+    purposes: frozenset[Purpose]
+    policy_tokens: PolicyTokens | None
+    public_resolver: PublicResolver | None
+    reports: bool
+    loop: AbstractEventLoop | None = None
+    ending: Future[None] | None = None
+    closing: dict[WeakMethod[Callable[[ClosedError], None]], None] | None = field(default_factory=dict)
+    closed_with: set[Callable[[], Awaitable[None]]] = field(default_factory=set)
+    allowed: int = 0
+    denied: Counter[Reason] = field(default_factory=Counter)
+    files: SiteFiles = field(init=False)
+    tdm_files: SiteFiles = field(init=False)
+    reservations: Reservations = field(init=False)
 
-    def __init__(
-        self,
-        cache: RobotsCache,
-        pacer: Pacer,
-        pacing: PacingOptions,
-        clock: Clock,
-        publisher: Publisher,
-        *,
-        own_name: str,
-        reports: bool,
-        policy_tokens: PolicyTokens | None,
-    ) -> None:
-        self.own_name = own_name
-        self.cache = cache
-        self.policy_tokens = policy_tokens
-        self.pacer = pacer
-        self.pacing = pacing
-        self.clock = clock
-        self.publisher = publisher
-        self.loop: AbstractEventLoop | None = None
-        self.reports = reports
-        self.policies: dict[str, HostPolicy] = {}
-        # The methods to call at the close, in order; None once the gate is closed.
-        self.closing: dict[WeakMethod[Callable[[ClosedError], None]], None] | None = {}
-        self.closed_with: dict[Callable[[], Awaitable[None]], None] = {}
-        self.allowed = 0
-        self.disallowed = 0  # by rules: a count of its own, because hashing a Reason costs more than the decision
-        self.denied: Counter[Reason] = Counter()  # for all other reasons
-
-    def count(self, reason: Reason) -> bool:
-        """Count a verdict; return whether it allows, as all do in report mode."""
-        if reason in ALLOWING:
-            self.allowed += 1
-            return True
-        if reason is Reason.DISALLOW_RULE:
-            self.disallowed += 1
-        else:
-            self.denied[reason] += 1
-        return self.reports
+    def policy(self, origin: Origin) -> HostPolicy | None:
+        """Return the policy for the host of ``origin``, if there is one."""
+        if self.public_resolver is not None and is_private_literal(origin.pacing_host):
+            reason = f"{origin.host} is a private address, and private_addresses='deny'"
+            return HostPolicy(deny=True, reason=reason)
+        return self.policies.get(origin.pacing_host)
 
     def check_open(self) -> None:
         """Raise ClosedError if the gate was closed."""
@@ -105,15 +92,26 @@ class GateState:
             self.check_loop()
 
     def check_loop(self) -> None:
-        """Raise WrongEventLoop if another event loop is running than that of the first use. No loop at all is fine."""
+        """Raise WrongEventLoop in another event loop than the gate's. Without a running loop it passes."""
         loop = _get_running_loop()
         if self.loop is None:
             self.loop = loop
         elif loop is not None and loop is not self.loop:
             raise WrongEventLoop
 
+    def when_closed(self, method: Callable[[ClosedError], None]) -> None:
+        """Call a bound method with the error to raise when the gatekeeper is closed, before anything else raises it.
+
+        It is called at once if the gatekeeper is closed already, and never once its object is garbage.
+        """
+        closing = self.closing
+        if closing is None:
+            method(ClosedError("the gatekeeper was closed"))
+        else:
+            closing[WeakMethod(method, lambda gone: closing.pop(gone, None))] = None
+
     def close(self) -> None:
-        """Close the gate: answer nothing from now on, and call the methods that were given to ``Agent.when_closed``."""
+        """Close the gate: answer nothing from now on, and call the methods that were given to ``when_closed``."""
         closing, self.closing = self.closing, None
         self.cache.shut()  # at once: a hit of peek looks at nothing but the entries
         for reference in list(closing or ()):
@@ -121,7 +119,11 @@ class GateState:
             if method is not None:
                 method(ClosedError("the gatekeeper was closed"))
 
-    def denials(self) -> dict[Reason, int]:
-        """Return how many verdicts denied, by reason."""
-        by_rule = {Reason.DISALLOW_RULE: self.disallowed} if self.disallowed else {}
-        return by_rule | dict(self.denied)
+    async def aclose(self) -> None:
+        """Close all parts, even if some of them raise."""
+        async with AsyncExitStack() as closing:  # in reverse order
+            for part in (self.cache, self.files, self.tdm_files, self.reservations):
+                closing.push_async_callback(part.aclose)
+            for aclose in tuple(self.closed_with):
+                closing.push_async_callback(aclose)
+            await self.pacer.aclose()  # before anything is waited for: meanwhile no turn is granted

@@ -8,6 +8,14 @@ from typing import Final
 from politesse.ports import FaultKind
 from politesse.robots.lexer import cut_at_line_end
 
+# The Content Coding registry of IANA, without identity. RFC 9110 8.4.1.3: x-gzip is gzip.
+_REGISTERED: Final = frozenset(
+    {
+        *("aes128gcm", "br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip"),
+        *("x-compress", "x-gzip", "zstd"),
+    }
+)
+_DECODED: Final = frozenset({"gzip", "x-gzip", "deflate"})
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _RAW: Final = -zlib.MAX_WBITS
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -24,7 +32,7 @@ class BodyError(Exception):
 
     Attributes:
         kind: the kind of the fault.
-        detail: what is wrong, as a phrase.
+        detail: the fault, as a phrase.
     """
 
     def __init__(self, kind: FaultKind, detail: str) -> None:
@@ -37,8 +45,8 @@ class BoundedBody:
     """Decodes a body incrementally and keeps at most ``limit`` decoded octets.
 
     A kilobyte of gzip may decode to a gigabyte, so the decoder never produces more than fits. Octets that decode to
-    nothing are bounded, too. The result does not depend on how the body is split: it is decoded in blocks of one size,
-    so the limit and a fault after it are always met in the same order.
+    nothing are bounded, too. The split of the body does not change the result: blocks of equal size are decoded, so the
+    limit and a fault after it always come in the same order.
 
     >>> import gzip
     >>> body = BoundedBody("gzip", limit=1024)
@@ -52,15 +60,16 @@ class BoundedBody:
         limit: how many decoded octets to keep.
 
     Raises:
-        BodyError: the encoding is not identity, gzip or deflate.
+        BodyError: the field names a registered coding other than identity, gzip and deflate, or several codings. Other
+            tokens, as in ``Content-Encoding: UTF-8``, are ignored.
     """
 
     def __init__(self, content_encoding: str, limit: int) -> None:
-        encoding = content_encoding.strip().lower()
-        if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
+        tokens = (item.partition(";")[0].strip(' \t"').lower() for item in content_encoding.split(","))
+        self._encoding = encoding = ", ".join(token for token in tokens if token in _REGISTERED)
+        self._is_encoded = bool(encoding)
+        if self._is_encoded and encoding not in _DECODED:
             raise BodyError(FaultKind.ENCODING, f"the content encoding {encoding!r:.50}, which was not requested")
-        self._encoding = encoding
-        self._is_encoded = encoding not in {"", "identity"}
         self._wants = limit + 1  # one more, to find out whether a line ends at the limit
         self._limit = limit
         self._encoded = 0
@@ -96,7 +105,7 @@ class BoundedBody:
             self._pending.clear()
         if len(self._body) > self._limit:
             return cut_at_line_end(bytes(self._body), self._limit), True
-        if self._is_encoded and (self._decoder is None or not self._decoder.eof):
+        if self._encoded and (self._decoder is None or not self._decoder.eof):
             raise BodyError(FaultKind.TRUNCATED, f"the {self._encoding} body ends before its end")
         return bytes(self._body), False
 

@@ -1,14 +1,17 @@
-"""The freshness of an HTTP response: the part of RFC 9111 that a private cache of robots.txt needs. Pure."""
+"""The freshness of a response: the part of RFC 9111 that a private cache of robots.txt needs; and dates. Pure."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from politesse._http.dates import http_date
+from politesse.ports import FetchResponse, FetchResult, Validators
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 # RFC 9111 5.2: a token, and for some a value, quoted or not. The values of other directives are matched to be skipped.
 # Linear: 64 KiB, the limit of all headers, take at most about 5 ms.
@@ -19,6 +22,7 @@ _DIRECTIVE = re.compile(
 )
 _SECONDS = re.compile(r"[0-9]{1,10}")
 _FOREVER_S: Final = 9_999_999_999.0
+_MAX_DATE: Final = 64  # the longest HTTP date has 33 characters, the longest ISO 8601 date 35
 
 
 def freshness_lifetime_s(headers: Mapping[str, str], received_wall: float) -> float | None:
@@ -59,9 +63,31 @@ def retry_after_s(headers: Mapping[str, str], now_wall: float) -> float | None:
 
 
 def dated_wall(headers: Mapping[str, str], received_wall: float) -> float:
-    """Return the ``Date`` of a response, by the server's clock; ``received_wall`` if there is none."""
+    """Return the ``Date`` of a response, by the server's clock; ``received_wall`` without it."""
     date = http_date(headers.get("date", ""))
     return received_wall if date is None else date
+
+
+def varies_by(headers: Mapping[str, str], name: str) -> bool:
+    """Return whether ``Vary`` says that the response depends on a request header (RFC 9110 12.5.5); ``*`` is all."""
+    named = {item.strip().lower() for item in headers.get("vary", "").split(",")}
+    return not named.isdisjoint({name, "*"})
+
+
+def names_another(result: FetchResult, validators: Validators) -> bool:
+    """Return whether an answer is a 304 about another file than the copy whose validators were sent.
+
+    RFC 9111 4.3.4: a 304 with a validator updates only the response that has this validator. Entity tags are compared
+    as RFC 9110 8.8.3.2 does for If-None-Match (weak comparison): a server that compresses on the fly makes a strong tag
+    weak. A tag that could not be sent back differs, too. Without an entity tag Last-Modified decides: some servers
+    answer 304 after an older file has replaced the copy.
+    """
+    if not (isinstance(result, FetchResponse) and result.status == HTTPStatus.NOT_MODIFIED and result.conditional):
+        return False
+    etag, modified = result.headers.get("etag", ""), result.headers.get("last-modified", "")
+    if etag:
+        return etag.removeprefix("W/") != validators.etag.removeprefix("W/")
+    return bool(modified and validators.last_modified) and modified != validators.last_modified
 
 
 def cache_control(value: str) -> dict[str, str]:
@@ -89,3 +115,24 @@ def _seconds(value: str) -> float | None:
         return None
     # RFC 9111 1.2.2: an overflowing number stands for the largest one.
     return float(value) if _SECONDS.fullmatch(value) is not None else _FOREVER_S
+
+
+def http_date(value: str) -> float | None:
+    """Return an HTTP date in any of its three forms (RFC 9110 5.6.7) as Unix time; None if it is invalid."""
+    return _unix_time(parsedate_to_datetime, value)
+
+
+def iso_date(value: str) -> float | None:
+    """Return an ISO 8601 date as Unix time, in UTC if it names no zone; None if it is invalid."""
+    return _unix_time(lambda text: datetime.fromisoformat(text.strip()), value)
+
+
+def _unix_time(parse: Callable[[str], datetime], value: str) -> float | None:
+    if not value or len(value) > _MAX_DATE or not value.isascii():
+        return None
+    try:
+        date = parse(value)
+        # RFC 9110 5.6.7: an HTTP date is in UTC, whether it says so or not.
+        return (date.replace(tzinfo=UTC) if date.tzinfo is None else date).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None

@@ -36,7 +36,7 @@ def quota_fields(headers: Mapping[str, str]) -> tuple[str, ...]:
 def remaining_quota(headers: Mapping[str, str], now_wall: float) -> tuple[float, float] | None:
     """Return the remaining requests and the seconds until the quota is renewed; None if no header says so.
 
-    The slowest of several quotas is returned: the one with the most time per remaining request. A policy without a
+    The slowest of several quotas is returned, with the most time per remaining request. A policy without a
     RateLimit member counts as unused. Invalid values are ignored.
     """
     policies = _members(headers.get(_POLICY, ""))
@@ -50,7 +50,7 @@ def remaining_quota(headers: Mapping[str, str], now_wall: float) -> tuple[float,
 
 
 def _members(value: str) -> dict[str, dict[str, str]]:
-    """Return the parameters of each list member by its name; one without a name if there are no semicolons."""
+    """Return the parameters of each list member by its name; a single nameless member without semicolons."""
     value = value[:_MAX_FIELD]
     if ";" not in value:
         return {"": dict(_PARAMETER.findall(value))} if value else {}

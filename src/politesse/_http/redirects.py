@@ -1,14 +1,15 @@
-"""The chain of requests of one fetch: the target of a redirect, and whether to follow it. Pure."""
+"""The chain of requests of a fetch: the target of a redirect, and whether to follow it. Pure."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from politesse._text import BLANKS
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, escaped, split
-from politesse.ports import FaultKind, FetchFault, FetchRequest
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
 from politesse.robots.pattern import without_dot_segments
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -22,7 +23,7 @@ _REFERENCE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(.*)", 
 
 
 class Hops:
-    """The chain of requests of one fetch; the last of ``seen`` is the current one.
+    """The chain of requests of a fetch; the last URL of ``seen`` is the current URL.
 
     >>> from politesse import Origin
     >>> from politesse.ports import FetchRequest
@@ -75,6 +76,39 @@ class Hops:
     def fault(self, kind: FaultKind, detail: str, status: int | None = None, *, location: str = "") -> FetchFault:
         """Return a fault of the current request."""
         return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status, location=location)
+
+
+def first_hop(request: FetchRequest) -> FetchRequest:
+    """Return a request without its redirects, which are requests of their own."""
+    return replace(request, max_redirects=0, last=request.max_redirects < 1)
+
+
+def after_hop(hops: Hops, hop: FetchRequest, result: FetchResult) -> FetchRequest | FetchResult | None:
+    """Return the next hop, or the result after the last one; None if the fetcher does not report a target."""
+    if not isinstance(result, FetchFault) or result.kind is not FaultKind.REDIRECT_LIMIT or result.final:
+        return result
+    if not result.location:
+        return None
+    target = hops.redirect(result.status or 0, result.location)
+    if isinstance(target, FetchFault):
+        return target
+    origin, url = target
+    hops.seen.append(url)
+    return replace(
+        hop,
+        origin=origin,
+        path=url.removeprefix(str(origin)),
+        redirected=hop.redirected or _is_redirected(hop, result, origin),
+        first_url=hops.request.first_url or hops.request.url,
+        last=len(hops.seen) > hops.request.max_redirects,
+    )
+
+
+def _is_redirected(hop: FetchRequest, result: FetchFault, target: Origin) -> bool:
+    """Return whether the next hop must not reach a private address: the last one was public, or may have been."""
+    if result.private is None:  # then the host may redirect to itself, but not to a private address of another host
+        return target.host != hop.origin.host
+    return not result.private
 
 
 def resolved(base: str, reference: str) -> tuple[Origin, str]:

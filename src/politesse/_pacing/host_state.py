@@ -1,12 +1,12 @@
-"""What a pacer knows of a host, in a form that outlives its process. Pure; the time is an argument.
+"""The state of a host, in a form that outlives its process. Pure; the time is an argument.
 
-Theory of operation. A state is taken at one moment, and all its times are seconds from that moment, so that it can be
-read by another clock. How much time has passed since is found out when it is read:
+Theory of operation. A state is taken at one moment. All its times are seconds from that moment, so that a process with
+another clock can read it. The reader calculates how much time has passed since:
 
     read by                    the time passed
     the same run of the clock  by the monotonic clock: a wall clock that was set changes nothing
     another run                by the wall clock
-    a clock that is behind     none: the state counts as taken now, and is noted anew, so that it binds once more only
+    a clock that is behind     zero: the state counts as taken now, and is noted anew, so that it binds only once more
 
 A request that was under way may have ended at any time since, so it counts as ended now.
 """
@@ -19,24 +19,81 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._pacing.backoff import Answers
+    from politesse.verdict import Bound
 
 SEVERAL: Final = ""
 _WRITTEN_LATER_S: Final = 60.0  # a state waits for its store for a few seconds; more is a clock that was set
 
 
 @dataclass(frozen=True, slots=True)
-class HostState:
-    """What is known of a host at one moment.
+class BackoffRecord:
+    """The backoff of a host at one moment. All times are seconds from that moment, negative in the past.
 
     Attributes:
-        noted_by: names the pacer that has noted it; SEVERAL if it holds what another one has noted, too.
+        closed_s: for how long nothing may be requested.
+        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
+        backoff_s: the backoff of pages; 0 for none.
+        fetch_backoff_s: the backoff of robots.txt; 0 for none.
+        refused_s: when the last refusal came.
+        latency_s: the smoothed response time.
+        answered: whether any answer was neither a refusal nor an error.
+        quota_interval_s: the interval over which a quota is spread.
+        quota_s: for how long that holds.
+    """
+
+    closed_s: float
+    closed_by: Bound
+    backoff_s: float
+    fetch_backoff_s: float
+    refused_s: float
+    latency_s: float
+    answered: bool
+    quota_interval_s: float
+    quota_s: float
+
+    @property
+    def binds(self) -> bool:
+        """Whether the host is closed, or a quota is spread."""
+        return self.closed_s > 0.0 or self.quota_s > 0.0
+
+    def later(self, passed_s: float) -> BackoffRecord:
+        """Return the same when some seconds have passed."""
+        return replace(
+            self,
+            closed_s=self.closed_s - passed_s,
+            refused_s=self.refused_s - passed_s,
+            quota_s=self.quota_s - passed_s,
+        )
+
+    def joined(self, other: BackoffRecord) -> BackoffRecord:
+        """Join two records of the same moment. Of each field, the stricter value counts."""
+        closed = max(self, other, key=lambda answers: answers.closed_s)
+        quota = max(self, other, key=lambda answers: (answers.quota_s > 0.0, answers.quota_interval_s))
+        return BackoffRecord(
+            closed_s=closed.closed_s,
+            closed_by=closed.closed_by,
+            backoff_s=max(self.backoff_s, other.backoff_s),
+            fetch_backoff_s=max(self.fetch_backoff_s, other.fetch_backoff_s),
+            refused_s=max(self.refused_s, other.refused_s),
+            latency_s=max(self.latency_s, other.latency_s),
+            answered=self.answered or other.answered,
+            quota_interval_s=quota.quota_interval_s,
+            quota_s=quota.quota_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """The state of a host at one moment.
+
+    Attributes:
+        noted_by: the name of the pacer that has noted it; SEVERAL if states of several pacers were joined.
         run: names the run of the monotonic clock; see ``politesse.clock.Clock``.
         wall: the Unix time of the moment.
         mono: its monotonic time.
-        asked_s: for how many seconds the host had not been asked; None if it never was.
+        asked_s: how many seconds ago the host was requested last, or None for never.
         under_way: whether a request was under way.
-        answers: what its answers say; None for nothing.
+        answers: the backoff by its answers, or None without answers.
         answers_s: for how many seconds from the moment these bind an idle host.
     """
 
@@ -46,54 +103,53 @@ class HostState:
     mono: float
     asked_s: float | None = None
     under_way: bool = False
-    answers: Answers | None = None
+    answers: BackoffRecord | None = None
     answers_s: float = 0.0
 
     def passed_s(self, run: str, now_wall: float, now_mono: float) -> float:
-        """Return how many seconds have passed since the moment; 0 where the wall clock says that it is still to come.
+        """Return how many seconds have passed since the moment; 0 if the moment is in the future of the wall clock.
 
-        The clock was ahead then, or is behind now. A closure holds for its full length from now on: it opens too late
-        rather than too soon, and that is bounded by ``backoff_max_s``.
+        The clock was ahead then, or is behind now. A closing then counts in full from now on. The host opens late
+        rather than early, and ``backoff_max_s`` bounds that.
         """
         return max(0.0, now_mono - self.mono if run == self.run else now_wall - self.wall)
 
     def since_s(self, earlier: HostState) -> float:
         """Return how many seconds ``earlier`` was noted before this; negative if this waited for its store meanwhile.
 
-        As in ``passed_s``, it is 0 where a clock was set.
+        As in ``passed_s``, the result is 0 if a clock was set.
         """
         since_s = self.mono - earlier.mono if self.run == earlier.run else self.wall - earlier.wall
         return since_s if since_s > -_WRITTEN_LATER_S else 0.0
 
     def is_ahead(self, run: str, now_wall: float) -> bool:
-        """Return whether the moment is still to come, so that what is left of it has to be noted anew."""
+        """Return whether the moment is in the future, so that the state has to be noted anew."""
         return run != self.run and self.wall > now_wall
 
     def asked_ago_s(self, passed_s: float, max_turn_s: float) -> float | None:
-        """Return how many seconds ago the host was last asked; None for never.
+        """Return how many seconds ago the host was last requested, or None for never.
 
-        A request that was under way has ended now, or ``max_turn_s`` after the moment if that was sooner.
+        A request that was under way counts until now, or until ``max_turn_s`` after the moment.
         """
         if self.under_way:
             return max(0.0, passed_s - max_turn_s)
         return None if self.asked_s is None else self.asked_s + passed_s
 
-    def answers_after(self, passed_s: float) -> Answers | None:
-        """Return what the answers say when some seconds have passed; None if that may be forgotten by then."""
+    def answers_after(self, passed_s: float) -> BackoffRecord | None:
+        """Return the backoff after some seconds, or None if it may be forgotten by then."""
         if self.answers is None or (passed_s >= self.answers_s and not self.under_way):
             return None
         return self.answers.later(passed_s)
 
 
 def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
-    """Return our state, with what another process has noted and still binds: nothing that it says gets lost.
+    """Return our state, joined with the parts of another process's state that still bind.
 
-    A state that holds some of theirs is one of SEVERAL. Otherwise we would take it for our own when we replace it, and
-    not join it again.
+    A joined state is noted by SEVERAL. With our name on it, we would replace it next time without joining it.
 
     Args:
         ours: the state now.
-        theirs: the one that ours is to replace.
+        theirs: the state that ours is to replace.
         passed_s: how many seconds theirs was noted before.
     """
     noted_by, asked_s = ours.noted_by, ours.asked_s
@@ -111,7 +167,7 @@ class HostMemory(Protocol):
     """Keeps the states of hosts for longer than this process. Each belongs to one scope: host, address or domain."""
 
     async def recall(self, key: str, /) -> HostState | None:
-        """Return the state of a host; None if it has none. It ends within a time limit.
+        """Return the state of a host, or None if it has none. The call ends within a time limit.
 
         Raises:
             StoreError: if the state cannot be read. That was published, if it has to be.

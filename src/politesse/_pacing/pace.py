@@ -1,11 +1,27 @@
-"""The interval between two requests to a host, and which source binds it: the slowest of all. Pure."""
+"""When the next request of an agent to a host may start, and which source binds it. Pure; time is an argument.
+
+Theory of operation. Two sorts of facts meet here, and they are kept apart:
+
+* Facts about the host bind every request to it: the time of its last request (``last_mono``), the end of a closing
+  (429, 503, Retry-After), the adaptive delay, and a quota.
+* Statements of robots.txt bind the agent that they name: Crawl-delay, Request-rate, Visit-time. They come with each
+  request, and so does the floor of the gate that asks.
+
+The interval before a request is the longest of the floors, the statements for the agent of *that* request, the adaptive
+delay and the quota. The interval counts from the last request of any agent. So a statement for one agent changes no
+interval of another.
+
+A closing or a window of a Visit-time does not lengthen the interval. The request starts when the interval is over and
+both permit it. The window must be open when the request starts, not now. A Request-rate may have a window as well: the
+interval may become shorter when that window ends, so the schedule never names a later time than that end.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from politesse._checks import check_choice, check_ranges, check_types, wrong_type
 from politesse._constants import DAY_S
@@ -14,21 +30,21 @@ from politesse.robots.timetable import next_open
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from politesse.ports import StatedPace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What several hosts that share something bear together.
+    """A limit for all hosts with the same address, or with the same registered domain.
 
     >>> PacingOptions(address=Limit(max_concurrent=4)).address
     Limit(min_delay_s=1.0, max_concurrent=4)
 
     Attributes:
-        min_delay_s: the least time between two requests to any of them, in seconds; 0 to a day. It counts from the end
-            of a request, and from its start where several may be under way.
+        min_delay_s: the least time between two requests to any of them, in seconds; 0 to a day. The delay counts from
+            the end of a request, or from its start if several may be under way.
         max_concurrent: how many requests may be under way to all of them at once; 1 to 10,000.
     """
 
@@ -48,33 +64,30 @@ class PacingOptions:
     (5.0, 300.0)
 
     Attributes:
-        key: what is paced as one, and bound by what any site of it says: a ``"host"``; all hosts at one ``"address"``;
-            or all of one registered ``"domain"``, as example.co.uk (needs the extra ``psl``).
-        address: besides, what all hosts at one address bear together; None for no limit. A host with several
-            addresses counts for the lowest.
-        domain: besides, what all hosts of one registered domain bear together; None for no limit.
+        key: the unit that has one line, one pace and one closing: a ``"host"``; all hosts at one ``"address"``; or all
+            hosts of a registered ``"domain"``, as example.co.uk (needs the extra ``psl``).
+        address: a further limit for all hosts at one address together. A host with several addresses counts for the
+            lowest.
+        domain: a further limit for all hosts of a registered domain together.
         min_delay_s: the least time between the end of a request and the start of the next, per host; 0 or more.
         max_concurrent: how many requests may be under way to a host at once; then the delay counts from start to
             start. Positive.
         max_crawl_delay_s: from how many seconds on a Crawl-delay or Request-rate is long; positive, infinite for never.
-            When a host was last asked is remembered for that long, at least ten minutes and at most a day, so that a
-            pace learnt later binds.
+            The time of the last request to a host is remembered for that long, at least ten minutes and at most a day,
+            so that a pace learnt later binds.
         on_long_crawl_delay: ``"obey"`` it all the same, ``"cap"`` it, or ``"skip"`` the host.
-        rule_of_thumb_factor: with no Request-rate, wait this many times the last retrieval; 0 for off.
-        rule_of_thumb_least_s: but at least so long.
         adaptive_factor: wait this many times the smoothed response time; 0 for off. Fast answers shorten it again, with
             any status but 429 and 5xx.
         adaptive_max_s: but at most so many seconds; 0 to a day.
-        backoff_min_s: for how long at least 429 or 503 closes a host, in seconds; positive. The first one closes it
-            for four times its interval if that is longer, each further one for twice as long up to 15 minutes, and
-            each other answer halves it. That of a robots.txt closes it for a minute, doubled up to an hour.
+        backoff_min_s: for how long at least 429 or 503 closes a host, in seconds; positive. The first refusal closes it
+            for four times its interval if that is longer. Each further refusal doubles the time, up to 15 minutes, and
+            each other answer halves it. A refusal of a robots.txt closes it for a minute, doubled up to an hour.
         backoff_max_s: for how long at the most, whatever Retry-After says.
         max_turn_s: after how many seconds a turn that has not ended expires, so that its host serves the next request;
             positive, infinite for never.
-        scope: a name. All gates of one process and event loop that give the same one share their pace, and must have
-            the same options and the same fleet. Empty: a gate shares it with none but its fleet. The name
-            ``"process"`` also says that several processes are not to share it: it lets a store that they share, as a
-            RedisStore, be used without a ``fleet``, and excludes a fleet.
+        scope: ``"process"`` gives each process a pace of its own. A LeasingStore, as a RedisStore, may then be
+            used without a ``fleet``. A fleet excludes it. Any other name is for Scrapy: spiders with the
+            same name in a process share a pace. Gates share a pace by ``pacer=SharedPacer(...)``.
     """
 
     key: Literal["host", "address", "domain"] = "host"
@@ -84,8 +97,6 @@ class PacingOptions:
     max_concurrent: int = 1
     max_crawl_delay_s: float = 300.0
     on_long_crawl_delay: Literal["obey", "cap", "skip"] = "obey"
-    rule_of_thumb_factor: float = 0.0
-    rule_of_thumb_least_s: float = 10.0
     adaptive_factor: float = 1.0
     adaptive_max_s: float = 60.0
     backoff_min_s: float = 10.0
@@ -98,8 +109,6 @@ class PacingOptions:
             "min_delay_s": (0.0, DAY_S),
             "max_concurrent": (1, 10_000),
             "max_crawl_delay_s": (0.001, float("inf")),
-            "rule_of_thumb_factor": (0.0, 1_000.0),
-            "rule_of_thumb_least_s": (0.0, DAY_S),
             "adaptive_factor": (0.0, 1_000.0),
             "adaptive_max_s": (0.0, DAY_S),
             "backoff_max_s": (0.001, DAY_S),
@@ -127,38 +136,9 @@ class PacingOptions:
 PER_PROCESS: Final = "process"
 """The ``scope`` which says that each process has a pace of its own, whatever else processes share."""
 
-_SLOWER_IF_GREATER: Final = (
-    "min_delay_s",
-    "max_crawl_delay_s",
-    "rule_of_thumb_factor",
-    "rule_of_thumb_least_s",
-    "adaptive_factor",
-    "adaptive_max_s",
-    "backoff_min_s",
-    "backoff_max_s",
-    "max_turn_s",
-)
-
-
-def strictest(several: Iterable[PacingOptions]) -> PacingOptions:
-    """Return the slowest value of each option; ``key``, ``address``, ``domain`` and ``scope`` are those of the first.
-
-    A long Crawl-delay is capped only where all cap it.
-    """
-    first, *others = several
-    if all(options == first for options in others):
-        return first
-    every = (first, *others)
-    return replace(
-        first,
-        max_concurrent=min(options.max_concurrent for options in every),
-        on_long_crawl_delay=min((options.on_long_crawl_delay for options in every), key=lambda long: long == "cap"),
-        **{name: max(getattr(options, name) for options in every) for name in _SLOWER_IF_GREATER},
-    )
-
 
 def limited(options: PacingOptions, min_delay_s: float | None, max_concurrent: int | None) -> PacingOptions:
-    """Return the options with the limits of one host; None for those of the options."""
+    """Return the options with the limits of a host, or None for the options."""
     return replace(
         options,
         min_delay_s=options.min_delay_s if min_delay_s is None else min_delay_s,
@@ -166,8 +146,7 @@ def limited(options: PacingOptions, min_delay_s: float | None, max_concurrent: i
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """The time between two requests to a host.
 
     Attributes:
@@ -179,13 +158,13 @@ class Pace:
     bound_by: Bound
 
 
-def stated_pace(said: Collection[StatedPace], now_wall: float, options: PacingOptions) -> Pace:
-    """Return the slowest of the crawler's own floor and what the robots.txt files of a host state at ``now_wall``.
+def stated_pace(said: Collection[StatedPace], now_wall: float, options: PacingOptions, floor_s: float = 0.0) -> Pace:
+    """Return the slowest of the floors of pacer and request, and the statements of robots.txt at ``now_wall``.
 
     A Request-rate of N documents in T is kept by T/N between two; one with a window counts inside it only
     (Conner 2.0).
     """
-    pace = Pace(options.min_delay_s, Bound.FLOOR)
+    pace = Pace(max(options.min_delay_s, floor_s), Bound.FLOOR)
     for rules in said:
         if rules.crawl_delay is not None:
             pace = slower(pace, Pace(bounded(rules.crawl_delay, options), Bound.CRAWL_DELAY))
@@ -196,12 +175,12 @@ def stated_pace(said: Collection[StatedPace], now_wall: float, options: PacingOp
 
 
 def slower(one: Pace, other: Pace) -> Pace:
-    """Return the slower of two; the first where they are the same."""
+    """Return the slower of two; the first if they are equal."""
     return other if other.interval_s > one.interval_s else one
 
 
 PACES_HELD: Final = 2.0
-"""How many intervals between requests what is known of a site has to hold for, so that a turn comes before its end."""
+"""How many intervals a copy of robots.txt has to stay fresh, so that a turn comes before its end."""
 
 
 def longest_stated_s(said: Collection[StatedPace]) -> float:
@@ -213,20 +192,81 @@ def longest_stated_s(said: Collection[StatedPace]) -> float:
 
 
 def rates_hold_until(said: Collection[StatedPace], now_wall: float) -> float:
-    """Return the Unix time at which the next window of a Request-rate begins or ends; infinite where none has one."""
+    """Return the Unix time at which the next window of a Request-rate begins or ends; infinite for never."""
     return min((rules.timetable.next_change(now_wall) for rules in said), default=float("inf"))
 
 
 def visit_from(said: Collection[StatedPace], now_wall: float) -> float:
     """Return the Unix time from which all of the files permit a visit: ``now_wall`` if they do now.
 
-    Several Visit-times of one file permit what any of them does. Files whose windows never meet permit nothing: then
-    the answer is a day later, when it is worked out again.
+    Several Visit-times in a file permit a visit in any of their windows. Files whose windows never meet permit no
+    visit: the result is then a day later, when it is calculated again.
     """
     open_minutes = [rules.timetable.open_minutes for rules in said]
     return next_open(reduce(and_, open_minutes), now_wall) if open_minutes else now_wall
 
 
 def bounded(interval_s: float, options: PacingOptions) -> float:
-    """Return a stated interval, capped where the options say so."""
+    """Return a stated interval, capped if the options say so."""
     return min(interval_s, options.max_crawl_delay_s) if options.on_long_crawl_delay == "cap" else interval_s
+
+
+class Closing(NamedTuple):
+    """Until when a host is closed.
+
+    Attributes:
+        until_mono: the monotonic time; in the past if it is open.
+        bound_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
+    """
+
+    until_mono: float
+    bound_by: Bound
+
+
+class Start(NamedTuple):
+    """When a request may start.
+
+    Attributes:
+        ready_mono: by the monotonic clock; in the past if it may start now.
+        bound_by: the source that binds.
+        pace: the interval before the request.
+        yields_until_mono: until when another request may start without delaying this one. The other request takes up
+            to one interval (the adaptive delay makes an interval as long as the usual answer). Then the interval before
+            this one begins.
+    """
+
+    ready_mono: float
+    bound_by: Bound
+    pace: Pace
+    yields_until_mono: float
+
+
+def earliest_start(
+    last_mono: float,
+    pace: Pace,
+    closing: Closing,
+    timed: Collection[StatedPace],
+    now_mono: float,
+    now_wall: float,
+) -> Start:
+    """Return when a request may start.
+
+    Args:
+        last_mono: when the host was last requested; minus infinity for never.
+        pace: the interval before this request, worked out for ``now_wall``.
+        closing: of the host.
+        timed: the statements for the agent of this request, if the time of day matters to any; else empty.
+        now_mono: the monotonic time.
+        now_wall: the Unix time.
+    """
+    ready_mono, bound_by = last_mono + pace.interval_s, pace.bound_by
+    if timed:
+        ready_mono = min(ready_mono, now_mono + (rates_hold_until(timed, now_wall) - now_wall))
+    if closing.until_mono > max(ready_mono, now_mono):
+        ready_mono, bound_by = closing
+    if timed:
+        start_wall = now_wall + max(0.0, ready_mono - now_mono)
+        opens_wall = visit_from(timed, start_wall)
+        if opens_wall > start_wall:
+            ready_mono, bound_by = now_mono + (opens_wall - now_wall), Bound.VISIT_TIME
+    return Start(ready_mono, bound_by, pace, ready_mono - 2.0 * pace.interval_s)

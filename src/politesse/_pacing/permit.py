@@ -1,103 +1,163 @@
-"""The permit of a LocalPacer."""
+"""A request at a host: it waits in line (Waiter), and then holds a permit (LocalPermit)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from politesse._pacing.pace import longest_stated_s
+from politesse.verdict import NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import asyncio
+    from collections.abc import Callable, Iterable, Mapping
 
-    from politesse._pacing.slot import AgentPace, Slot
+    from politesse._pacing.host import PacedHost
+    from politesse._pacing.lines import LocalLines
+    from politesse._pacing.pace import Pace, Start
+    from politesse.ports import Permit, StatedPace
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
-class Issuer(Protocol):
-    """What a permit needs of the pacer that granted it."""
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A request in line.
 
-    def answered(self, permit: LocalPermit, slot: Slot, status: int | None, headers: Mapping[str, str]) -> None:
-        """Record an answer."""
+    Attributes:
+        order: its place: lower numbers came earlier.
+        agent: the pace that binds it.
+        url: the URL of the request.
+        joined_mono: when it joined the line.
+        max_wait_s: how long it waits at the most; infinite for no limit.
+        callback: called when the request may start, or None for a task.
+        woken: wakes the task, which then checks whether it may start.
+        error: the error that the task raises instead of waiting on.
+    """
 
-    def ended(self, permit: LocalPermit, slot: Slot) -> None:
-        """End a request."""
+    order: int
+    agent: AgentPace
+    url: str
+    joined_mono: float
+    max_wait_s: float = inf
+    callback: Callable[[], None] | None = None
+    woken: asyncio.Future[None] | None = None
+    error: Exception | None = None
 
-    def given_back(self, permit: LocalPermit, slot: Slot) -> None:
-        """Take back a permit with which no request was made."""
+    def wake(self) -> None:
+        """Wake the task."""
+        if self.woken is not None and not self.woken.done():
+            self.woken.set_result(None)
 
-    def renewed(self, permit: LocalPermit, slot: Slot) -> bool:
-        """Stamp a permit again; return False if it would not be granted now."""
+    def fail(self, error: Exception) -> None:
+        """Have the task raise ``error``, unless it gets its permit at the same moment."""
+        # Not through the future: a task that was woken already, but may not start, has to raise it as well.
+        self.error = self.error or error
+        self.wake()
 
 
+@dataclass(slots=True, eq=False)
+class AgentPace:
+    """The pace that binds the requests of an agent with a certain floor, and the waiters among them.
+
+    Attributes:
+        floor_s: the floor.
+        by_origin: the latest statement of each origin that was requested.
+        timed: these statements if the time of day matters to any of them, otherwise empty.
+        longest_s: the longest interval that they state for any time of day.
+        stated: the pace by floor, statements and options, or None if it has to be calculated.
+        start: when the next request may start, or None if that has to be calculated.
+        changes: the ``changes`` of the host at that calculation.
+        waiters: the waiters, in order.
+    """
+
+    floor_s: float = 0.0
+    by_origin: dict[str, StatedPace] = field(default_factory=dict)
+    timed: tuple[StatedPace, ...] = ()
+    longest_s: float = 0.0
+    stated: Pace | None = None
+    start: Start | None = None
+    changes: int = 0
+    waiters: OrderedDict[Waiter, None] = field(default_factory=OrderedDict)
+
+    def state(self, origin: str, pace: StatedPace) -> None:
+        """Replace the statement of an origin."""
+        self.by_origin[origin] = pace
+        statements = self.by_origin.values()
+        self.stated = None
+        self.timed = tuple(statements) if any(stated.timetable.is_timed for stated in statements) else ()
+        self.longest_s = longest_stated_s(statements)
+
+
+@dataclass(slots=True, eq=False)
 class LocalPermit:
     """Permission of a LocalPacer for one request; see ``politesse.ports.Permit``.
 
     Attributes:
-        host: the pacing host.
-        started_mono: when it was stamped.
+        lines: the lines that granted it, or None after the end.
+        paced: its host.
+        agent: the pace that binds the requests of its agent.
+        url: the URL of the request; empty if it is unknown.
+        order: its place in the line; see ``Waiter``.
         waited: whether it was granted later than it was requested.
-        pacer: its pacer; None after the end.
-        slot: its slot; None after the end.
-        agent: what is stated for the agent of the request.
-        before_mono: the ``last_mono`` of the slot before it was stamped.
-        marks: the value of ``slot.marks`` when it was stamped (generation counter).
-        answered_s: after how many seconds the answer came; None until it is known.
-        url: what is requested; empty if that is unknown.
+        answered_s: after how many seconds the answer came, or None until then.
+        started_mono: when it was stamped.
+        before_mono: the ``last_mono`` of the host before that.
+        marks: the ``marks`` of the host after that.
     """
 
-    __slots__ = (
-        "agent",
-        "answered_s",
-        "before_mono",
-        "host",
-        "marks",
-        "pacer",
-        "slot",
-        "started_mono",
-        "url",
-        "waited",
-    )
+    lines: LocalLines | None
+    paced: PacedHost
+    agent: AgentPace
+    url: str
+    order: int
+    waited: bool = False
+    answered_s: float | None = None
+    started_mono: float = 0.0
+    before_mono: float = 0.0
+    marks: int = 0
 
-    def __init__(self, pacer: Issuer, slot: Slot, agent: AgentPace, url: str, started_mono: float) -> None:
-        self.host = slot.host
-        self.started_mono = started_mono
-        self.waited = False
-        self.pacer: Issuer | None = pacer
-        self.slot: Slot | None = slot
-        self.agent = agent
-        self.url = url
-        self.before_mono = slot.last_mono
-        self.marks = slot.marks
-        self.answered_s: float | None = None
+    @property
+    def host(self) -> str:
+        """The pacing host."""
+        return self.paced.host
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended."""
+        return self.lines is not None
 
     def observe(self, status: int, headers: Mapping[str, str] = NO_HEADERS, /) -> None:
         """Record the answer while the request is under way: it holds back waiting requests at once."""
-        if self.pacer is not None and self.slot is not None:
-            self.pacer.answered(self, self.slot, status, headers)
+        if self.lines is not None:
+            self.lines.answered(self, status, headers)
 
     def end(self) -> None:
         """End the request: the interval before the next one counts from now."""
-        pacer, slot = self.pacer, self.slot
-        if pacer is not None and slot is not None:
-            self.pacer = self.slot = None
-            pacer.ended(self, slot)
+        lines, self.lines = self.lines, None
+        if lines is not None:
+            lines.ended(self)
 
     def expire(self) -> None:
         """End it because it was held for too long, which says nothing about how fast the host answers."""
         self.answered_s = 0.0
         self.end()
 
-    @property
-    def under_way(self) -> bool:
-        """Whether it has not ended."""
-        return self.slot is not None
-
     def give_back(self) -> None:
         """End without a request."""
-        pacer, slot = self.pacer, self.slot
-        if pacer is not None and slot is not None:
-            self.pacer = self.slot = None
-            pacer.given_back(self, slot)
+        lines, self.lines = self.lines, None
+        if lines is not None:
+            lines.given_back(self)
 
     def renew(self) -> bool:
         """Stamp it again if it could not be used at once; return False if it would not be granted now."""
-        return self.pacer is not None and self.slot is not None and self.pacer.renewed(self, self.slot)
+        return self.lines is not None and self.lines.renewed(self)
+
+
+def give_back_all(answers: Iterable[Permit | NotYet]) -> None:
+    """Give back the permits among some answers."""
+    for answer in answers:
+        if not isinstance(answer, NotYet):
+            answer.give_back()

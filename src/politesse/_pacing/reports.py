@@ -1,27 +1,47 @@
-"""How pacers publish the headers that they do not obey."""
+"""Publishes long waits and closings, and ends permits that are held for too long.
+
+Theory of operation. A new permit arms the timer unless it is armed already. The end of a permit does not touch the
+timer. When the timer fires, every permit that has not ended is checked. Then the timer is armed again for the first
+permit that becomes old, and for ``HELD_S`` at the latest. So the timer fires every few seconds while a permit is under
+way, and a short request costs one look at ``is_armed``.
+
+    started --- HELD_S -------> ``long`` is called at every check from then on, to warn about waiting requests
+            --- max_turn_s ---> ``expired`` is called, and has to end the permit
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from weakref import ref
 
-from politesse._pacing.held_long import LONG_S
-from politesse._pacing.slot import NEVER
+from politesse._pacing.host import NEVER
 from politesse.events import HeaderOverruled, HostClosed, HostOpened, LongWait, TurnExpired
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from politesse._pacing.backoff import Overruled
-    from politesse._pacing.held_long import Held
-    from politesse._pacing.slot import Slot, Waiter
+    from politesse._pacing.backoff import IgnoredHeader
+    from politesse._pacing.host import PacedHost
+    from politesse._pacing.permit import Waiter
+    from politesse.clock import Clock, Timer
     from politesse.events import Publisher
 
+LONG_S: Final = 60.0
+"""From how many seconds on a wait in line is long."""
+
+HELD_S: Final = 5.0
+"""From how many seconds on a permit that others wait for is held for long."""
+
+_MIN_TIMER_S: Final = 0.001
+
+_STALL_S: Final = 1.0  # a check that comes later than this: the event loop stood still
 _SAME_S: Final = 1.0  # requests that were under way together are refused one after the other: that is one closing
 
 
 class Reports:
-    """Publishes what a pacer finds out about its hosts, nothing twice.
+    """Publishes events about hosts, each once.
 
     Args:
         publisher: receives the events.
@@ -29,57 +49,154 @@ class Reports:
 
     def __init__(self, publisher: Publisher) -> None:
         self.publish = publisher.publish
+        self._stalled_mono = NEVER
 
-    def overruled(self, host: str, headers: Iterable[Overruled]) -> None:
-        """Publish the headers of an answer of ``host`` that are not obeyed as they stand."""
+    def overruled(self, host: str, headers: Iterable[IgnoredHeader]) -> None:
+        """Publish the headers of an answer that are not obeyed as they stand."""
         for header in headers:
             self.publish(HeaderOverruled(host, header.field, header.value, header.applied_s))
 
-    def closed(self, slot: Slot, now_mono: float, now_wall: float, url: str = "", status: int | None = None) -> None:
-        """Publish that a host is closed, by an answer if there is a status; not again with about the same end."""
-        bearing = slot.bearing
-        if bearing is None or bearing.closed_until_wall <= now_wall:
+    def closed(
+        self, host: PacedHost, now_mono: float, now_wall: float, url: str = "", status: int | None = None
+    ) -> None:
+        """Publish that a host is closed, unless a closing with about the same end was published."""
+        closed_until_mono, bound_by = host.backoff.closing
+        if closed_until_mono <= now_mono or closed_until_mono - host.closed_mono < _SAME_S:
             return
-        closed_s, bound_by = bearing.closed_until_wall - now_wall, bearing.closed_by
-        if now_mono + closed_s - slot.closed_mono < _SAME_S:
-            return
-        slot.closed_mono = now_mono + closed_s
+        closed_s, host.closed_mono = closed_until_mono - now_mono, closed_until_mono
         url = "" if status is None else url
-        self.publish(HostClosed(slot.host, bearing.closed_until_wall, bound_by, closed_s, url, status))
-        if slot.head is not None and closed_s > LONG_S:
-            self.waits(slot, slot.head, closed_s, bound_by)
+        self.publish(HostClosed(host.host, now_wall + closed_s, bound_by, closed_s, url, status))
+        if host.head is not None and closed_s > LONG_S:
+            self.waits(host, host.head, closed_s, bound_by)
 
-    def opened(self, slot: Slot) -> None:
+    def opened(self, host: PacedHost) -> None:
         """Publish that a host that was closed has granted a turn again."""
-        slot.closed_mono = NEVER
-        self.publish(HostOpened(slot.host))
+        host.closed_mono = NEVER
+        self.publish(HostOpened(host.host))
 
-    def expire(self, permit: Held, now_mono: float) -> None:
-        """End a permit that was held for too long, and publish it; unless it has ended."""
-        if permit.under_way:
-            permit.expire()
-            self.publish(TurnExpired(permit.host, permit.url, now_mono - permit.started_mono))
+    def waits(self, host: PacedHost, waiter: Waiter, wait_s: float, bound_by: Bound) -> None:
+        """Publish a long wait, once for each cause, until a waiter of the host has had its turn in time again."""
+        if host.long_wait is not bound_by:
+            host.long_wait = bound_by
+            self.publish(LongWait(host.host, waiter.url, wait_s, bound_by, host.held_by))
 
-    def waits(self, slot: Slot, waiter: Waiter, wait_s: float, bound_by: Bound) -> None:
-        """Publish a long wait, once for each cause: until a waiter of the host has had its turn within LONG_S again."""
-        if slot.long_wait is not bound_by:
-            slot.long_wait = bound_by
-            self.publish(LongWait(slot.host, waiter.url, wait_s, bound_by, slot.held_by))
-
-    def waited(self, slot: Slot, waiter: Waiter, waited_s: float) -> None:
+    def waited(self, host: PacedHost, waiter: Waiter, waited_s: float) -> None:
         """Publish that a waiter has had its turn after a long wait in line, if no other cause is published."""
-        if waited_s <= LONG_S:
-            slot.long_wait = None
-        elif slot.long_wait is None:
-            self.waits(slot, waiter, waited_s, Bound.QUEUE)
+        if waited_s <= (HELD_S if host.long_wait is Bound.IN_FLIGHT else LONG_S):
+            host.long_wait = None
+        elif host.long_wait is None:
+            self.waits(host, waiter, waited_s, Bound.QUEUE)
 
-    def held(self, slot: Slot, now_mono: float) -> float | None:
-        """Publish a long wait for a host that is held for long; return when to look again if it is not long yet."""
-        holder = slot.holder
-        head = slot.head
-        if holder is None or holder.started_mono + LONG_S > now_mono or head is None or not slot.is_full:
+    def held(self, host: PacedHost, now_mono: float) -> float | None:
+        """Publish that the head has waited for a held host for HELD_S; return when to check again if it has not.
+
+        A program that blocks its event loop can neither end its requests nor read their responses. So the time counts
+        from the end of a stall, and not every host is reported after it.
+        """
+        head = host.head
+        if head is None or not host.is_full:
             return None
-        if head.joined_mono + LONG_S > now_mono:
-            return head.joined_mono + LONG_S
-        self.waits(slot, head, now_mono - head.joined_mono, Bound.IN_FLIGHT)
+        due_mono = max(host.under_way[0].started_mono, head.joined_mono, self._stalled_mono) + HELD_S
+        if now_mono >= due_mono + _STALL_S and now_mono >= self._stalled_mono + HELD_S + _STALL_S:
+            self._stalled_mono = now_mono
+            return now_mono + HELD_S
+        if now_mono < due_mono:
+            return due_mono
+        self.waits(host, head, now_mono - head.joined_mono, Bound.IN_FLIGHT)
         return None
+
+
+class Held(Protocol):
+    """A permit that may expire.
+
+    Attributes:
+        url: the URL of the request; empty if it is unknown.
+        started_mono: when it was stamped.
+    """
+
+    url: str
+    started_mono: float
+
+    @property
+    def host(self) -> str:
+        """The pacing host."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended."""
+
+    def expire(self) -> None:
+        """End it because it was held for too long."""
+
+
+P = TypeVar("P", bound=Held)
+
+
+class PermitExpiry(Generic[P]):
+    """Looks at the permits that have not ended.
+
+    Args:
+        clock: the monotonic clock and the timer.
+        max_turn_s: after how many seconds a permit expires; infinite for never.
+        under_way: returns the permits that have not ended.
+        publisher: receives TurnExpired.
+        long: called with each other permit that is at least HELD_S old, and the monotonic time.
+
+    Attributes:
+        is_armed: whether there will be a look; else ``arm`` has to be called when a turn starts.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        max_turn_s: float,
+        under_way: Callable[[], Iterable[P]],
+        publisher: Publisher,
+        long: Callable[[P, float], None] = lambda _permit, _now_mono: None,
+    ) -> None:
+        self._clock = clock
+        self._max_turn_s = max_turn_s
+        self._first_s = min(HELD_S, max_turn_s)
+        self._under_way = under_way
+        self._publish = publisher.publish
+        self._long = long
+        self._timer: Timer | None = None
+        self.is_armed = False
+
+    def arm(self, delay_s: float | None = None) -> None:
+        """Set the timer to ``delay_s`` seconds, by default to the time at which a permit that starts now is old."""
+        self.is_armed = True
+        delay_s = self._first_s if delay_s is None else max(delay_s, _MIN_TIMER_S)
+        self._timer = self._clock.call_later(delay_s, partial(_look, ref(self)))
+
+    def look(self) -> None:
+        """Look at all permits."""
+        now_mono = self._clock.monotonic()
+        permits = list(self._under_way())
+        self.is_armed = bool(permits)  # a permit that a callback takes needs no timer of its own
+        next_mono = now_mono + self._first_s
+        for permit in permits:
+            old_mono = permit.started_mono + self._max_turn_s
+            if old_mono <= now_mono:
+                if permit.under_way:  # else it has ended in an event above
+                    permit.expire()
+                    self._publish(TurnExpired(permit.host, permit.url, now_mono - permit.started_mono))
+                continue
+            long_mono = permit.started_mono + self._first_s
+            if long_mono <= now_mono:
+                self._long(permit, now_mono)
+            next_mono = min(next_mono, long_mono if long_mono > now_mono else old_mono)
+        if permits:
+            self.arm(next_mono - now_mono)
+
+    def stop(self) -> None:
+        """Let nothing expire any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _look(expiry: ref[PermitExpiry[Any]]) -> None:
+    # By a weak reference: the timer stays for up to a minute, and must not keep a pacer that is gone.
+    alive = expiry()
+    if alive is not None:
+        alive.look()

@@ -1,28 +1,34 @@
-"""What hosts have in common: the address they are served from, the domain they are registered under.
+"""The keys of a host in each scope (host, registered domain, address), and the permits of a request in all scopes.
 
-Each finder tells the key of a host in one scope. Keys that take a lookup are kept for an hour; a host whose address
-cannot be found is a key of its own for a minute, because nothing is known to bear its load together with others.
+The addresses found are kept for an hour. If the address of a host cannot be found, its name is its key for a minute:
+no other host shares its key.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from cachetools import TLRUCache
 
+from politesse._pacing.permit import give_back_all
 from politesse._tasks import is_ended_from_outside
 from politesse._text import described, needs_extra
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import AddressNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from politesse._pacing.fleet.reservation import FleetPermit
+    from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock
     from politesse.events import Publisher
-    from politesse.ports import Resolver
+    from politesse.ports import FetchPermit, Resolver
+
+    ScopePermit: TypeAlias = LocalPermit | FleetPermit
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -33,67 +39,26 @@ _MAX_HOSTS: Final = 100_000
 _HTTPS_PORT: Final = 443
 
 
-class Finder(Protocol):
-    """Tells by which key a host is paced in one scope."""
+def by_domain() -> Callable[[str], str]:
+    """Return a function from a host to its registered domain by the Public Suffix List; an address stays itself.
 
-    def known(self, host: str, /) -> str | None:
-        """Return the key if it is known now."""
-
-    async def find(self, host: str, /) -> str:
-        """Return the key; raises ClosedError."""
-
-    def when_found(self, host: str, callback: Callable[[], None], /) -> None:
-        """Have a key looked up that is not known, and call ``callback`` from the event loop; also at the close."""
-
-    async def aclose(self) -> None:
-        """End all lookups."""
-
-
-class ByHost:
-    """The host itself."""
-
-    def known(self, host: str, /) -> str:
-        """Return the host."""
-        return host
-
-    async def find(self, host: str, /) -> str:
-        """Return the host."""
-        return self.known(host)
-
-    def when_found(self, host: str, callback: Callable[[], None], /) -> None:  # noqa: ARG002 - nothing to look up
-        """Call ``callback``."""
-        callback()
-
-    async def aclose(self) -> None:
-        """Nothing is to be ended."""
-
-
-class ByDomain(ByHost):
-    """The registered domain of a host by the Public Suffix List; an address, or a suffix itself, is its own.
-
-    Raises ConfigurationError where the extra ``psl`` is not installed.
+    Raises:
+        ConfigurationError: the extra ``psl`` is not installed.
     """
-
-    def __init__(self) -> None:
-        try:
-            from publicsuffixlist import PublicSuffixList  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise ConfigurationError(needs_extra("pacing by domain", "psl")) from error
-        self._suffixes = PublicSuffixList()
-
-    def known(self, host: str, /) -> str:
-        """Return the registered domain."""
-        if _literal(host) is not None:
-            return host
-        return self._suffixes.privatesuffix(host) or host
+    try:
+        from publicsuffixlist import PublicSuffixList  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigurationError(needs_extra("pacing by domain", "psl")) from error
+    suffixes = PublicSuffixList()
+    return lambda host: host if _literal(host) is not None else suffixes.privatesuffix(host) or host
 
 
-class ByAddress:
-    """The lowest address of a host, IPv4 before IPv6; one lookup at a time for each host.
+class Addresses:
+    """The lowest address of each host, IPv4 before IPv6; one lookup at a time for each host.
 
     Args:
         resolver: finds the addresses.
-        clock: how long they are kept goes by its monotonic time.
+        clock: its monotonic time limits how long they are kept.
         publisher: receives AddressNotFound.
     """
 
@@ -106,40 +71,29 @@ class ByAddress:
         self._lookups: dict[str, asyncio.Task[str]] = {}
         self._closed = False
 
-    def known(self, host: str, /) -> str | None:
-        """Return the address if it is known now."""
+    def known(self, host: str) -> str | None:
+        """Return the known address, or None before a lookup."""
         literal = _literal(host)
         if literal is not None:
             return str(literal)
         found = self._found.get(host)
         return None if found is None else found[0]
 
-    async def find(self, host: str, /) -> str:
-        """Return the address, looking it up if need be; raises ClosedError."""
+    async def find(self, host: str) -> str:
+        """Return the address, after a lookup if it is not known; raises ClosedError."""
         known = self.known(host)
         if known is not None:
             return known
         while True:
-            lookup = self._lookup(host)
-            await asyncio.wait({lookup})  # so that a waiter who is cancelled harms no other
+            lookup = self.lookup(host)
+            await asyncio.wait({lookup})  # a caller that is cancelled must not end the lookup for the others
             if not lookup.cancelled():
                 return lookup.result()
             if self._closed:
                 raise ClosedError(f"the gatekeeper was closed while the address of {host} was looked up")
 
-    def when_found(self, host: str, callback: Callable[[], None], /) -> None:
-        """Have the address looked up, and call ``callback``."""
-        self._lookup(host).add_done_callback(lambda _: callback())
-
-    async def aclose(self) -> None:
-        """End all lookups."""
-        self._closed = True
-        lookups = list(self._lookups.values())
-        for lookup in lookups:
-            lookup.cancel()
-        await asyncio.gather(*lookups, return_exceptions=True)
-
-    def _lookup(self, host: str) -> asyncio.Task[str]:
+    def lookup(self, host: str) -> asyncio.Task[str]:
+        """Return the task that looks up an address; raises ClosedError."""
         if self._closed:
             raise ClosedError(f"the address of {host} was requested after the gatekeeper was closed")
         lookup = self._lookups.get(host)
@@ -148,6 +102,14 @@ class ByAddress:
             self._lookups[host] = lookup
             lookup.add_done_callback(lambda _: self._lookups.pop(host, None))
         return lookup
+
+    async def aclose(self) -> None:
+        """End all lookups."""
+        self._closed = True
+        lookups = list(self._lookups.values())
+        for lookup in lookups:
+            lookup.cancel()
+        await asyncio.gather(*lookups, return_exceptions=True)
 
     async def _resolve(self, host: str) -> str:
         task = asyncio.current_task()
@@ -159,15 +121,90 @@ class ByAddress:
         except BaseException as error:
             if is_ended_from_outside(error, task):
                 raise
-            # A user's resolver may raise anything. It is published, and the host is paced by its name.
+            # A user's resolver may raise anything. The error is published, and the host is paced by its name.
             self._publisher.publish(AddressNotFound(host, described(error)))
             address, kept_s = host, _RETRY_S
         self._found[host] = (address, kept_s)
         return address
 
 
+@dataclass(slots=True, eq=False)
+class ScopedPermit:
+    """Permission in all scopes; see ``politesse.ports.Permit``.
+
+    Attributes:
+        host: the key.
+        url: the URL of the request; empty if it is unknown.
+        parts: the permits of the scopes, in their order.
+        started_mono: when it was granted in all scopes.
+        waited: whether any scope granted it later than it was requested.
+        others: all permits of the pacer that have not ended.
+    """
+
+    host: str
+    url: str
+    parts: Sequence[ScopePermit]
+    started_mono: float
+    waited: bool
+    others: dict[ScopedPermit, None]
+
+    def observe(self, status: int, headers: Mapping[str, str], /) -> None:
+        """Record the answer, at the key."""
+        self.parts[0].observe(status, headers)
+
+    def end(self) -> None:
+        """End the request in all scopes."""
+        self.others.pop(self, None)
+        for permit in self.parts:
+            permit.end()
+
+    def expire(self) -> None:
+        """End it in all scopes because it was held for too long."""
+        self.others.pop(self, None)
+        for permit in self.parts:
+            permit.expire()
+
+    def give_back(self) -> None:
+        """End without a request, in all scopes."""
+        self.others.pop(self, None)
+        give_back_all(self.parts)
+
+    def renew(self) -> bool:
+        """Stamp it again in all scopes; return False if it would not be granted now."""
+        return all(permit.renew() for permit in self.parts)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended."""
+        return self.parts[0].under_way
+
+
+class ScopedFetch(NamedTuple):
+    """Permission for the request of a robots.txt, by its permit in each scope; see ``politesse.ports.FetchPermit``."""
+
+    permits: Sequence[FetchPermit]
+
+    def end(
+        self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
+    ) -> None:
+        """End the request; its answer counts at the key."""
+        first, *others = self.permits
+        first.end(status, headers, elapsed_s)
+        for permit in others:
+            permit.end()
+
+    def give_back(self) -> None:
+        """End without a request."""
+        self.permits[0].give_back()
+
+    def opened(self) -> None:
+        """Have the next page wait for the interval from now on, in all scopes."""
+        for permit in self.permits:
+            permit.opened()
+
+
 def _lowest(addresses: Sequence[str]) -> str:
-    """Return the lowest of several addresses, so that hosts that share all of theirs share the key."""
+    """Return the lowest of several addresses, so that hosts with the same addresses have the same key."""
     found = [_unwrapped(ipaddress.ip_address(address.partition("%")[0])) for address in addresses]
     return str(min(found, key=lambda address: (address.version, int(address))))
 

@@ -1,1 +1,1 @@
-"""Files that a site publishes and that are fetched as pages: data.txt, sitemaps, tdmrep.json."""
+"""Files of a site that are fetched like pages: data.txt, sitemaps, tdmrep.json."""

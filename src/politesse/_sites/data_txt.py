@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from politesse._text import printable
-from politesse.robots.lexer import decode, lex, records, split_rows
+from politesse.robots.lexer import decode, fields_of, quirks_of, records, rows_of, split_rows
 from politesse.robots.traits import Syntax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from politesse.robots.line import Line, Quirk
+    from politesse.robots.line import FieldRow, Quirk
 
     FieldNames = Mapping[str, str] | Callable[[str], str]
 
@@ -78,10 +78,11 @@ class DataTxt:
             fields: new names of fields: a mapping from lower-case names, such as ``{"dataset": "distribution"}``, which
                 keeps all other names, or a function of the name as written.
         """
-        lexed = lex(body, _SYNTAX)
-        called = _namer(fields)
-        found = tuple(_record(lines, called) for lines in records(lexed))
-        return cls(decode(body, None)[0], tuple(record for record in found if record.fields), lexed.quirks)
+        text, quirks = decode(body, None)
+        texts, called = rows_of(text, _SYNTAX).texts, _namer(fields)
+        rows = [list(fields_of(texts[start:end], start + 1, _SYNTAX)) for start, end in records(texts)]
+        found = tuple(record for one in rows if (record := _record(one, called)).fields)
+        return cls(text, found, quirks + quirks_of(text))
 
     @property
     def text(self) -> str:
@@ -101,8 +102,8 @@ def _namer(fields: FieldNames | None) -> Callable[[str], str]:
     return lambda name: names.get(name.lower(), name)
 
 
-def _record(lines: Sequence[Line], called: Callable[[str], str]) -> DataRecord:
+def _record(rows: Sequence[FieldRow], called: Callable[[str], str]) -> DataRecord:
     return DataRecord(
-        tuple(line.value for line in lines if line.field == "user-agent"),
-        tuple((called(line.name), line.value) for line in lines if line.field),
+        tuple(value for _, name, value in rows if name.field == "user-agent"),
+        tuple((called(name.spelling), value) for _, name, value in rows if name.field),
     )

@@ -1,30 +1,31 @@
-"""Files that are fetched as pages are, permitted and paced hop by hop: data.txt; and the sitemaps of a robots.txt."""
+"""Fetches data.txt as a page: each hop is checked and paced. Also reads the sitemaps of a robots.txt."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from politesse._cache.fetching import fetch_guarded, follow
-from politesse._cache.files import SiteFile, SiteFiles
-from politesse._pacing.turns import Basis, Gate, Judging, Taking
-from politesse._sites.data_txt import DATA_TXT, DataRecord, DataTxt
-from politesse.errors import Disallowed, TurnHeld
-from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Pacer
+from politesse._cache.admission import Admission, GivenUp
+from politesse._cache.fetching import fetch_guarded
+from politesse._cache.files import SiteFile
+from politesse._http.redirects import Hops, after_hop, first_hop
+from politesse._sites.data_txt import DataRecord, DataTxt
+from politesse.errors import Disallowed
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:
-    from politesse._cache.admission import Admission
-    from politesse._cache.entry import Entry
-    from politesse._cache.reading import ReadingThreads
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from politesse._cache.records import ReadingThreads
+    from politesse._cache.robots import Entry
     from politesse._sites.data_txt import FieldNames
-    from politesse.clock import Clock
     from politesse.events import Publisher
-    from politesse.origin import Origin
     from politesse.robots import RejectedSitemap
 
-# Larger files are read in threads: they would block the event loop for longer than some milliseconds.
+# Larger files are read in threads: they would block the event loop for milliseconds.
 _READ_IN_THREAD_BYTES: Final = 8 * 1024
 _CHECK_IN_THREAD_BYTES: Final = 4 * 1024
 _MAX_DETAIL: Final = 300  # characters of an exception that are quoted
@@ -32,11 +33,11 @@ _MAX_DETAIL: Final = 300  # characters of an exception that are quoted
 
 @dataclass(frozen=True, slots=True)
 class DataTxtAnswer:
-    """The data.txt of a site, or the lack of one.
+    """The answer of a site to a request for data.txt.
 
     Attributes:
-        file: the file, or the lack of one.
-        content: the parsed file; empty unless it was FOUND.
+        file: the result of the fetch.
+        content: the parsed file; empty unless the file was FOUND.
 
     Example:
         >>> import asyncio
@@ -57,34 +58,34 @@ class DataTxtAnswer:
 
     @property
     def outcome(self) -> FileOutcome:
-        """Whether there is one. UNKNOWN does not say that the site has no datasets."""
+        """Whether the site has a data.txt. UNKNOWN does not mean that the site has no datasets."""
         return self.file.outcome
 
     @property
     def status(self) -> int | None:
-        """The HTTP status of the answer; None for none."""
+        """The HTTP status of the answer; None if there was no answer."""
         return self.file.status
 
     @property
     def records(self) -> tuple[DataRecord, ...]:
-        """Its records, in the order of the file."""
+        """The records, in the order of the file."""
         return self.content.records
 
     @property
     def text(self) -> str:
-        """The file as people may read it, safe to print."""
+        """The text of the file, safe to print."""
         return self.content.text
 
 
 @dataclass(frozen=True, slots=True)
 class Sitemaps:
-    """The sitemaps that a robots.txt lists. They may be on any host: ask about each before it is requested.
+    """The sitemaps that a robots.txt lists. Sitemaps may be on any host: check each URL before you request it.
 
     Attributes:
         urls: absolute http(s) URLs as written, in the order of the file, each once.
-        rejected: the first hundred of the lines that name no such URL.
-        source: the copy of robots.txt that was read, or the lack of one; None if it was not needed.
-        verdict: the verdict of a host policy that kept robots.txt from being fetched; else None.
+        rejected: the first hundred lines without such a URL.
+        source: the copy of robots.txt that was read, or why there is none; None if robots.txt was not needed.
+        verdict: the verdict of a host policy, if it prevented the fetch of robots.txt; else None.
 
     Example:
         >>> import asyncio
@@ -105,19 +106,22 @@ class Sitemaps:
 
     @property
     def known(self) -> bool:
-        """Whether it is known what is listed: robots.txt could be read, or there is none. Else nothing is known."""
+        """Whether the list is complete: robots.txt was read, or the site has none."""
         return self.source is not None and self.source.result in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
 
 
-class GateAndBasis(Gate, Judging, Basis, Protocol):
-    """Answers whether a URL may be requested, and knows the pace of its site."""
+class PageTurn(AbstractContextManager["PageTurn", None], Protocol):
+    """A turn in which a file is requested as a page; it ends with the block."""
+
+    def __enter__(self) -> Self:
+        """Hold the turn."""
+
+    def observe(self, status: int, headers: Mapping[str, str] | None, /) -> None:
+        """Record the answer."""
 
 
-async def read_data_txt(
-    gate: GateAndBasis, files: SiteFiles, reading: ReadingThreads, origin: Origin, fields: FieldNames | None
-) -> DataTxtAnswer:
-    """Do what ``AgentView.datatxt`` says."""
-    file = await get_file(gate, files, origin, DATA_TXT)
+async def read_data_txt(file: SiteFile, reading: ReadingThreads, fields: FieldNames | None) -> DataTxtAnswer:
+    """Parse a data.txt, in a thread if it is large."""
     if file.outcome is FileOutcome.FOUND and file.is_web_page:
         fault = "a web page was sent in its place"
         file = replace(file, outcome=FileOutcome.UNKNOWN, body=b"", truncated=False, content_type="", fault=fault)
@@ -137,29 +141,8 @@ async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Si
     return Sitemaps(urls, rejected, entry.source)
 
 
-async def get_file(gate: GateAndBasis, files: SiteFiles, origin: Origin, path: str) -> SiteFile:
-    """Return the file of ``origin`` at ``path`` as the agent of ``gate`` may see it.
-
-    RFC 9309 2.2.2 exempts only /robots.txt itself: a file that ``gate`` denies is neither fetched nor returned from the
-    cache.
-
-    Raises:
-        TurnHeld: if it has to be fetched, and this task holds the turn of the host for which the fetch would wait.
-        ClosedError: if the gatekeeper is closed.
-    """
-    verdict = await gate.check(f"{origin}{path}")
-    if not verdict.allowed:
-        return _denied(verdict)
-    held = gate.turn_in_the_way(origin.pacing_host)
-    if held is not None and files.peek(origin, path) is None:
-        raise TurnHeld(verdict.url, held_by=held.url)
-    try:
-        return await files.get(origin, path)
-    except Disallowed as error:  # denied to the gatekeeper's own agent, which makes the request, or since the check
-        return _denied(error.verdict)
-
-
-def _denied(verdict: Verdict) -> SiteFile:
+def denied_file(verdict: Verdict) -> SiteFile:
+    """Return the result for a file that ``verdict`` denies."""
     undecided = verdict.reason in UNDECIDED
     return SiteFile(
         url=verdict.url,
@@ -173,63 +156,59 @@ def _denied(verdict: Verdict) -> SiteFile:
 class PageFetcher:
     """A Fetcher that fetches files as pages: each hop of a redirect is checked, and waits for its turn at its host.
 
-    ``fetch`` raises Disallowed if the first hop may not be requested; a later one that may not is a fault.
+    ``fetch`` raises Disallowed if the first hop may not be requested. A later hop that is forbidden is a fault.
 
     Args:
-        agent: the agent whose permission and pace count.
+        take_turn: checks permission for a URL, and waits for the turn of its host; raises Disallowed.
         fetcher: makes the requests, one for each hop; it is not closed here.
-        pacer: grants the turns.
-        clock: the clocks.
         publisher: receives ComponentFailed when the fetcher raises.
         admission: limits the requests under way; waiting for a turn does not count.
     """
 
     def __init__(
         self,
-        agent: GateAndBasis,
+        take_turn: Callable[[str], Awaitable[PageTurn]],
         fetcher: Fetcher,
-        pacer: Pacer,
-        clock: Clock,
         *,
         publisher: Publisher,
         admission: Admission,
     ) -> None:
-        self._agent = agent
+        self._take_turn = take_turn
         self._fetcher = fetcher
-        self._pacer = pacer
-        self._clock = clock
         self._publisher = publisher
         self._admission = admission
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Fetch once, redirects included."""
-
-        async def fetch_hop(hop: FetchRequest) -> FetchResult:
+        hops = Hops(request)
+        step: FetchRequest | FetchResult | None = first_hop(request)
+        while isinstance(step, FetchRequest):
+            hop = step
             try:
                 result = await self._request(hop)
             except Disallowed as error:
                 if not hop.first_url:
                     raise
-                detail = f"a redirect to what may not be requested: {error}"
+                detail = f"a redirect to a URL that may not be requested: {error}"
                 return FetchFault(FaultKind.REDIRECT_TARGET, detail[:_MAX_DETAIL], hop.url)
             if isinstance(result, FetchFault) and result.private:
                 result = replace(result, private=None)  # no page leads to the private address of another host
-            return result
-
-        result = await follow(request, fetch_hop)
-        if result is None:  # it must not follow redirects by itself: the gate has not permitted them
-            result = FetchFault(
-                FaultKind.REDIRECT_TARGET, "a redirect, and the fetcher does not say where", request.url
-            )
-        return result
+            step = after_hop(hops, hop, result)
+        # Without a target the fetcher must not follow redirects itself: the gate has not permitted them.
+        unnamed = "a redirect, and the fetcher does not name its target"
+        return step or FetchFault(FaultKind.REDIRECT_TARGET, unnamed, request.url)
 
     async def aclose(self) -> None:
-        """Do nothing: the fetcher within is not owned."""
+        """Do nothing: the owner of the fetcher closes it."""
 
     async def _request(self, hop: FetchRequest) -> FetchResult:
         """Make one request in its turn."""
-        with await Taking(self._agent, self._agent, hop.url, None).take() as turn:
-            result = await self._admission.run(hop, lambda: fetch_guarded(self._fetcher, hop, self._publisher))
+        with await self._take_turn(hop.url) as turn:
+            try:
+                async with self._admission.place():
+                    result = await fetch_guarded(self._fetcher, hop, self._publisher)
+            except GivenUp as error:
+                return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
             if result.status is not None:
                 turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)
             return result

@@ -1,4 +1,4 @@
-"""What sites reserve in their tdmrep.json, which is fetched as a page is and parsed once for each new body."""
+"""The reservations of sites in tdmrep.json. The file is fetched like a page, and each new body is parsed once."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
-from politesse._cache.single_flight import Flight, Flights
-from politesse._sites.pages import get_file
+from politesse._cache.entry import Flight, Flights
 from politesse.errors import ClosedError
 from politesse.page.tdmrep import TdmRep, parse_tdmrep
 from politesse.verdict import FileOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from politesse._cache.files import SiteFile, SiteFiles
-    from politesse._cache.reading import ReadingThreads
-    from politesse._sites.pages import GateAndBasis
+    from politesse._cache.records import ReadingThreads
     from politesse.origin import Origin
 
 TDMREP_JSON: Final = "/.well-known/tdmrep.json"
-"""Where the reservations of a site are (TDMRep, "TDM File on the Origin Server")."""
+"""The path of the file (TDMRep, "TDM File on the Origin Server")."""
 
 _READ_IN_THREAD_BYTES: Final = 64 * 1024
 _MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
-_WEIGHT: Final = 10  # octets of memory for each that was read
+_WEIGHT: Final = 10  # octets of memory for an octet of the file
 _KEPT_BYTES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What the tdmrep.json of a site reserves.
+    """The reservations in the tdmrep.json of a site.
 
     Attributes:
         doc: the parsed file; empty if there is none.
         fault: why the file is unknown, as a phrase; empty if it is known.
-        not_before: the Unix time before which it is not fetched again, if that is known.
+        not_before: the Unix time of the next fetch at the earliest; None if it is unknown.
     """
 
     doc: TdmRep
@@ -55,65 +55,68 @@ OUT_OF_TURN: Final = _unread("it is not known yet, and this is asked within a tu
 
 
 class Reservations:
-    """What the tdmrep.json of each origin says.
+    """The reservations of each origin.
 
     Args:
-        files: the cache that fetches them.
+        files: the cache that fetches tdmrep.json.
         reading: threads for large files; not closed here.
+
+    Attributes:
+        files: see above.
     """
 
     def __init__(self, files: SiteFiles, reading: ReadingThreads) -> None:
-        self._files = files
+        self.files = files
         self._reading = reading
         self._read: LRUCache[str, tuple[bytes, Reserved]] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_weight_bytes)
         self._flights: Flights[Flight[None]] = Flights()
         self._closed = False
 
     def known(self, origin: Origin, *, late_s: float = 0.0) -> Reserved | None:
-        """Return what the tdmrep.json of ``origin`` reserves; None if it must be fetched, or parsed in a thread.
+        """Return the reservations of ``origin``; None if the file must be fetched, or parsed in a thread.
 
-        ``late_s`` is for how many seconds after its lifetime the file still counts.
+        The file still counts for ``late_s`` seconds after its lifetime.
         """
-        file = self._files.peek(origin, TDMREP_JSON, late_s=late_s)
+        file = self.files.peek(origin, TDMREP_JSON, late_s=late_s)
         if file is None or (self._is_new(origin, file) and len(file.body) > _READ_IN_THREAD_BYTES):
             return None
         return self._take_in(origin, file, _parse(file) if self._is_new(origin, file) else None)
 
     def basis(self, origin: Origin) -> object:
-        """Return the cache entry of tdmrep.json, None if there is none. Compare by equality."""
-        return self._files.entries.get(f"{origin}{TDMREP_JSON}")
+        """Return the cache entry of tdmrep.json; None without an entry. Compare by equality."""
+        return self.files.entries.get(f"{origin}{TDMREP_JSON}")
 
-    async def learn(self, gate: GateAndBasis, origin: Origin) -> Reserved:
-        """Return what the tdmrep.json of ``origin`` reserves, fetching it as a page; raises ClosedError."""
-        file = await get_file(gate, self._files, origin, TDMREP_JSON)
+    async def learn(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> Reserved:
+        """Return the reservations of ``origin``; ``get`` fetches the file like a page. Raises ClosedError."""
+        file = await get()
         doc = None
         if self._is_new(origin, file):
             large = len(file.body) > _READ_IN_THREAD_BYTES
             doc = await self._reading.run(lambda: _parse(file)) if large else _parse(file)
         return self._take_in(origin, file, doc)
 
-    def ask_ahead(self, gate: GateAndBasis, origin: Origin) -> None:
-        """Have tdmrep.json fetched and parsed, without waiting."""
+    def ask_ahead(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> None:
+        """Start to fetch and parse tdmrep.json."""
         key = str(origin)
         if not self._closed and self._flights.get(key) is None:
-            self._flights.start(key, Flight(), self._learn_ahead(gate, origin), f"tdmrep.json of {origin}")
+            self._flights.start(key, Flight(), self._learn_ahead(origin, get), f"tdmrep.json of {origin}")
 
     async def aclose(self) -> None:
-        """Cancel all fetches that were started ahead."""
+        """Cancel the fetches of ``ask_ahead``."""
         self._closed = True
         tasks = self._flights.close("the gatekeeper was closed while a tdmrep.json was fetched")
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _learn_ahead(self, gate: GateAndBasis, origin: Origin) -> None:
+    async def _learn_ahead(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> None:
         with suppress(ClosedError):  # no caller waits for it
-            await self.learn(gate, origin)
+            await self.learn(origin, get)
 
     def _is_new(self, origin: Origin, file: SiteFile) -> bool:
         known = self._read.get(str(origin))
         return file.outcome is FileOutcome.FOUND and (known is None or known[0] != file.body)
 
     def _take_in(self, origin: Origin, file: SiteFile, doc: TdmRep | None) -> Reserved:
-        """Return what a file reserves: ``doc`` if it was parsed just now, else what its body was parsed to before."""
+        """Return the reservations of a file: ``doc`` if it was parsed just now, else the result of the last parse."""
         if file.outcome is FileOutcome.RETRY:
             return _unread(file.fault or f"status {file.status}", file.not_before)
         if file.outcome is not FileOutcome.FOUND:
@@ -133,10 +136,10 @@ class Reservations:
 
 
 def _parse(file: SiteFile) -> TdmRep:
-    return TdmRep(fault="it is longer than what is read of it") if file.truncated else parse_tdmrep(file.body)
+    return TdmRep(fault="it is longer than the limit") if file.truncated else parse_tdmrep(file.body)
 
 
 def _weight_bytes(kept: tuple[bytes, Reserved]) -> int:
     body, reserved = kept
-    octet = _WEIGHT if reserved.doc.locations else 1  # of what could not be read there is nothing but the text
-    return min(_KEPT_BYTES + octet * len(body), _MAX_KEPT_BYTES)  # one that fills all the room is kept alone
+    octet = _WEIGHT if reserved.doc.locations else 1  # a file that could not be parsed is text alone
+    return min(_KEPT_BYTES + octet * len(body), _MAX_KEPT_BYTES)  # the largest file fills the whole cache

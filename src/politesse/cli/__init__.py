@@ -2,30 +2,40 @@
 
 ::
 
-    app              the commands and their options, as typer reads them
-    gate_options     what the commands share: the User-Agent, the product token, the gate, where a robots.txt is read
-    check_command    a few URLs, explained; page_report reads their pages
-    explain_command  one URL: the file with its line numbers, and the rule that decides
-    lint_command     what is wrong with a robots.txt
-    filter_command   any number of URLs, from standard input to standard output; streams reads and writes
-    crawl_command    the loop of PoliteQueue.crawl: crawl_records writes a line for each URL, crawl_view is the table,
-                     interrupts is Ctrl-C
-    guide_command    the guides in politesse/guides, formatted for a terminal
-    progress         CrawlBar, a progress bar for programs that crawl
-    console          where the commands write to
-    demo/            a crawl of a small web on loopback, judged by the logs of its servers
+    app             the commands and their options, as typer reads them
+    check_command   a few URLs, explained; with their pages and hosts
+    file_commands   explain and lint: one robots.txt, line by line
+    filter_command  any number of URLs, from standard input to standard output
+    crawl_command   the loop of PoliteQueue.crawl; crawl_records writes a line for each URL
+    progress        CrawlBar, a progress bar for programs that crawl; the table of the command
+    guide_command   the guides in politesse/guides, formatted for a terminal
+    store_command   the records in a file of --store
+    fleet_command   the hosts of a fleet
+    running         the gate and the event loop of a command, its exit code, and Ctrl-C
+    console         how the commands read and write
+    demo/           a crawl of a small web on loopback, judged by the logs of its servers
 """
 
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
 
-from politesse._text import needs_extra
+TYPE_CHECKING = False  # as in typing, which takes time to load
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def main() -> None:
     """Run the command; exits with 2 if the extra ``cli`` is not installed."""
+    # The imports below take half a second. Until a command runs, Ctrl-C has nothing to finish.
+    try:  # noqa: SIM105 - contextlib takes time to load
+        signal.signal(signal.SIGINT, _end)
+    except ValueError:  # in another thread than the main one, which gets the signals
+        pass
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks is no error
@@ -34,6 +44,12 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich"}:
             raise
+        from politesse._text import needs_extra  # noqa: PLC0415
+
         sys.stderr.write(f"politesse: {needs_extra('the command', 'cli')} ({error})\n")
         sys.exit(2)
     app()
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    os._exit(128 + number)  # as a shell shows a program that the signal ended

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from politesse import Dialect, InvalidURL, __version__
-from politesse.cli import fleet_app, store_app
+from politesse import Dialect, __version__
+from politesse.cli import fleet_command, store_command
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import errors, output
-from politesse.cli.crawl_command import CRAWLER, DEFAULT_MAX_PAGES, CrawlPlan, crawl_urls
-from politesse.cli.demo import Plan
+from politesse.cli.crawl_command import CRAWLER, DEFAULT_MAX_PAGES, CrawlPlan, crawl_urls, journal_of
 from politesse.cli.demo import run as run_demo
-from politesse.cli.explain_command import explain_url
+from politesse.cli.file_commands import explain_url, lint_all, print_codes
 from politesse.cli.filter_command import filter_stdin
-from politesse.cli.fleet_app import DEFAULT_PREFIX, FleetPrefix, FleetURL, fleet_options
-from politesse.cli.gate_options import GateOptions
+from politesse.cli.fleet_command import DEFAULT_PREFIX, FleetPrefix, FleetURL
 from politesse.cli.guide_command import print_guide, print_topics
-from politesse.cli.lint_command import lint_all, print_codes
-from politesse.cli.running import run
-
-if TYPE_CHECKING:
-    from politesse.options import FleetOptions
+from politesse.cli.running import GateOptions, checked_arguments, run
 
 app = typer.Typer(
     name="politesse",
-    help="Check before you crawl: what does robots.txt permit, and why?",
+    help="Check before you crawl: which URLs does robots.txt permit, and why?",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # a traceback without the values of variables, which may be secret
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(store_app.app)
-app.add_typer(fleet_app.app)
+app.add_typer(store_command.app)
+app.add_typer(fleet_command.app)
 
 Agent = Annotated[
     str,
@@ -76,7 +70,7 @@ def common(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Check before you crawl: what does robots.txt permit, and why?"""
+    """Check before you crawl: which URLs does robots.txt permit, and why?"""
 
 
 @app.command()
@@ -115,7 +109,7 @@ def check(  # noqa: PLR0913 - the options of the command
     host: host, interval_s, bound_by, not_before, closed_until, closed_by, waiting, in_flight, held_by, held_s, robots
     [{origin, result, status, fault, age_s, fetching, next_fetch}], fleet_wait {not_before, bound_by, held_by}.
     """
-    options = _gate_options(agent, timeout, store, fleet_options(fleet, fleet_prefix))
+    options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
     run(print_verdicts(options, urls, output(), errors(), as_json=as_json, with_page=page, with_hosts=host))
 
 
@@ -138,19 +132,17 @@ def explain(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show robots.txt with the groups that apply, the rules that match, the one that decides, and why.
+    """Show robots.txt with the groups that apply, the rules that match, the deciding rule, and why.
 
     Exit code: 0 if the URL is allowed, 1 if it is not, 2 if that could not be decided.
 
     With --json, for each dialect: the keys of check, dialect, groups [{agents, lines}], matches [{line, field, value,
     length}], usage, licenses.
     """
-    options = _gate_options(agent, timeout)
+    options = GateOptions.of(agent, timeout)
     dialects = list(dict.fromkeys([dialect, *Dialect])) if all_dialects else [dialect]
-    try:
+    with checked_arguments():
         run(explain_url(options, url, file, dialects, output(), as_json=as_json))
-    except InvalidURL as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 @app.command("filter")
@@ -161,19 +153,75 @@ def filter_(
         Path | None,
         typer.Option(metavar="FILE", dir_okay=False, help="Write the other URLs here, each with a tab and the reason."),
     ] = None,
-    max_pending: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many URLs may wait for a robots.txt at once.")
-    ] = 10_000,
     store: StoreFile = None,
     fleet: FleetURL = None,
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
 ) -> None:
     """Copy the allowed URLs from standard input, one per line, to standard output, each as soon as it is decided.
 
-    Their order changes. Exit code: 0 if all were decided, denied ones too; 2 if some could not be decided.
+    Their order changes. Empty lines, and lines that begin with #, are skipped.
+
+    Exit code: 0 if all were decided, disallowed ones too; 2 if some could not be decided.
     """
-    options = _gate_options(agent, timeout, store, fleet_options(fleet, fleet_prefix))
-    run(filter_stdin(options, errors(), rejected, max_pending))
+    options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
+    run(filter_stdin(options, errors(), rejected))
+
+
+_Sent = Annotated[
+    str,
+    typer.Option(
+        metavar="UA",
+        help="The User-Agent of your crawler: it is sent with every request, and its product token selects the "
+        "rules. Name a way to reach you, as in 'ExampleBot/1.0 (+https://example.com/bot)'.",
+    ),
+]
+_MaxPages = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help=f"Stop after N pages.  [default: no limit; {DEFAULT_MAX_PAGES:,} with --any-host]",
+        show_default=False,
+    ),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", dir_okay=False, allow_dash=True, help="Write one JSON object per URL here; - for stdout."
+    ),
+]
+_Journal = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        help="Keep the URLs in this file: the same command goes on where it was stopped, or killed.",
+    ),
+]
+_Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        help="Go on with the crawl of this journal; URLs are not needed. Repeat the other options.",
+    ),
+]
+_SameHost = Annotated[
+    bool,
+    typer.Option(
+        "--same-host/--any-host",
+        help="Follow only links to the hosts of the URLs, and to the hosts that the URLs redirect to; or follow "
+        "links to any host. Redirects are followed to any host.",
+    ),
+]
+_AllowPrivate = Annotated[
+    bool,
+    typer.Option(
+        "--allow-private",
+        help="Request private addresses, too, as those of your own network. Without this option they are "
+        "requested only if the host of one of the URLs has a private address.",
+    ),
+]
 
 
 @app.command()
@@ -181,90 +229,42 @@ def crawl(  # noqa: PLR0913 - the options of the command
     urls: Annotated[
         list[str] | None, typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")
     ] = None,
-    agent: Annotated[
-        str,
-        typer.Option(
-            metavar="UA",
-            help="The User-Agent of your crawler: it is sent with every request, and its product token selects the "
-            "rules. Name a way to reach you, as in 'ExampleBot/1.0 (+https://example.com/bot)'.",
-        ),
-    ] = CRAWLER,
+    agent: _Sent = CRAWLER,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.001, help="For one page, and for one robots.txt.")
     ] = 30.0,
-    max_pages: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help=f"Stop after N pages.  [default: {DEFAULT_MAX_PAGES:,}; no limit with --same-host]",
-            show_default=False,
-        ),
-    ] = None,
+    max_pages: _MaxPages = None,
     workers: Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="Request N hosts at once.")] = 20,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", dir_okay=False, allow_dash=True, help="Write one JSON object per URL here; - for stdout."
-        ),
-    ] = None,
-    journal: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            dir_okay=False,
-            help="Keep the URLs in this file: the same command goes on where it was stopped, or killed.",
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            dir_okay=False,
-            help="Go on with the crawl of this journal; URLs are not needed. Repeat the other options.",
-        ),
-    ] = None,
+    out: _Out = None,
+    journal: _Journal = None,
+    resume: _Resume = None,
     *,
     store: StoreFile = None,
     fleet: FleetURL = None,
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
-    same_host: Annotated[
-        bool,
-        typer.Option(
-            "--same-host",
-            help="Follow only links to the hosts of the URLs, and to those that the URLs redirect to. Redirects of "
-            "other pages are followed wherever they lead.",
-        ),
-    ] = False,
+    same_host: _SameHost = True,
+    allow_private: _AllowPrivate = False,
 ) -> None:
-    """Crawl: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
+    """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
 
     Links are read in the first 512 KiB of an HTML page; links and pages that say nofollow are respected. In a terminal
     a table shows the progress. Ctrl-C ends the crawl in order, a second Ctrl-C at once.
 
-    Exit code: 0 if all is done or N pages are; 1 if a URL failed, was given up because its robots.txt is unreachable or
-    its site makes it wait too long, or is disallowed and was given as URL; 2 for an error in the options or in writing;
-    130 after Ctrl-C.
+    Exit code: 0 if every URL or N pages are done. 1 if a URL failed, if a URL was given up because its robots.txt is
+    unreachable or its site makes the crawl wait too long, or if a URL on the command line is disallowed. 2 if an option
+    is invalid or a file cannot be written. 130 after Ctrl-C.
 
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links,
     queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, started, elapsed_s;
     disallowed, given-up: reason, rule {line, field, value}, robots_url, note; left: nothing more. With a journal, URLs
-    that are left are not recorded, and a crawl that goes on appends.
+    with the outcome left are not recorded, and a crawl that goes on appends.
     """
-    try:
-        plan = CrawlPlan.of(
-            urls or [],
-            _gate_options(agent, timeout, store, fleet_options(fleet, fleet_prefix)),
-            agent,
-            same_host=same_host,
-            max_pages=max_pages,
-            workers=workers,
-            out=out,
-            journal=journal,
-            resume=resume,
+    options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
+    with checked_arguments():
+        journal = journal_of(journal, resume, has_urls=bool(urls))
+        plan = CrawlPlan(
+            urls or [], options, agent, workers, same_host, allow_private, max_pages, out=out, journal=journal
         )
-    except ValueError as error:  # InvalidURL and ConfigurationError
-        raise typer.BadParameter(str(error)) from error
     run(crawl_urls(plan, errors()))
 
 
@@ -291,24 +291,20 @@ def lint(
         bool, typer.Option("--codes", callback=_show_codes, is_eager=True, help="List the codes and what they mean.")
     ] = False,
 ) -> None:
-    """Report what is wrong with robots.txt, what never takes effect, and what other parsers would misread.
+    """Report mistakes in robots.txt, rules that never take effect, and lines that other parsers would misread.
 
     Exit code: 0 without errors, warnings or not; 1 with errors; 2 if something could not be read.
 
     With --json: file, line, column, severity, code, message.
     """
     del codes  # eager: its callback has ended the program
-    options = _gate_options("politesse", timeout)
+    options = GateOptions.of("politesse", timeout)
     run(lint_all(options, sources, dialect, output(), errors(), as_json=as_json))
 
 
 @app.command()
 def demo(
     pages: Annotated[int, typer.Option(metavar="N", min=200, help="How many pages to make, about.")] = 3_000,
-    tasks: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000, help="How many tasks crawl at the same time.")
-    ] = 20,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random links between the pages.")] = 9309,
 ) -> None:
     """Crawl a small web on this machine, and judge the crawl by the logs of its servers.
 
@@ -318,7 +314,7 @@ def demo(
 
     Exit code: 0 if every allowed page was fetched and no rule was broken; else 1.
     """
-    run(run_demo(output(), Plan(pages=pages, tasks=tasks, seed=seed)))
+    run(run_demo(output(), pages))
 
 
 @app.command()
@@ -329,22 +325,8 @@ def guide(
 
     In a terminal, a guide that is longer than the screen is shown in $PAGER or less. Elsewhere it is Markdown.
     """
-    if topic is None:
-        print_topics(output())
-        return
-    try:
-        print_guide(topic, output())
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def _gate_options(
-    agent: str, timeout_s: float, store: Path | None = None, fleet: FleetOptions | None = None
-) -> GateOptions:
-    try:
-        return GateOptions.of(agent, timeout_s, store, fleet)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    with checked_arguments():
+        print_topics(output()) if topic is None else print_guide(topic, output())
 
 
 def _unwrapped(text: str) -> str:
@@ -352,9 +334,5 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-for _command in (
-    *app.registered_commands,
-    *store_app.app.registered_commands,
-    *fleet_app.app.registered_commands,
-):
+for _command in [one for group in (app, store_command.app, fleet_command.app) for one in group.registered_commands]:
     _command.help = _unwrapped((_command.callback and _command.callback.__doc__) or "")

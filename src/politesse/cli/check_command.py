@@ -1,17 +1,23 @@
-"""``politesse check``: a few URLs, each explained."""
+"""``politesse check``: a few URLs, each explained; their pages, fetched as in a crawl; and their hosts."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
+import aiohttp
 
-from politesse.cli.console import plain
-from politesse.cli.host_report import host_lines, host_record
-from politesse.cli.page_report import PageReport, as_lines, page_record, read_page
+from politesse import AgentView, Disallowed, InvalidURL, Origin, PoliteSession
+from politesse._text import counted, printable
+from politesse.cli.console import plain, record_of, say, say_json
+from politesse.cli.running import read_body
+from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage
+from politesse.page.html import MAX_BYTES
+from politesse.usage import Purpose, Usage
+from politesse.usage.model import NOTHING_STATED, combine
 from politesse.verdict import UNDECIDED, utc
 
 if TYPE_CHECKING:
@@ -19,9 +25,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from politesse import AgentView, Verdict
-    from politesse.cli.gate_options import GateOptions
-    from politesse.verdict import Source
+    from politesse import Bound, Verdict
+    from politesse.cli.running import GateOptions
+    from politesse.sites import DataTxtAnswer, Sitemaps
+    from politesse.status import HostStatus
+
+_ERRORS: Final = 400  # and above
+_SHOWN: Final = 10  # links and sitemaps that are printed; --json has them all
 
 
 async def print_verdicts(
@@ -35,26 +45,33 @@ async def print_verdicts(
     with_hosts: bool,
 ) -> int:
     """Print the verdicts on ``urls`` in their order, then their hosts, and return the exit code."""
+    faults = 0
     async with options.gate() as gate:
         with err.status("fetching robots.txt") if err.is_terminal else nullcontext():
             verdicts = await gate.check_batch(urls)
         pages = [asyncio.ensure_future(_page(gate, verdict, options, with_page=with_page)) for verdict in verdicts]
-        faults = 0
-        for verdict, page in zip(verdicts, pages, strict=True):
-            if not as_json:
-                _explain(verdict, out)  # before its page, which may take long
-            with err.status("fetching pages") if err.is_terminal and not page.done() else nullcontext():
-                report = await page
+        try:
+            for verdict, page in zip(verdicts, pages, strict=True):
+                if not as_json:
+                    _explain(verdict, out)  # before its page, which may take long
+                with err.status("fetching pages") if err.is_terminal and not page.done() else nullcontext():
+                    report = await page
+                faults += report is not None and bool(report.fault)
+                if as_json:
+                    more = {"page": None if report is None else page_record(report)} if with_page else {}
+                    say_json(out, verdict_record(verdict) | more)
+                elif report is not None:
+                    say(out, "\n".join(f"  {line}" for line in as_lines(report)))
+        finally:
+            for page in pages:
+                page.cancel()
+            await asyncio.gather(*pages, return_exceptions=True)
+        for status in gate.hosts().values() if with_hosts else ():
             if as_json:
-                record = verdict_record(verdict)
-                if with_page:
-                    record["page"] = None if report is None else page_record(report)
-                out.print(plain(json.dumps(record)), soft_wrap=True)
-            elif report is not None:
-                out.print(plain("\n".join(f"  {line}" for line in as_lines(report))), soft_wrap=True)
-            faults += report is not None and bool(report.fault)
-        if with_hosts:
-            _print_hosts(gate, out, as_json=as_json)
+                say_json(out, _host_record(status))
+            else:
+                say(out, f"host: {printable(status.host)}", "bold")
+                say(out, "\n".join(_host_lines(status)))
     if faults or any(verdict.reason in UNDECIDED for verdict in verdicts):
         return 2
     return 0 if all(verdicts) else 1
@@ -65,48 +82,23 @@ async def _page(gate: AgentView, verdict: Verdict, options: GateOptions, *, with
 
 
 def verdict_record(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as ``--json`` prints it.
+    """Return a verdict as ``--json`` prints it; the help of the command lists the keys.
 
-    ::
-
-        url         as it was given
-        allowed     true or false
-        reason      why: a value of politesse.Reason, as in "disallow-rule"
-        agent       the product token that the URL was judged for
-        rule        {line, field, value}: the line of robots.txt that decided; or null
-        source      {robots_url, result, status, final_url, fetched, fresh_until, fault}: what robots.txt answered;
-                    status is null if there was no answer; or null if it was not fetched
-        age_s       how old that answer is, in seconds
-        not_before  no request before this time; or null
-        note        more about the reason, or ""
-        page        with --page: see ``politesse.cli.page_report.page_record``; or null if the page was not requested
-
-    Times are ISO 8601 in UTC. Text of a server is escaped as in JSON: the output is ASCII.
+    ``source.status`` is null if there was no answer, and ``source`` is null if robots.txt was not fetched.
     """
-    rule = verdict.rule
+    rule, source = verdict.rule, verdict.source
     return {
-        "url": verdict.url,
-        "allowed": verdict.allowed,
-        "reason": verdict.reason.value,
-        "agent": verdict.agent,
-        "rule": None if rule is None else {"line": rule.line, "field": rule.field, "value": rule.value},
-        "source": None if verdict.source is None else _source_record(verdict.source),
-        "age_s": round(verdict.age_s, 3),
-        "not_before": None if verdict.not_before is None else utc(verdict.not_before),
-        "note": verdict.note,
+        **record_of(verdict, "url allowed reason agent"),
+        "rule": None if rule is None else record_of(rule, "line field value"),
+        "source": source
+        and record_of(source, "robots_url result status final_url fetched_wall fresh_until_wall fault"),
+        **record_of(verdict, "age_s not_before note"),
     }
 
 
-def _source_record(source: Source) -> dict[str, Any]:
-    return {
-        "robots_url": source.robots_url,
-        "result": source.result.value,
-        "status": source.status,
-        "final_url": source.final_url,
-        "fetched": utc(source.fetched_wall),
-        "fresh_until": utc(source.fresh_until_wall),
-        "fault": source.fault,
-    }
+def reason_of(verdict: Verdict) -> str:
+    """Return the reason of a verdict as one line."""
+    return verdict.explain().partition("reason: ")[2].partition("\n")[0]
 
 
 def _explain(verdict: Verdict, out: Console) -> None:
@@ -114,29 +106,199 @@ def _explain(verdict: Verdict, out: Console) -> None:
     word, colon, url = answer.partition(":")
     undecided = verdict.reason in UNDECIDED
     line = plain(word + colon, "bold green" if verdict.allowed else "bold yellow" if undecided else "bold red")
-    line.append(url, style="bold")
-    out.print(line, soft_wrap=True)
-    _print_details(details, out)
+    say(out, line.append(url, style="bold"))
+    say(out, "\n".join(details))
 
 
-def _print_hosts(gate: AgentView, out: Console, *, as_json: bool) -> None:
-    for status in gate.hosts().values():
-        if as_json:
-            out.print(plain(json.dumps(host_record(status))), soft_wrap=True)
+def _host_lines(status: HostStatus) -> list[str]:
+    """Return one fact of a host per line, with all remote text made printable."""
+    held = f"{status.in_flight} under way, {status.waiting} waiting"
+    if status.held_by:
+        held += f", the oldest for {status.held_s:.0f} s: {printable(status.held_by)}"
+    lines = [
+        f"  pace:   every {status.interval_s:g} s, by {status.bound_by}",
+        f"  next:   not before {utc(status.not_before)}",
+        f"  turns:  {held}",
+    ]
+    if status.fleet_wait is not None:
+        lines.append(f"  fleet:  {status.fleet_wait}")
+    if status.closed_until is not None:
+        lines.append(f"  closed: until {utc(status.closed_until)}, by {status.closed_by}")
+    for robots in status.robots:
+        lines.append(f"  robots.txt: {robots.origin}, {robots}")
+        if robots.next_fetch is not None:
+            lines.append(f"  fetched again: after {utc(robots.next_fetch)}")
+    return lines
+
+
+def _host_record(status: HostStatus) -> dict[str, Any]:
+    names = "host interval_s bound_by not_before closed_until closed_by waiting in_flight held_by held_s"
+    wait = status.fleet_wait
+    return record_of(status, names) | {
+        "robots": [record_of(one, "origin result status fault age_s fetching next_fetch") for one in status.robots],
+        "fleet_wait": None if wait is None else record_of(wait, "not_before bound_by held_by"),
+    }
+
+
+@dataclass(slots=True)
+class PageReport:
+    """The findings about a page.
+
+    Attributes:
+        url: of the page.
+        final_url: after redirects; empty if no page was fetched.
+        status: the status of the answer, or None.
+        fault: why no page was fetched; empty if one was.
+        not_before: the Unix time until which a 429 or 503 closes the host, or None.
+        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT, or None.
+        directives: the directives of the page for the crawler.
+        links: the URLs of its links that may be followed.
+        usage: the usage preferences of site and page.
+        sitemaps: listed in the site's robots.txt.
+        data_txt: the site's data.txt.
+        truncated: whether the page was longer than the part that is read.
+    """
+
+    url: str
+    final_url: str = ""
+    status: int | None = None
+    fault: str = ""
+    not_before: float | None = None
+    closed_by: Bound | None = None
+    directives: PageDirectives = field(default_factory=PageDirectives)
+    links: list[str] = field(default_factory=list)
+    usage: Usage = NOTHING_STATED
+    sitemaps: Sitemaps | None = None
+    data_txt: DataTxtAnswer | None = None
+    truncated: bool = False
+
+    @property
+    def answers(self) -> list[PageAnswer]:
+        """The permissions of the page now."""
+        page = self.directives
+        return [
+            page.may_index(time.time()),
+            page.may_follow,
+            page.may_archive,
+            page.may_snippet,
+            page.may_translate,
+            page.may_index_images,
+        ]
+
+
+async def read_page(gate: AgentView, url: str, timeout_s: float) -> PageReport:
+    """Fetch a page and the files of its site; a fault is part of the report."""
+    report = PageReport(url)
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    try:
+        async with PoliteSession(gate, timeout=timeout) as web, web.get(url) as response:
+            report.final_url, report.status = str(response.url), response.status
+            body = await read_body(response.content)
+            headers = list(response.headers.items())
+            if (host := gate.hosts().get(Origin.of(report.final_url).pacing_host)) is not None:
+                report.not_before, report.closed_by = host.closed_until, host.closed_by
+    except (Disallowed, InvalidURL) as error:
+        report.fault = f"a redirect leads to what may not be requested: {error}"
+    except aiohttp.TooManyRedirects:
+        report.fault = "too many redirects"
+    except (aiohttp.ClientError, TimeoutError) as error:
+        report.fault = f"{type(error).__name__} {error}".strip()
+    else:
+        if report.status >= _ERRORS:  # an error page says nothing about this one
+            report.fault = f"status {report.status}"
         else:
-            name, *details = host_lines(status)
-            out.print(plain(name, "bold"), soft_wrap=True)
-            _print_details(details, out)
+            report.truncated = len(body) > MAX_BYTES
+            _read_directives(report, headers, body[:MAX_BYTES], gate.identity.tokens)
+    report.sitemaps = await gate.sitemaps(url)
+    if report.not_before is None or report.not_before - time.time() <= timeout_s:
+        stated = await gate.usage(url)
+        report.data_txt = await gate.datatxt(url)
+    else:  # no file of the site may be requested for long
+        stated = (await gate.check(url)).usage
+    report.usage = combine([NOTHING_STATED if stated is None else stated, report.usage])
+    return report
 
 
-def _print_details(details: Sequence[str], out: Console) -> None:
-    if not out.is_terminal:  # not wrapped, for grep and diff
-        out.print(plain("\n".join(details)), soft_wrap=True)
-        return
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(no_wrap=True, style="dim")
-    grid.add_column(overflow="fold")
-    for detail in details:
-        label, colon, value = detail.strip().partition(":")
-        grid.add_row(plain(f"  {label}{colon}"), plain(value.strip()))
-    out.print(grid)
+def _read_directives(report: PageReport, headers: list[tuple[str, str]], body: bytes, tokens: tuple[str, ...]) -> None:
+    types = [value for name, value in headers if name.lower() == "content-type"]
+    html = body if is_html(body, ", ".join(types)) else None
+    report.directives = PageDirectives.from_response(headers, html, tokens)
+    report.usage = response_usage(headers, report.directives, report.final_url)
+    if html is not None:
+        report.links = followable_links(html, report.final_url, headers=headers, token=tokens)
+
+
+def as_lines(report: PageReport) -> list[str]:
+    """Return a report as text, one fact per line, with all remote text made printable."""
+    lines = [f"page: {printable(report.fault)}" if report.fault else f"page: status {report.status}"]
+    if report.not_before is not None:
+        lines.append(f"no request before: {utc(report.not_before)}, by {report.closed_by}")
+    if report.final_url not in {"", report.url}:
+        lines.append(f"after redirects: {printable(report.final_url)}")
+    if not report.fault:
+        lines += map(str, report.answers)
+        page = report.directives
+        texts = {"description": page.description, "keywords": ", ".join(page.keywords)}
+        lines += [f"{name}: {printable(text)}" for name, text in texts.items() if text]
+        if page.revisit_after_days is not None:
+            lines.append(f"revisit after: {page.revisit_after_days} days")
+        lines += _listed("links to follow", report.links)
+        if report.truncated or page.truncated:
+            lines.append("truncated: only a part of the page was read; the rest may say more")
+    lines += ["usage preferences:", *(f"  {line}" for line in report.usage.explain().splitlines())]
+    if report.sitemaps is not None:
+        lines += _listed("sitemaps", list(report.sitemaps.urls))
+        lines += [f"  not a URL: line {one.line}, {printable(one.value)}" for one in report.sitemaps.rejected]
+    if report.data_txt is not None:
+        lines.append(f"data.txt: {report.data_txt.outcome}, {counted(len(report.data_txt.records), 'record')}")
+    return lines
+
+
+def _listed(what: str, urls: list[str]) -> list[str]:
+    more = [f"  and {len(urls) - _SHOWN} more"] if len(urls) > _SHOWN else []
+    return [f"{what}: {len(urls)}", *(f"  {printable(url)}" for url in urls[:_SHOWN]), *more]
+
+
+def page_record(report: PageReport) -> dict[str, Any]:
+    """Return a report as ``--json`` prints it.
+
+    ::
+
+        status      of the answer, or null
+        final_url   after redirects; "" if no page was fetched
+        fault       why no page was fetched, or ""
+        not_before  the answer closes the host until this time; or null
+        closed_by   the source of that time: a value of politesse.Bound, as in "retry-after"; or null
+        answers     {index, follow, archive, show_a_snippet, translate, index_images}: {allowed, against: [the
+                    statements that forbid it]}
+        statements  [every directive for this crawler, with its header or META]
+        links       [the URLs of the links that may be followed]
+        usage       {search, ai-train, ai-input, tdm}: {preference, by: [the statements that decide]}
+        licenses    [url]
+        sitemaps    [url]
+        data_txt    {outcome, records: [[[field, value], ...], ...]}
+        truncated   whether the page was longer than the part that is read
+    """
+    usage, data_txt = report.usage, report.data_txt
+    return {
+        **record_of(report, "status final_url fault not_before closed_by"),
+        "answers": {
+            answer.to.replace(" ", "_"): {"allowed": answer.allowed, "against": [str(one) for one in answer.against]}
+            for answer in ([] if report.fault else report.answers)
+        },
+        "statements": list(dict.fromkeys(map(str, report.directives.statements))),
+        "links": report.links,
+        "usage": {
+            purpose: {"preference": usage.preference(purpose), "by": [str(one) for one in usage.deciding(purpose)]}
+            for purpose in Purpose
+        },
+        "licenses": [license_.url for license_ in usage.licenses],
+        "sitemaps": [] if report.sitemaps is None else list(report.sitemaps.urls),
+        "data_txt": None
+        if data_txt is None
+        else {
+            "outcome": data_txt.outcome,
+            "records": [[list(pair) for pair in one.fields] for one in data_txt.records],
+        },
+        "truncated": report.truncated or report.directives.truncated,
+    }

@@ -1,14 +1,44 @@
-"""The consoles that the commands write to."""
+"""How the commands read and write: text, JSON, and octets beside an event loop.
+
+Octets are read and written by blocking calls in daemon threads. asyncio joins the threads of its executor when the
+program ends, and a thread that reads a terminal would delay Ctrl-C. Daemon threads are not joined. They call the
+operating system directly, because a daemon thread that holds the lock of a buffered stream while the interpreter ends
+is a fatal error.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import io
+import json
+import os
 import sys
+import threading
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
-_WIDTH_UNSEEN = 100  # of output that is no terminal; rich would fold it at 80
+from politesse.origin import Origin
+from politesse.verdict import utc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+T = TypeVar("T")
+
+MAX_LINE_BYTES: Final = 16 * 1024
+"""No server accepts a longer URL; lines are cut off there, so that memory stays bounded."""
+
+STANDARD: Final = "-"
+"""Stands for standard input or output in place of a file."""
+
+_BLOCK_BYTES: Final = 64 * 1024
+_PIPE_WIDTH: Final = 100  # rich would fold the output of a pipe at 80
+_UNIX_TIMES: Final = frozenset({"closed_until", "next_fetch", "not_before"})
 BROKEN_PIPE = 141
 """The exit code that a shell shows for a program that ended because its output was closed: 128 and SIGPIPE."""
 
@@ -25,12 +55,18 @@ class _PipeConsole(Console):
 
 def output() -> Console:
     """Return a console on standard output."""
-    return _console(stderr=False)
+    return _console(_PipeConsole())
 
 
 def errors() -> Console:
     """Return a console on standard error."""
-    return _console(stderr=True)
+    return _console(_PipeConsole(stderr=True))
+
+
+def _console(console: Console) -> Console:
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    return console
 
 
 def plain(text: str, style: str = "") -> Text:
@@ -38,13 +74,149 @@ def plain(text: str, style: str = "") -> Text:
     return Text(text, style=style)
 
 
+def say(console: Console, text: str | Text, style: str = "") -> None:
+    """Print text literally, without folding its lines."""
+    console.print(Text(text, style=style) if isinstance(text, str) else text, soft_wrap=True)
+
+
+def say_json(console: Console, record: dict[str, Any]) -> None:
+    """Print a record as one line of JSON, in ASCII."""
+    say(console, json.dumps(record))
+
+
+def record_of(source: object, names: str) -> dict[str, Any]:
+    """Return the attributes with these names as ``--json`` prints them.
+
+    Unix times become ISO 8601 in UTC, their names lose ``_wall``, and numbers keep three decimals.
+    """
+    found: dict[str, Any] = {}
+    for name in names.split():
+        value = getattr(source, name)
+        if value is not None and (name.endswith("_wall") or name in _UNIX_TIMES):
+            value = utc(value)
+        elif isinstance(value, float):
+            value = round(value, 3)
+        elif isinstance(value, Origin):
+            value = str(value)
+        found[name.removesuffix("_wall")] = value
+    return found
+
+
 def abandon_output() -> None:
     """Drop the buffered output: it could not be written, and a second failure at exit would change the exit code."""
     sys.stdout = io.StringIO()
 
 
-def _console(*, stderr: bool) -> Console:
-    console = _PipeConsole(stderr=stderr)
-    if not console.is_terminal:
-        console.width = _WIDTH_UNSEEN
-    return console
+async def _in_thread(function: Callable[[], T]) -> T:
+    """Return the result of a blocking call; a cancelled caller does not wait for its end."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except Exception as error:  # noqa: BLE001 - raised in the caller
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await asyncio.wrap_future(future)
+
+
+async def lines(fd: int) -> AsyncGenerator[bytes, None]:
+    """Yield the lines of a file descriptor, stripped, without empty ones.
+
+    A line of more than MAX_LINE_BYTES is cut to its first MAX_LINE_BYTES + 1 octets. Raises OSError.
+    """
+    rest = b""
+    cut = False  # whether the rest belongs to a line that was yielded already
+    while block := await _in_thread(partial(os.read, fd, _BLOCK_BYTES)):
+        *whole, rest = (rest + block).split(b"\n")
+        for line in whole[cut:]:
+            if stripped := line.strip():
+                yield stripped[: MAX_LINE_BYTES + 1]
+        cut = cut and not whole
+        if cut:
+            rest = b""
+        elif len(rest) > MAX_LINE_BYTES:
+            yield rest[: MAX_LINE_BYTES + 1]
+            rest, cut = b"", True
+    if not cut and (stripped := rest.strip()):
+        yield stripped
+
+
+async def read_start(name: str, limit: int) -> bytes:
+    """Return the first ``limit`` octets of a file, of standard input for ``-``; raises OSError."""
+
+    def read() -> bytes:
+        octets = bytearray()
+        file_or_fd = descriptor(sys.stdin) if name == STANDARD else name
+        with open(file_or_fd, "rb", buffering=0, closefd=name != STANDARD) as file:
+            while block := file.read(min(_BLOCK_BYTES, limit - len(octets))):
+                octets += block
+        return bytes(octets)
+
+    return await _in_thread(read)
+
+
+class OutputWriter:
+    """Writes to a file descriptor in a thread, and collects octets meanwhile.
+
+    A slow reader delays the callers of ``write``, and nothing else in the event loop.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._waiting = bytearray()
+        self._drain: asyncio.Task[None] | None = None
+
+    def add(self, octets: bytes) -> None:
+        """Add octets, however many are pending. Raises the OSError of an earlier write."""
+        if self._drain is not None and self._drain.done():
+            self._drain.result()
+        self._waiting += octets
+        if self._drain is None or self._drain.done():
+            self._drain = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def write(self, octets: bytes) -> None:
+        """Add octets; waits while too many are pending. Raises the OSError of an earlier write."""
+        self.add(octets)
+        await self.make_room()
+
+    async def make_room(self) -> None:
+        """Wait while too many octets are pending; raises the OSError of an earlier write."""
+        if len(self._waiting) >= _BLOCK_BYTES:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Wait until everything is written; raises OSError."""
+        if self._drain is not None:
+            # Shielded: a cancelled caller does not cancel the write.
+            await asyncio.shield(self._drain)
+
+    def close(self) -> None:
+        """Stop writing; octets that were not flushed may be lost, and errors of the last write are dropped."""
+        if self._drain is not None and not self._drain.cancel() and not self._drain.cancelled():
+            self._drain.exception()
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            octets, self._waiting = bytes(self._waiting), bytearray()
+            await _in_thread(partial(write_all, self._fd, octets))
+
+
+def write_all(fd: int, octets: bytes) -> None:
+    """Write octets to a descriptor, however many it takes at once; raises OSError."""
+    left = memoryview(octets)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def descriptor(stream: TextIO | None) -> int:
+    """Return the descriptor of a standard stream; raises OSError if the program was started without it.
+
+    The stream itself is not used: a daemon thread must not hold the lock of its buffer (see above). If the stream
+    is None, its usual number may by now be the descriptor of a connection.
+    """
+    if stream is None:
+        raise OSError(errno.EBADF, "a standard stream is closed")
+    return stream.fileno()

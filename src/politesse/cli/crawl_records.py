@@ -6,25 +6,27 @@ import json
 import sys
 import time
 from collections import Counter, deque
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from politesse._text import described
-from politesse.cli.streams import OutputWriter, descriptor, write_all
+from politesse.cli.console import STANDARD, OutputWriter, descriptor, record_of, write_all
 from politesse.queue import PageFailed
-from politesse.queue.patience import is_given_up
+from politesse.queue._results import is_given_up
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
     from pathlib import Path
 
-    from politesse import Verdict
+    from aiohttp import ClientResponse
+    from yarl import URL
+
+    from politesse import AgentView, PoliteSession, Verdict
     from politesse.queue import CrawlPage, CrawlProgress
 
-STANDARD_OUTPUT: Final = "-"
 _RECENT: Final = 10
 
 
@@ -35,9 +37,9 @@ class Visit:
     Attributes:
         started_wall: the Unix time of its start.
         started_mono: its start on the monotonic clock.
-        status: of the answer; None before it.
+        status: the status of the answer, or None while it is missing.
         location: the Location header of the answer.
-        recorded: the page, or the URL, whose record was written; None before that.
+        recorded: the page or the URL of the written record, or None.
     """
 
     started_wall: float = field(default_factory=time.time)
@@ -53,38 +55,20 @@ CURRENT_VISIT: Final[ContextVar[Visit]] = ContextVar("CURRENT_VISIT")
 _NO_VISIT: Final = Visit(recorded="none")
 
 
-@dataclass(frozen=True, slots=True)
-class PageContent:
-    """What was read of a page.
+class RecordFile:
+    """A file of records: each is on the disk before the crawl goes on, so a process that is killed loses none."""
 
-    Attributes:
-        status: the HTTP status.
-        content_type: the header; empty for none.
-        octets: how many octets of the body were read; None if it was not read, because it is no HTML.
-        truncated: whether the body is longer.
-        links: how many links may be followed.
-        queued: how many of them were new, and are queued.
-    """
-
-    status: int
-    content_type: str
-    octets: int | None
-    truncated: bool
-    links: int
-    queued: int
-
-
-class RecordFile(Protocol):
-    """Takes in the records."""
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
 
     def add(self, octets: bytes, /) -> None:
         """Write octets; raises OSError."""
+        write_all(self._fd, octets)
 
     async def make_room(self) -> None:
-        """Wait while too many octets are pending; raises OSError."""
+        """Return at once: nothing is pending."""
 
-    async def flush(self) -> None:
-        """Wait until everything is written; raises OSError."""
+    flush = make_room
 
 
 class CrawlRecords:
@@ -101,16 +85,16 @@ class CrawlRecords:
         left          nothing more: the crawl ended before it was requested
 
     Args:
-        file: takes in the records; None for none.
+        file: gets the records, or None.
 
     Attributes:
         counts: the records by outcome.
-        refused: the URLs among those of ``watched`` that were disallowed, or given up.
+        refused: the URLs of ``watched`` that were disallowed or given up.
         watched: URLs whose refusal matters.
         recent: the last outcomes, the newest first: a word and a URL.
     """
 
-    def __init__(self, file: RecordFile | None, watched: Iterable[str] = ()) -> None:
+    def __init__(self, file: RecordFile | OutputWriter | None, watched: Iterable[str] = ()) -> None:
         self._file = file
         self._redirects = 0
         self._error: OSError | None = None
@@ -129,23 +113,10 @@ class CrawlRecords:
         if self._file is not None:
             await self._file.flush()
 
-    def add_page(self, page: CrawlPage[str], content: PageContent) -> None:
-        """Record a page."""
-        visit = _current(page)
-        self._add(
-            "page",
-            page.url,
-            str(content.status),
-            status=content.status,
-            content_type=content.content_type,
-            bytes=content.octets,
-            truncated=content.truncated,
-            hops=page.hops,
-            attempt=page.attempt,
-            **_times(visit),
-            links=content.links,
-            queued=content.queued,
-        )
+    def add_page(self, page: CrawlPage[str], content: Mapping[str, object], links: int, queued: int) -> None:
+        """Record a page with its status, its content type, the octets that were read, and whether there are more."""
+        more = _request(page) | _times(_current(page))
+        self._add("page", page.url, str(content["status"]), **content, **more, links=links, queued=queued)
 
     def add_failure(self, page: CrawlPage[str], error: BaseException) -> None:
         """Record a URL that has failed: the ``on_error`` of a crawl."""
@@ -153,40 +124,41 @@ class CrawlRecords:
             return  # the page was handled, and its response could not be closed
         visit = _current(page)
         text = error.problem if isinstance(error, PageFailed) else described(error)
-        more: dict[str, Any] = {"hops": page.hops, "attempt": page.attempt, **_times(visit)}
-        self._add("failed", page.url, "failed", error=text, status=visit.status, **more)
+        self._add("failed", page.url, "failed", error=text, status=visit.status, **_request(page), **_times(visit))
 
     def add_refusal(self, _: object, verdict: Verdict) -> None:
         """Record a URL that may not be requested, or was given up: the ``on_disallowed`` of a queue."""
         rule, source = verdict.rule, verdict.source
         if verdict.url in self.watched:
             self.refused.append(verdict.url)
-        outcome, word = ("given-up", "given up") if is_given_up(verdict) else ("disallowed", "refused")
+        outcome = "given-up" if is_given_up(verdict) else "disallowed"
         self._add(
             outcome,
             verdict.url,
-            word,
-            reason=verdict.reason.value,
-            rule=None if rule is None else {"line": rule.line, "field": rule.field, "value": rule.value},
+            outcome.replace("-", " "),
+            reason=verdict.reason,
+            rule=None if rule is None else record_of(rule, "line field value"),
             robots_url=None if source is None else source.robots_url,
             note=verdict.note or ("" if source is None else source.fault),
         )
 
     def note_progress(self, progress: CrawlProgress) -> None:
-        """Record a redirect if that is what was finished last: no callback but ``on_progress`` reports it.
+        """Record the last finished URL if it was a redirect: only ``on_progress`` reports redirects.
 
-        Raises the OSError of a record: what ``on_progress`` raises ends the crawl, and what ``handle`` raises does not.
+        Raises:
+            OSError: this record or an earlier record could not be written. It is raised here because an error of
+                ``on_progress`` ends the crawl, and an error of ``handle`` does not.
         """
         if self._error is not None:
             raise self._error
         if progress.redirects > self._redirects:
             self._redirects = progress.redirects
             visit = _current(progress.last_url)
-            more: dict[str, Any] = {"status": visit.status, "location": visit.location, **_times(visit)}
-            self._add("redirect", progress.last_url, str(visit.status), **more)
+            answer = {"status": visit.status, "location": visit.location}
+            self._add("redirect", progress.last_url, str(visit.status), **answer, **_times(visit))
 
     def add_left(self, url: str) -> None:
-        """Record a URL that is left when the crawl has ended."""
+        """Record a URL that the crawl has not requested."""
         self._add("left", url, "left")
 
     def _add(self, outcome: str, url: str, word: str, **more: object) -> None:
@@ -209,34 +181,48 @@ def _current(finished: object) -> Visit:
     return visit
 
 
+def _request(page: CrawlPage[str]) -> dict[str, Any]:
+    return {"hops": page.hops, "attempt": page.attempt}
+
+
 def _times(visit: Visit) -> dict[str, Any]:
     elapsed_s = time.monotonic() - visit.started_mono
     started = datetime.fromtimestamp(visit.started_wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
     return {"started": f"{started[:-3]}Z", "elapsed_s": round(elapsed_s, 3)}
 
 
-class _DiskFile:
-    """Writes each record to the disk before the crawl goes on: a process that is killed loses none."""
+class TimedSession:
+    """The session of a crawl: notes the start and the answer of each request."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, web: PoliteSession) -> None:
+        self._web = web
 
-    def add(self, octets: bytes, /) -> None:
-        write_all(self._fd, octets)
+    @property
+    def closed(self) -> bool:
+        """Whether the session is closed."""
+        return self._web.closed
 
-    async def make_room(self) -> None:
-        pass
+    @property
+    def gate(self) -> AgentView:
+        """The gate of the session."""
+        return self._web.gate
 
-    async def flush(self) -> None:
-        pass
+    @asynccontextmanager
+    async def get(self, url: URL, **options: Any) -> AsyncGenerator[ClientResponse, None]:  # noqa: ANN401
+        """Request a URL as the session does."""
+        visit = Visit()
+        CURRENT_VISIT.set(visit)
+        async with self._web.get(url, **options) as response:
+            visit.status, visit.location = response.status, response.headers.get("Location")
+            yield response
 
 
 @contextmanager
-def opened(path: Path | None, *, append: bool = False) -> Generator[RecordFile | None, None, None]:
+def opened(path: Path | None, *, append: bool = False) -> Generator[RecordFile | OutputWriter | None, None, None]:
     """Open the file of the records, ``-`` for standard output, and empty it unless told to append; raises OSError."""
     if path is None:
         yield None
-    elif str(path) == STANDARD_OUTPUT:
+    elif str(path) == STANDARD:
         writer = OutputWriter(descriptor(sys.stdout))
         try:
             yield writer
@@ -244,4 +230,4 @@ def opened(path: Path | None, *, append: bool = False) -> Generator[RecordFile |
             writer.close()
     else:
         with path.open("ab" if append else "wb", buffering=0) as file:
-            yield _DiskFile(file.fileno())
+            yield RecordFile(file.fileno())

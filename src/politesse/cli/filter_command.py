@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from contextlib import ExitStack, aclosing, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rich.live import Live
-
-from politesse._text import printable
-from politesse.cli.console import BROKEN_PIPE, plain
-from politesse.cli.streams import MAX_LINE_BYTES, OutputWriter, descriptor, lines
+from politesse._text import counted, printable
+from politesse.cli.check_command import reason_of
+from politesse.cli.console import BROKEN_PIPE, MAX_LINE_BYTES, OutputWriter, descriptor, lines, plain, say
 from politesse.verdict import UNDECIDED
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator, Generator
     from pathlib import Path
 
     from rich.console import Console
     from rich.text import Text
 
     from politesse import AgentView, Verdict
-    from politesse.cli.gate_options import GateOptions
+    from politesse.cli.running import GateOptions
 
 _LAST_FLUSH_S: Final = 1.0
+_MAX_REASONS: Final = 10
+_MAX_SHOWN: Final = 200  # characters of a line that is no URL
 
 
 @dataclass(slots=True)
@@ -36,14 +35,16 @@ class Tally:
 
     Attributes:
         allowed: by robots.txt.
-        denied: by robots.txt.
+        disallowed: by robots.txt.
         undecided: for which that could not be decided, lines that are no URL included.
+        reasons: why, by robots.txt or line; the first ten.
         ending: how the command ended, if not by the end of the input.
     """
 
     allowed: int = 0
-    denied: int = 0
+    disallowed: int = 0
     undecided: int = 0
+    reasons: dict[str, str] = field(default_factory=dict)
     ending: str = ""
     started_mono: float = field(default_factory=time.monotonic)
 
@@ -53,18 +54,24 @@ class Tally:
             self.allowed += 1
         elif verdict.reason in UNDECIDED:
             self.undecided += 1
+            if len(self.reasons) < _MAX_REASONS:
+                where = verdict.url if verdict.source is None else verdict.source.robots_url
+                self.reasons[printable(where[:_MAX_SHOWN])] = reason_of(verdict)
         else:
-            self.denied += 1
+            self.disallowed += 1
 
-    def line(self) -> Text:
-        """Return the tally as one line."""
-        judged = self.allowed + self.denied + self.undecided
+    def summary(self) -> Text:
+        """Return the tally as one line, and below it why some URLs could not be decided."""
+        judged = self.allowed + self.disallowed + self.undecided
         elapsed_s = time.monotonic() - self.started_mono
-        counts = f"{self.allowed:,} allowed, {self.denied:,} denied, {self.undecided:,} could not be decided"
-        return plain(f"{judged:,} URLs in {elapsed_s:.1f} s: {counts}{self.ending and f'; {self.ending}'}")
+        counts = f"{self.allowed:,} allowed, {self.disallowed:,} disallowed, {self.undecided:,} could not be decided"
+        line = f"{counted(judged, 'URL')} in {elapsed_s:.1f} s: {counts}{self.ending and f'; {self.ending}'}"
+        reasons = [f"\n  {where}: {reason}" for where, reason in self.reasons.items()]
+        more = ["\n  ..."] if len(reasons) == _MAX_REASONS else []
+        return plain("".join([line, *reasons, *more]))
 
 
-async def filter_stdin(options: GateOptions, err: Console, rejected: Path | None, max_pending: int) -> int:
+async def filter_stdin(options: GateOptions, err: Console, rejected: Path | None) -> int:
     """Copy the allowed URLs from standard input to standard output, and return the exit code.
 
     Allowed URLs are written unchanged; every other line goes to ``rejected``, followed by a tab and the reason. A
@@ -72,14 +79,13 @@ async def filter_stdin(options: GateOptions, err: Console, rejected: Path | None
     """
     tally = Tally()
     with ExitStack() as stack:
-        stack.callback(lambda: err.print(tally.line(), soft_wrap=True))
+        stack.callback(lambda: say(err, tally.summary()))
         try:
             others = nullcontext() if rejected is None else _opened(rejected)
             stdin, stdout = descriptor(sys.stdin), descriptor(sys.stdout)
             out, aside = stack.enter_context(closing(OutputWriter(stdout))), stack.enter_context(others)
-            stack.enter_context(_progress(tally, err, seen=os.isatty(stdout)))
             async with options.gate() as gate:
-                await filter_lines(gate, stdin, out, aside, tally, max_pending)
+                await filter_lines(gate, stdin, out, aside, tally)
         except BrokenPipeError:
             tally.ending = "stopped, because the output was closed"
             return BROKEN_PIPE
@@ -93,12 +99,12 @@ async def filter_stdin(options: GateOptions, err: Console, rejected: Path | None
 
 
 async def filter_lines(
-    gate: AgentView, source_fd: int, out: OutputWriter, rejected: OutputWriter | None, tally: Tally, max_pending: int
+    gate: AgentView, source_fd: int, out: OutputWriter, rejected: OutputWriter | None, tally: Tally
 ) -> None:
     """Judge every line of ``source_fd``, and write each to its writer as soon as it is decided; raises OSError."""
     writers = [writer for writer in (out, rejected) if writer is not None]
     try:
-        async with aclosing(gate.filter(lines(source_fd), key=_url, max_pending=max_pending)) as judged:
+        async with aclosing(gate.filter(_urls(source_fd), key=_url)) as judged:
             async for line, verdict in judged:
                 tally.count(verdict)
                 if verdict.allowed:
@@ -111,6 +117,14 @@ async def filter_lines(
                 await _flush(writers)
         raise
     await _flush(writers)
+
+
+async def _urls(source_fd: int) -> AsyncGenerator[bytes, None]:
+    """Yield the lines without comments, as people write them into lists of URLs."""
+    async with aclosing(lines(source_fd)) as given:
+        async for line in given:
+            if not line.startswith(b"#"):
+                yield line
 
 
 async def _flush(writers: list[OutputWriter]) -> None:
@@ -127,13 +141,3 @@ def _url(line: bytes) -> str:
 def _opened(path: Path) -> Generator[OutputWriter, None, None]:
     with path.open("wb", buffering=0) as file, closing(OutputWriter(file.fileno())) as writer:
         yield writer
-
-
-@contextmanager
-def _progress(tally: Tally, err: Console, *, seen: bool) -> Generator[None, None, None]:
-    """Show the growing tally, unless the terminal already shows the URLs themselves."""
-    if not err.is_terminal or seen:
-        yield
-        return
-    with Live(get_renderable=tally.line, console=err, refresh_per_second=8, transient=True):
-        yield

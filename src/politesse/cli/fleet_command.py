@@ -1,18 +1,17 @@
-"""``politesse fleet``: what a fleet knows of its hosts."""
+"""``politesse fleet``: the hosts of a fleet; and the options that name a fleet."""
 
 from __future__ import annotations
 
-import json
-import time
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.live import Live
+import typer
 
 from politesse._text import counted, needs_extra, printable
-from politesse.cli.console import plain
+from politesse.cli.console import errors, output, record_of, say, say_json
+from politesse.cli.running import checked_arguments, run
 from politesse.errors import ConfigurationError
+from politesse.options import FleetOptions
 from politesse.origin import Origin
 from politesse.verdict import utc
 
@@ -20,58 +19,71 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import Console
-    from rich.text import Text
 
     from politesse._pacing.fleet.status import FleetHost, FleetReader, UnreadableKey
-    from politesse.options import FleetOptions
 
-_LINE_EVERY_S: Final = 5.0
-_FRAMES_PER_S: Final = 4
+app = typer.Typer(
+    name="fleet",
+    help="Look into the Redis by which the processes of a fleet share their pace.",
+    no_args_is_help=True,
+)
+
+_URL = "As redis://host:6379/0; also rediss://, unix://, redis+sentinel:// and redis+cluster://."
+
+FleetURL = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet",
+        metavar="URL",
+        envvar="POLITESSE_FLEET",
+        help=f"Share the pace of each host, and each robots.txt, with all processes that name this Redis. {_URL}",
+    ),
+]
+FleetPrefix = Annotated[
+    str,
+    typer.Option(
+        "--fleet-prefix", metavar="TEXT", help="What its keys begin with: another one for each fleet on the same Redis."
+    ),
+]
+DEFAULT_PREFIX = FleetOptions().prefix
 
 
-@dataclass(slots=True)
-class FleetTotals:
-    """What was found, in numbers.
+@app.command()
+def status(
+    url: Annotated[
+        str, typer.Option("--fleet", metavar="URL", envvar="POLITESSE_FLEET", help=f"The Redis of the fleet. {_URL}")
+    ],
+    hosts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="HOST", help="Hosts, addresses, domains, or URLs; without, all that are busy."),
+    ] = None,
+    prefix: FleetPrefix = DEFAULT_PREFIX,
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")
+    ] = False,
+) -> None:
+    """Show the hosts of the fleet: requests under way and waiting, their processes, closures and the pace.
 
-    Attributes:
-        busy: the hosts where a request is under way or waits, or that are closed.
-        idle: the others that are remembered.
-        foreign: the keys that are no host's.
-        closed: the hosts that are closed.
-        leases: the requests that are under way.
-        waiting: the requests that wait.
+    Without HOST it shows the busy hosts, in no order, each as soon as it is read, and then totals. A host is busy if a
+    request is under way or waits, or if it is closed. A host that comes or goes meanwhile may be missing. The command
+    reads Redis in small steps (SCAN) and changes nothing. Each process reserves for the first request of its line:
+    those behind it are not counted.
+
+    Exit code: 0; 1 if the fleet does not know one of the HOSTs; 2 if Redis is away, or refuses.
+
+    With --json, for each host: host, scope ("host", "address" or "domain"), asked (the time of the last or the next
+    request), closed_until, closed_by, interval_s (the longest of its requests), adaptive_s (what its answers ask for),
+    leases [{owner, url, left_s}], waiting {owner: number}; for a key that is no host's: key, error; at the end: totals
+    {busy, idle, foreign, closed, leases, waiting}.
     """
-
-    busy: int = 0
-    idle: int = 0
-    foreign: int = 0
-    closed: int = 0
-    leases: int = 0
-    waiting: int = 0
-
-    def count(self, host: FleetHost) -> None:
-        """Add a host."""
-        self.busy += host.is_busy
-        self.idle += not host.is_busy
-        self.closed += host.closed_until_wall is not None
-        self.leases += len(host.leases)
-        self.waiting += host.waiting.total()
-
-    def record(self) -> dict[str, int]:
-        """Return the numbers as ``--json`` prints them."""
-        names = ("busy", "idle", "foreign", "closed", "leases", "waiting")
-        return {name: getattr(self, name) for name in names}
-
-    def line(self) -> Text:
-        """Return them as one line."""
-        foreign = f", {counted(self.foreign, 'key')} of something else" if self.foreign else ""
-        return plain(
-            f"{counted(self.busy, 'host')} busy, {self.closed:,} of them closed, {self.idle:,} idle; "
-            f"{counted(self.leases, 'request')} under way, {self.waiting:,} waiting{foreign}"
-        )
+    with checked_arguments():
+        names = _names_of(hosts or [])
+        fleet = FleetOptions(url, prefix=prefix)
+    run(print_status(fleet, names, output(), errors(), as_json=as_json))
 
 
-def names_of(given: Sequence[str]) -> dict[str, list[str]]:
+def _names_of(given: Sequence[str]) -> dict[str, list[str]]:
     """Return the names under which a fleet may know hosts, which are given as such or as URLs; raises InvalidURL."""
     names = {}
     for name in given:
@@ -86,43 +98,37 @@ def names_of(given: Sequence[str]) -> dict[str, list[str]]:
 async def print_status(
     fleet: FleetOptions, names: Mapping[str, Sequence[str]], out: Console, err: Console, *, as_json: bool
 ) -> int:
-    """Print what a fleet knows of some hosts, given as ``names_of`` returns them, or of all that are busy.
+    """Print the hosts with these names, as ``_names_of`` returns them, or all busy hosts.
 
     Returns:
-        The exit code: 1 if nothing is known of one of the hosts.
+        The exit code: 1 if the fleet does not know one of the hosts.
 
     Raises:
         ConfigurationError: Redis refuses this client, or the extra ``redis`` is missing.
         ConnectionError: Redis is away.
     """
-    reader, totals, code = _reader(fleet), FleetTotals(), 0
-    try:
+    totals = dict.fromkeys(("busy", "idle", "foreign", "closed", "leases", "waiting"), 0)
+    code = 0
+    async with aclosing(_reader(fleet)) as reader:
         for name, keys in names.items():
             found = await reader.find(keys)
             _print(found, totals, out, as_json=as_json, with_idle=True)
             if not found:
                 code = 1
-                err.print(plain(f"nothing is known of {printable(name)}", "yellow"), soft_wrap=True)
+                say(err, f"nothing is known of {printable(name)}", "yellow")
         if not names:
-            await _print_all(reader, totals, out, err, as_json=as_json)
-    finally:
-        await reader.aclose()
-    out.print(plain(json.dumps({"totals": totals.record()})) if as_json else totals.line(), soft_wrap=True)
+            async for found in reader.scan():
+                _print(found, totals, out, as_json=as_json, with_idle=False)
+    if as_json:
+        say_json(out, {"totals": totals})
+        return code
+    foreign = f", {counted(totals['foreign'], 'key')} of something else" if totals["foreign"] else ""
+    say(
+        out,
+        f"{counted(totals['busy'], 'host')} busy, {totals['closed']:,} of them closed, {totals['idle']:,} idle; "
+        f"{counted(totals['leases'], 'request')} under way, {totals['waiting']:,} waiting{foreign}",
+    )
     return code
-
-
-async def _print_all(reader: FleetReader, totals: FleetTotals, out: Console, err: Console, *, as_json: bool) -> None:
-    """Print all that is busy, and what was found so far to ``err``: alive in a terminal, else every five seconds."""
-    printed_mono = time.monotonic()
-    with ExitStack() as stack:
-        if err.is_terminal and not out.is_terminal:  # otherwise what is printed shows how far it is
-            live = Live(get_renderable=totals.line, console=err, refresh_per_second=_FRAMES_PER_S, transient=True)
-            stack.enter_context(live)
-        async for found in reader.scan():
-            _print(found, totals, out, as_json=as_json, with_idle=False)
-            if not err.is_terminal and time.monotonic() - printed_mono >= _LINE_EVERY_S:
-                printed_mono = time.monotonic()
-                err.print(totals.line(), soft_wrap=True)
 
 
 def _reader(fleet: FleetOptions) -> FleetReader:
@@ -134,45 +140,47 @@ def _reader(fleet: FleetOptions) -> FleetReader:
 
 
 def _print(
-    found: Iterable[FleetHost | UnreadableKey], totals: FleetTotals, out: Console, *, as_json: bool, with_idle: bool
+    found: Iterable[FleetHost | UnreadableKey], totals: dict[str, int], out: Console, *, as_json: bool, with_idle: bool
 ) -> None:
     for one in found:
-        if isinstance(one, tuple):  # a UnreadableKey
-            totals.foreign += 1
-            line = json.dumps(one._asdict()) if as_json else f"{printable(one.key)}: {printable(one.error)}"
+        if isinstance(one, tuple):  # an UnreadableKey
+            totals["foreign"] += 1
+            record, text = one._asdict(), f"{printable(one.key)}: {printable(one.error)}"
         else:
-            totals.count(one)
+            totals["busy" if one.is_busy else "idle"] += 1
+            totals["closed"] += one.closed_until_wall is not None
+            totals["leases"] += len(one.leases)
+            totals["waiting"] += one.waiting.total()
             if not (with_idle or one.is_busy):
                 continue
-            line = json.dumps(_record(one)) if as_json else "\n".join(_lines(one))
-        out.print(plain(line), soft_wrap=True)
+            record, text = _record(one), "\n".join(_lines(one))
+        if as_json:
+            say_json(out, record)
+        else:
+            say(out, text)
 
 
 def _record(host: FleetHost) -> dict[str, Any]:
-    """Return what is known of a host as ``--json`` prints it; times are ISO 8601 in UTC, by the clock of Redis."""
+    """Return a host as ``--json`` prints it, by the clock of Redis."""
+    names = "scope asked_wall closed_until_wall closed_by interval_s adaptive_s"
     return {
         "host": host.name,
-        "scope": host.scope,
-        "asked": _time(host.asked_wall),
-        "closed_until": _time(host.closed_until_wall),
-        "closed_by": host.closed_by,
-        "interval_s": host.interval_s,
-        "adaptive_s": host.adaptive_s,
-        "leases": [{"owner": lease.owner, "url": lease.url, "left_s": round(lease.left_s, 3)} for lease in host.leases],
+        **record_of(host, names),
+        "leases": [record_of(lease, "owner url left_s") for lease in host.leases],
         "waiting": dict(host.waiting.most_common()),
     }
 
 
 def _lines(host: FleetHost) -> list[str]:
-    """Return what is known of a host as text, what comes from elsewhere made printable."""
+    """Return a host as text, with all remote text made printable."""
     adaptive = f", its answers ask for {host.adaptive_s:g} s" if host.adaptive_s > host.interval_s else ""
     lines = [
         f"{host.scope}: {printable(host.name)}",
         f"  pace:    every {host.interval_s:g} s{adaptive}",
-        f"  asked:   {_time(host.asked_wall) or 'never'}",
+        f"  asked:   {'never' if host.asked_wall is None else utc(host.asked_wall)}",
     ]
     if host.closed_until_wall is not None:
-        lines.append(f"  closed:  until {_time(host.closed_until_wall)}, by {host.closed_by}")
+        lines.append(f"  closed:  until {utc(host.closed_until_wall)}, by {host.closed_by}")
     lines += [
         f"  request: {printable(lease.url) or 'unknown'}, by {printable(lease.owner)}, for {lease.left_s:.0f} s more "
         "if nothing is heard of it"
@@ -182,7 +190,3 @@ def _lines(host: FleetHost) -> list[str]:
         owners = ", ".join(f"{number:,} of {printable(owner)}" for owner, number in host.waiting.most_common())
         lines.append(f"  waiting: {owners}")
     return lines
-
-
-def _time(wall: float | None) -> str | None:
-    return None if wall is None else utc(wall)

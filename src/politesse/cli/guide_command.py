@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import pydoc
 import re
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
-from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -20,7 +18,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.theme import Theme
 
-from politesse.cli.console import plain
+from politesse.cli.console import plain, say
+from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -48,7 +47,7 @@ TOPICS: Final = (
 """In the order in which a newcomer reads them."""
 
 _WIDEST: Final = 100  # longer lines of prose are hard to read
-_LESS: Final = "FRX"  # as git: no pager for what fits, colours, and the text stays on the screen
+_LESS: Final = "FRX"  # as git: no pager for a short text, colours, and the text stays on the screen
 _THEME: Final = Theme({"markdown.code": "bold cyan"})  # rich's own is on black, in a white terminal too
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _SECTION_LINK = re.compile(r"\[([^\]]+)\]\(#[^)]*\)")
@@ -60,17 +59,19 @@ def print_topics(out: Console) -> None:
     widest = max(map(len, TOPICS))
     for topic in TOPICS:
         title = _read(topic).partition("\n")[0].removeprefix("# ")
-        out.print(plain(f"{topic:{widest}}  {title}"), soft_wrap=True)
+        say(out, f"{topic:{widest}}  {title}")
 
 
 def print_guide(topic: str, out: Console) -> None:
     """Print a guide: formatted in a terminal, with a pager if it is longer than the screen; else as Markdown.
 
     Raises:
-        ValueError: there is no such guide.
+        ConfigurationError: no guide has that name.
     """
     if topic not in TOPICS:
-        raise ValueError(f"There is no guide {topic!r}. {_nearest(topic)}`politesse guide` lists all topics.")
+        similar = " or ".join(difflib.get_close_matches(topic.lower(), TOPICS))
+        nearest = f"Did you mean {similar}? " if similar else ""
+        raise ConfigurationError(f"There is no guide {topic!r}. {nearest}`politesse guide` lists all topics.")
     text = _with_commands(_read(topic))
     if not out.is_terminal:
         out.print(plain(text), soft_wrap=True, end="")
@@ -78,19 +79,17 @@ def print_guide(topic: str, out: Console) -> None:
     with out.use_theme(_THEME), out.capture() as capture:
         out.print(_Guide(text, hyperlinks=False), width=min(out.width, _WIDEST), crop=False)
     formatted = capture.get()
-    if formatted.count("\n") < out.height or not _page(formatted, out):
+    command = shlex.split(os.environ.get("PAGER") or "less")
+    if formatted.count("\n") < out.height or out.is_dumb_terminal or shutil.which(command[0]) is None:
         out.file.write(formatted)
+        return
+    os.environ.setdefault("LESS", _LESS)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the pager, and pydoc waits for its end
+    pydoc.pager(formatted)
 
 
 def _read(topic: str) -> str:
     return (files("politesse") / "guides" / f"{topic}.md").read_text(encoding="utf-8")
-
-
-def _nearest(topic: str) -> str:
-    """Return the question whether a similar topic was meant, or nothing."""
-    similar = difflib.get_close_matches(topic.lower(), TOPICS, n=3)
-    similar += [name for name in TOPICS if topic and topic.lower() in name and name not in similar]
-    return f"Did you mean {' or '.join(similar)}? " if similar else ""
 
 
 def _with_commands(text: str) -> str:
@@ -109,23 +108,6 @@ def _as_command(link: re.Match[str]) -> str:
     if opening and closing and label.strip("`").lower() == topic:
         return f"({command})"
     return f"{opening}{label} ({command}){closing}"
-
-
-def _page(text: str, out: Console) -> bool:
-    """Show a text in the pager that the user has chosen, or in less; return whether there is one."""
-    command = shlex.split(os.environ.get("PAGER") or "less")
-    program = shutil.which(command[0])
-    if program is None or out.is_dumb_terminal or not sys.stdout.isatty():
-        return False
-    environment = {"LESS": _LESS, **os.environ}
-    pager = subprocess.Popen([program, *command[1:]], stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's
-    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pager
-    try:
-        with suppress(BrokenPipeError):  # it was left before the end of the text
-            pager.communicate(text.encode())
-    finally:
-        signal.signal(signal.SIGINT, interrupted)
-    return True
 
 
 class _Code(CodeBlock):

@@ -1,8 +1,10 @@
-"""A progress bar for ``PoliteQueue.crawl``, and its parts."""
+"""The progress of a crawl: a bar for ``PoliteQueue.crawl``, and the table of hosts of ``politesse crawl``."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from rich.cells import cell_len, set_cell_size
@@ -12,25 +14,40 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from politesse._text import printable
+from politesse._text import counted, printable
 from politesse.cli.console import errors
 from politesse.queue import CrawlProgress
+from politesse.verdict import AccessResult, utc
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
     from types import TracebackType
 
     from rich.console import RenderableType
 
+    from politesse import Gatekeeper, PoliteQueue
+    from politesse.cli.crawl_records import CrawlRecords
+    from politesse.status import HostStatus
+
 _LINE_EVERY_S: Final = 5.0
 _FRAMES_PER_S: Final = 4
 _CUT: Final = "..."
+_HOSTS_EVERY_S: Final = 0.5
+_MAX_SHARE: Final = 0.05  # of the time, for looking through the hosts
+_OTHER_LINES: Final = 8  # head, column titles, blank lines, the count of hidden hosts, the cursor
+_GAP: Final = 2
+_QUEUED: Final = 7
+_PACE: Final = 8
+_WORD: Final = 10
+_TROUBLE: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
+_SLOW_S: Final = 5.0
 
 
 class CrawlBar:
     """Shows how far a crawl is: pass it as ``on_progress``. Needs the extra ``cli``.
 
-    In a terminal it keeps four lines up to date: a bar of the URLs that are finished among those that are known, what
-    has become of them, what is queued, and the URL that was finished last. Elsewhere it prints a line every five
+    In a terminal it keeps four lines up to date: a bar of the finished URLs among all URLs, the count of each outcome,
+    the queue, and the last URL. Elsewhere it prints a line every five
     seconds. The last state stays when the block ends. ::
 
         with CrawlBar() as bar:
@@ -81,7 +98,7 @@ class CrawlBar:
 
     def _print(self) -> None:
         self._printed, self._printed_mono = self._progress, time.monotonic()
-        self._console.print(Text(words(self._progress)), soft_wrap=True)
+        self._console.print(Text(f"{_finished(self._progress)}; {_open(self._progress)}"), soft_wrap=True)
 
     def _rendered(self) -> RenderableType:
         elapsed_s = time.monotonic() - self._started_mono
@@ -91,17 +108,15 @@ class CrawlBar:
         )
 
 
-def words(progress: CrawlProgress) -> str:
-    """Return a progress as one line of text."""
-    return f"{_finished(progress)}; {_open(progress)}"
-
-
 def head_lines(progress: CrawlProgress, elapsed_s: float, width: int) -> list[RenderableType]:
-    """Return three lines of at most ``width`` cells: a bar with the time, what is finished, and what is not."""
-    done = progress.pages + progress.failed + progress.redirects + progress.disallowed + progress.given_up
+    """Return three lines of at most ``width`` cells: a bar with the time, the finished URLs, and the others."""
+    others = progress.failed + progress.redirects + progress.disallowed + progress.given_up
+    done = progress.pages + others
     known = done + progress.queued + progress.under_way
+    if progress.max_pages is not None:
+        known = min(known, max(progress.max_pages, progress.pages) + others)
     minutes, seconds = divmod(int(elapsed_s), 60)
-    text = f" {done:,} of {known:,} URLs  {minutes}:{seconds:02}"
+    text = f" {done:,} of {counted(known, 'URL')}  {minutes}:{seconds:02}"
     bar = Table.grid(padding=0)
     room = width - cell_len(text)
     if room > 0:
@@ -112,18 +127,22 @@ def head_lines(progress: CrawlProgress, elapsed_s: float, width: int) -> list[Re
     return [bar, *counts]
 
 
-def _finished(progress: CrawlProgress) -> str:
+def finished_words(pages: int, failed: int, redirects: int, disallowed: int, given_up: int) -> str:
+    """Return the counts of the URLs that are finished as text."""
     return (
-        f"{progress.pages:,} pages, {progress.failed:,} failed, {progress.redirects:,} redirects, "
-        f"{progress.disallowed:,} disallowed, {progress.given_up:,} given up"
+        f"{counted(pages, 'page')}, {failed:,} failed, {counted(redirects, 'redirect')}, "
+        f"{disallowed:,} disallowed, {given_up:,} given up"
     )
+
+
+def _finished(progress: CrawlProgress) -> str:
+    return finished_words(progress.pages, progress.failed, progress.redirects, progress.disallowed, progress.given_up)
 
 
 def _open(progress: CrawlProgress) -> str:
     rate = progress.pages / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
-    return (
-        f"{progress.queued:,} queued at {progress.hosts:,} hosts, {progress.under_way:,} under way, {rate:.1f} pages/s"
-    )
+    hosts = counted(progress.hosts, "host")
+    return f"{progress.queued:,} queued at {hosts}, {progress.under_way:,} under way, {rate:.1f} pages/s"
 
 
 def cut_middle(text: str, width: int) -> str:
@@ -142,3 +161,133 @@ def cut_middle(text: str, width: int) -> str:
     while cell_len(tail) > room // 2:
         tail = tail[1:]
     return set_cell_size(shown, room - room // 2) + _CUT + tail
+
+
+class CrawlView:
+    """The live table of a crawl; it fits into the terminal, and no line is wider.
+
+    A host keeps its row as long as it has URLs.
+
+    Args:
+        console: a terminal.
+        gate: knows the paces.
+        queue: counts the URLs of each host.
+        records: has the last URLs that were finished.
+    """
+
+    def __init__(self, console: Console, gate: Gatekeeper, queue: PoliteQueue[str], records: CrawlRecords) -> None:
+        self._console = console
+        self._gate = gate
+        self._queue = queue
+        self._records = records
+        now = queue.statistics()
+        self._progress = CrawlProgress(queued=now.queued, hosts=now.hosts)
+        self._started_mono = time.monotonic()
+        self._looked_mono = -_HOSTS_EVERY_S
+        self._pause_s = 0.0
+        self._waiting: dict[str, int] = {}
+        self._hosts: Mapping[str, HostStatus] = {}
+        self._rows: list[str] = []
+
+    def __call__(self, progress: CrawlProgress) -> None:
+        """Show this progress with the next frame."""
+        self._progress = progress
+
+    @asynccontextmanager
+    async def shown(self) -> AsyncGenerator[CrawlView, None]:
+        """Show the table while the block runs."""
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+            frames = asyncio.create_task(self._draw(live))
+            try:
+                yield self
+            finally:
+                frames.cancel()
+                with suppress(asyncio.CancelledError):
+                    await frames
+
+    async def _draw(self, live: Live) -> None:
+        while True:
+            live.update(self.frame(), refresh=True)
+            await asyncio.sleep(1 / _FRAMES_PER_S)
+
+    def frame(self) -> Group:
+        """Return the table as it is now."""
+        width, height = self._console.size
+        room = max(height - _OTHER_LINES, 0)
+        recent = min(room // 3, 10)
+        self._look(room - recent)
+        head = head_lines(self._progress, time.monotonic() - self._started_mono, width)
+        hidden = len(self._waiting.keys() - set(self._rows))
+        more = Text(f"and {hidden:,} more hosts" if hidden > 0 else "", style="dim")
+        return Group(*head, Text(), self._host_table(width), more, Text(), *self._last(recent, width))
+
+    def _look(self, rows: int) -> None:
+        """Read the state of the hosts, if the last reading is old enough, and choose the hosts of the rows."""
+        now_mono = time.monotonic()
+        if now_mono - self._looked_mono >= self._pause_s:
+            self._waiting = self._queue.sizes()
+            self._hosts = self._gate.hosts()
+            self._looked_mono = time.monotonic()
+            self._pause_s = max(_HOSTS_EVERY_S, (self._looked_mono - now_mono) / _MAX_SHARE)
+        active = [host for host in self._rows if self._waiting.get(host) or self._is_busy(host)]
+        others = sorted((host for host in self._waiting if host not in active), key=self._relevance)
+        self._rows = [*active, *others][:rows]
+
+    def _relevance(self, host: str) -> tuple[bool, int, str]:
+        status = self._hosts.get(host)
+        is_closed = status is not None and bool(_trouble(status))
+        return not is_closed, -self._waiting.get(host, 0), host
+
+    def _is_busy(self, host: str) -> bool:
+        status = self._hosts.get(host)
+        return status is not None and (status.in_flight > 0 or any(robots.fetching for robots in status.robots))
+
+    def _host_table(self, width: int) -> Table:
+        name = max(min(width * 11 // 40, 40), 1)
+        state = max(width - name - _QUEUED - _PACE - 3 * _GAP, 1)
+        table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", width=width)
+        table.add_column("host", width=name, no_wrap=True, overflow="crop")
+        table.add_column("queued", width=_QUEUED, justify="right", no_wrap=True, overflow="crop")
+        table.add_column("pace", width=_PACE, justify="right", no_wrap=True, overflow="crop")
+        table.add_column("state", width=state, no_wrap=True, overflow="ellipsis")
+        for host in self._rows:
+            status = self._hosts.get(host)
+            trouble, doing = ("", "") if status is None else (_trouble(status), _doing(status))
+            table.add_row(
+                Text(cut_middle(host, name)),
+                f"{self._waiting.get(host, 0):,}",
+                "" if status is None else f"{round(status.interval_s, 2):,g} s",
+                Text(trouble or doing, style="yellow" if trouble else ""),
+            )
+        return table
+
+    def _last(self, lines: int, width: int) -> Sequence[Text]:
+        last = list(self._records.recent)[:lines]
+        room = width - _WORD - _GAP - _GAP  # the terminal writes ^C after the last line
+        return [Text(f"{word:>{_WORD}}  {cut_middle(url, room)}", no_wrap=True) for word, url in last]
+
+
+def _trouble(status: HostStatus) -> str:
+    """Return why a host or a port of it is closed, and until when; empty if it is open."""
+    for robots in status.robots:
+        if robots.result in _TROUBLE and robots.next_fetch is not None and not robots.fetching:
+            answer = "no answer" if robots.status is None else robots.status
+            port = "" if all(one.result in _TROUBLE for one in status.robots) else f":{robots.origin.port} "
+            return f"{port}robots.txt {answer}, until {_time(robots.next_fetch)}"
+    if status.closed_until is not None:
+        return f"closed until {_time(status.closed_until)}, {status.closed_by}"
+    return ""
+
+
+def _doing(status: HostStatus) -> str:
+    if any(robots.fetching for robots in status.robots):
+        return "robots.txt is being fetched"
+    if status.in_flight:
+        return f"no answer for {status.held_s:.0f} s" if status.held_s > _SLOW_S else "a request is under way"
+    return f"waits for its pace, {status.bound_by}"
+
+
+def _time(wall: float) -> str:
+    """Return a Unix time as the time of day in UTC; with the date if it is not soon."""
+    text = utc(wall)
+    return text if wall - time.time() > 12 * 3_600 else text.partition("T")[2]

@@ -1,30 +1,222 @@
-"""Runs a command in an event loop, and exits with its exit code."""
+"""What the commands share: the gate of their options, the event loop, the exit code, and Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 
+from politesse import AgentView, Dialect, FetchOptions, Gatekeeper, __version__
+from politesse._gate.identity import Identity
 from politesse._text import printable
-from politesse.cli.console import abandon_output, errors, plain
-from politesse.errors import ConfigurationError, StoreError
+from politesse.cli.console import abandon_output, errors, say
+from politesse.errors import ConfigurationError, InvalidURL, PolitesseWarning, StoreError
+from politesse.events import FleetAway, FleetBack
+from politesse.fetch import AiohttpFetcher
+from politesse.fetch._options import MIN_BODY_BYTES
+from politesse.options import FleetOptions
+from politesse.page.html import MAX_BYTES
+from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
+from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncGenerator, Coroutine, Generator
+    from pathlib import Path
+    from types import FrameType
 
-_INTERRUPTED: Final = 130  # what a shell shows for a program that Ctrl-C ended: 128 and SIGINT
+    from aiohttp import StreamReader
+
+    from politesse.events import Event
+
+USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
+
+MAX_READ_BYTES: Final = 4 * 1024 * 1024
+"""How much of a file is read: more than any crawler reads, to report what is beyond that."""
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_BY_SIGNAL: Final = 128  # a shell adds it to the number of the signal that ended a program
+_ECHO_S: Final = 0.2  # programs such as timeout pass on a Ctrl-C that the terminal has sent already
+_SHOW_CURSOR: Final = b"\x1b[?25h"
+
+
+_CONNECT_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """Which crawler robots.txt is read for, and how long each fetch may take.
+
+    Attributes:
+        token: the product token that selects the groups.
+        timeout_s: for one robots.txt with its redirects, in seconds.
+        store: the file that keeps robots.txt and the state of hosts, or None.
+        fleet: the fleet that the gate belongs to, or None.
+    """
+
+    token: str
+    timeout_s: float
+    store: Path | None = None
+    fleet: FleetOptions | None = None
+
+    @classmethod
+    def of(
+        cls, agent: str, timeout_s: float, store: Path | None = None, fleet: str | None = None, prefix: str = ""
+    ) -> GateOptions:
+        """Take the options of a command: a product token or a User-Agent, a file, the URL and prefix of a fleet.
+
+        Raises:
+            BadParameter: the agent names no crawler, or the URL no Redis.
+        """
+        token = first_word(agent)
+        with checked_arguments():
+            if token in {"", EVERYBODY, BROWSER}:
+                raise ConfigurationError(f"--agent {agent!r}: give the product token of a crawler, as in 'ExampleBot'")
+            with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # here another token is intended
+                Identity.of(USER_AGENT, token)
+            return cls(token, timeout_s, store, None if fleet is None else FleetOptions(fleet, prefix=prefix))
+
+    def fetch_options(self, max_body_bytes: int = MIN_BODY_BYTES) -> FetchOptions:
+        """Return the options of a fetch within the timeout."""
+        connect_timeout_s = min(_CONNECT_TIMEOUT_S, self.timeout_s)
+        return FetchOptions(
+            connect_timeout_s=connect_timeout_s, total_timeout_s=self.timeout_s, max_body_bytes=max_body_bytes
+        )
+
+    @asynccontextmanager
+    async def gate(
+        self, fetcher: Fetcher | None = None, dialect: Dialect = Dialect.RFC9309
+    ) -> AsyncGenerator[AgentView, None]:
+        """Open a gate that fetches under politesse's own User-Agent, and judges for the token.
+
+        It says on standard error when the Redis of its fleet is away, because nothing starts then, and when it is back.
+
+        Raises:
+            ConfigurationError: the file of the store is none, or cannot be used; or the URL of the fleet is none.
+        """
+        fetch = self.fetch_options() if fetcher is None else None
+        async with Gatekeeper(
+            USER_AGENT, dialect=dialect, fetch=fetch, fetcher=fetcher, store=self.store, fleet=self.fleet
+        ) as gate:
+            gate.subscribe(_tell_of_fleet)
+            with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
+                view = gate.agent(tokens=self.token)
+            yield view
+
+
+def _tell_of_fleet(event: Event) -> None:
+    match event:
+        case FleetAway(server, error):
+            line = f"{server} is away: no request starts until it is back ({error})"
+        case FleetBack(server, away_s):
+            line = f"{server} is back after {away_s:.1f} s"
+        case _:
+            return
+    say(errors(), printable(line), "yellow")
+
+
+class OneFetch:
+    """A Fetcher that fetches one file once, and repeats the result to every gate.
+
+    Args:
+        options: with the timeout.
+        max_body_bytes: as in FetchOptions.
+    """
+
+    def __init__(self, options: GateOptions, *, max_body_bytes: int = MIN_BODY_BYTES) -> None:
+        self._fetcher = AiohttpFetcher(USER_AGENT, options.fetch_options(max_body_bytes))
+        self._result: FetchResult | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The file; empty if there is none."""
+        return self._result.body if isinstance(self._result, FetchResponse) else b""
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Return the result, fetched by the first call."""
+        if self._result is None:
+            self._result = await self._fetcher.fetch(request)
+        return self._result
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._fetcher.aclose()
+
+
+async def read_body(content: StreamReader) -> bytes:
+    """Return the part of a page that is read, and at most some octets more."""
+    body = bytearray()
+    while len(body) <= MAX_BYTES and (octets := await content.readany()):
+        body += octets
+    return bytes(body)
 
 
 def run(command: Coroutine[Any, Any, int]) -> NoReturn:
-    """Run a command in an event loop, and exit with its exit code; 2 after an error of a file or a port."""
+    """Run a command in an event loop, and exit with its exit code; 2 after an error of a file or a port.
+
+    The first SIGINT or SIGTERM cancels the command, which may finish its work and then raises the CancelledError. The
+    second signal ends the process.
+    """
     try:
-        code = asyncio.run(command)
-    except KeyboardInterrupt:
-        code = _INTERRUPTED
+        code = asyncio.run(_run(command))
     except (OSError, ConfigurationError, StoreError) as error:  # a full disk, no free port, a file that is no store
         abandon_output()
-        errors().print(plain(f"politesse: {printable(str(error))}", "red"), soft_wrap=True)
+        say(errors(), f"politesse: {printable(str(error))}", "red")
         code = 2
     raise typer.Exit(code)
+
+
+@contextmanager
+def checked_arguments() -> Generator[None, None, None]:
+    """Report an argument that is no URL, or an invalid option, as typer reports its own errors."""
+    try:
+        yield
+    except (InvalidURL, ConfigurationError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+async def _run(command: Coroutine[Any, Any, int]) -> int:
+    received: list[tuple[int, float]] = []
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        now_mono = time.monotonic()
+        if not received:
+            received.append((number, now_mono))
+            if task is not None:
+                loop.call_soon_threadsafe(task.cancel)
+        elif now_mono - received[0][1] > _ECHO_S:
+            if sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # a live table hides it
+            os._exit(_BY_SIGNAL + number)
+
+    with _handled(interrupt):
+        try:
+            code = await command
+        except asyncio.CancelledError:
+            if not received:
+                raise
+            code = 0
+    return _BY_SIGNAL + received[0][0] if received else code
+
+
+@contextmanager
+def _handled(interrupt: Any) -> Generator[None, None, None]:  # noqa: ANN401 - a handler of the module signal
+    """Handle signals; in the main thread only, because others get none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, interrupt) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

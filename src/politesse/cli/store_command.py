@@ -1,100 +1,158 @@
-"""``politesse store``: what a file of ``--store`` keeps."""
+"""``politesse store``: looks into a file of ``--store``, and prunes it."""
 
 from __future__ import annotations
 
+import base64
 import json
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import typer
+
+from politesse._cache.codec import decode, decode_state
 from politesse._constants import PACE_KEYS
 from politesse._text import counted, printable
-from politesse.cli.console import plain
-from politesse.cli.store_records import RecordReport
+from politesse.cli.console import errors, output, record_of, say, say_json
+from politesse.cli.running import checked_arguments, run
+from politesse.errors import StoreError
 from politesse.origin import Origin
 from politesse.stores import SqliteStore
 from politesse.verdict import utc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from rich.console import Console
+    from politesse.stores import StoredRecord
 
 _DAY_S: Final = 86_400.0
 
+app = typer.Typer(
+    name="store",
+    help="Look into a file of --store, and prune it, also while a crawler uses it.",
+    no_args_is_help=True,
+)
 
-@asynccontextmanager
-async def _opened(path: Path) -> AsyncGenerator[SqliteStore, None]:
-    """Open a store; raises ConfigurationError if the file is none."""
-    store = SqliteStore(path)
-    try:
-        yield store
-    finally:
-        await store.aclose()
+StoreFile = Annotated[
+    Path, typer.Option("--store", metavar="FILE", exists=True, dir_okay=False, help="The file of the store.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead, with the keys named above.")]
 
 
-async def print_statistics(path: Path, out: Console, *, as_json: bool) -> int:
-    """Print how much a store keeps, and of what."""
+@app.command()
+def stats(store: StoreFile, *, as_json: AsJson = False) -> None:
+    """Show how many robots.txt and hosts are kept, how many bytes they take, and when they were stored.
+
+    With --json: robots, hosts, record_bytes, file_bytes, oldest, newest.
+    """
+    run(_print_statistics(store, as_json=as_json))
+
+
+@app.command()
+def show(
+    origin: Annotated[str, typer.Argument(metavar="ORIGIN", help="An origin, or any URL of it.")],
+    store: StoreFile,
+    *,
+    as_json: AsJson = False,
+    body: Annotated[bool, typer.Option("--body", help="Show robots.txt itself, too.")] = False,
+) -> None:
+    """Show the records of an origin and of its host: the last answer, failures since, until when it is closed.
+
+    Exit code: 1 if nothing is kept.
+
+    With --json, for each record: key, kind, stored, and error if it cannot be read; robots: copy {result, status,
+    final_url, fetched, fresh_until, etag, last_modified, fault, bytes}, trouble {result, status, final_url, fault,
+    since, last, failures, retry}; host: noted, asked, under_way, closed_until, closed_by, backoff_s.
+    """
+    with checked_arguments():
+        parsed = Origin.of(origin)
+    run(_show_origin(store, parsed, as_json=as_json, with_body=body))
+
+
+@app.command()
+def prune(
+    store: StoreFile,
+    max_age: Annotated[
+        float | None,
+        typer.Option(metavar="DAYS", min=0.0, help="Delete what was stored longer ago."),
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Keep N bytes of records, those stored last.")
+    ] = None,
+) -> None:
+    """Delete old records, and make the file smaller. A closed host whose record is deleted counts as open."""
+    if max_age is None and max_bytes is None:
+        raise typer.BadParameter("give --max-age or --max-bytes: nothing is deleted by itself")
+    run(_prune(store, None if max_age is None else max_age * _DAY_S, max_bytes))
+
+
+@app.command()
+def export(
+    target: Annotated[
+        Path, typer.Argument(metavar="FILE.jsonl", dir_okay=False, help="Where to; an earlier file is replaced.")
+    ],
+    store: StoreFile,
+) -> None:
+    """Write all records as lines of JSON, with the keys of show --json, and body: robots.txt as text.
+
+    A robots.txt that is not UTF-8 has body_base64 instead. Exit code: 1 if some records cannot be read.
+    """
+    run(_export(store, target))
+
+
+async def _print_statistics(path: Path, *, as_json: bool) -> int:
     hosts = 0
-    async with _opened(path) as store:
+    async with aclosing(SqliteStore(path)) as store:
         statistics = await store.statistics()
         async for stored in store.records():
             hosts += stored.key.startswith(PACE_KEYS)
-    robots = statistics.records - hosts
-    moments = [None if wall is None else utc(wall) for wall in (statistics.oldest_wall, statistics.newest_wall)]
+    found = {
+        "robots": statistics.records - hosts,
+        "hosts": hosts,
+        **record_of(statistics, "record_bytes file_bytes oldest_wall newest_wall"),
+    }
     if as_json:
-        names = ("robots", "hosts", "record_bytes", "file_bytes", "oldest", "newest")
-        values = (robots, hosts, statistics.record_bytes, statistics.file_bytes, *moments)
-        out.print(plain(json.dumps(dict(zip(names, values, strict=True)))), soft_wrap=True)
+        say_json(output(), found)
         return 0
     lines = [
-        f"robots.txt: {robots:,}",
-        f"hosts:      {hosts:,}",
-        f"records:    {statistics.record_bytes:,} bytes",
-        f"file:       {statistics.file_bytes:,} bytes",
+        "robots.txt: {robots:,}",
+        "hosts:      {hosts:,}",
+        "records:    {record_bytes:,} bytes",
+        "file:       {file_bytes:,} bytes",
     ]
     if statistics.records:
-        lines.append(f"stored:     {moments[0]} to {moments[1]}")
-    out.print(plain("\n".join(lines)), soft_wrap=True)
+        lines.append("stored:     {oldest} to {newest}")
+    say(output(), "\n".join(lines).format_map(found))
     return 0
 
 
-async def show_origin(path: Path, url: str, out: Console, *, as_json: bool, with_body: bool) -> int:
-    """Print what a store keeps of an origin and of its host; return 1 if that is nothing.
-
-    Raises:
-        InvalidURL: ``url`` is no URL.
-    """
-    origin = Origin.of(url)
-    async with _opened(path) as store:
+async def _show_origin(path: Path, origin: Origin, *, as_json: bool, with_body: bool) -> int:
+    out = output()
+    async with aclosing(SqliteStore(path)) as store:
         kept = [await store.stored(key) for key in (str(origin), f"{PACE_KEYS}host/{origin.pacing_host}")]
     reports = [RecordReport.of(stored) for stored in kept if stored is not None]
     for report in reports:
         if as_json:
-            out.print(plain(json.dumps(report.exported if with_body else report.record)), soft_wrap=True)
+            say_json(out, report.exported if with_body else report.record)
         else:
-            body = [printable(line) for line in report.body.decode(errors="replace").splitlines()] if with_body else []
-            out.print(plain("\n".join([*report.lines(), *(f"  | {line}" for line in body)])), soft_wrap=True)
+            body = report.body.decode(errors="replace").splitlines() if with_body else []
+            say(out, "\n".join([*report.lines(), *(f"  | {printable(line)}" for line in body)]))
     if not reports and not as_json:
-        out.print(plain(f"nothing is kept of {printable(str(origin))}", "yellow"), soft_wrap=True)
+        say(out, f"nothing is kept of {origin}", "yellow")
     return 0 if reports else 1
 
 
-async def prune(path: Path, out: Console, *, max_age_days: float | None, max_bytes: int | None) -> int:
-    """Delete old records, and print how many; raises ConfigurationError if no limit is given."""
-    async with _opened(path) as store:
-        max_age_s = None if max_age_days is None else max_age_days * _DAY_S
+async def _prune(path: Path, max_age_s: float | None, max_bytes: int | None) -> int:
+    async with aclosing(SqliteStore(path)) as store:
         deleted = await store.prune(max_age_s=max_age_s, max_bytes=max_bytes)
         left = await store.statistics()
-    line = f"{counted(deleted, 'record')} deleted, {left.records:,} left; the file has {left.file_bytes:,} bytes"
-    out.print(plain(line), soft_wrap=True)
+    kept = f"{left.records:,} left; the file has {left.file_bytes:,} bytes"
+    say(output(), f"{counted(deleted, 'record')} deleted, {kept}")
     return 0
 
 
-async def export(path: Path, target: Path, err: Console) -> int:
-    """Write each record as a line of JSON; return 1 if some cannot be read."""
+async def _export(path: Path, target: Path) -> int:
     written = unreadable = 0
-    async with _opened(path) as store:
+    async with aclosing(SqliteStore(path)) as store:
         with target.open("w", encoding="ascii") as file:
             async for stored in store.records():
                 report = RecordReport.of(stored)
@@ -102,5 +160,89 @@ async def export(path: Path, target: Path, err: Console) -> int:
                 written += 1
                 unreadable += "error" in report.record
     problem = f", {unreadable:,} of which cannot be read" if unreadable else ""
-    err.print(plain(f"{counted(written, 'record')} written{problem}"), soft_wrap=True)
+    say(errors(), f"{counted(written, 'record')} written{problem}")
     return 1 if unreadable else 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReport:
+    """A record of a store, decoded.
+
+    Attributes:
+        record: as ``--json`` and ``export`` print it; with ``error`` if it cannot be read.
+        body: the robots.txt; empty in all other records.
+    """
+
+    record: dict[str, Any]
+    body: bytes = b""
+
+    @classmethod
+    def of(cls, stored: StoredRecord) -> RecordReport:
+        """Decode a record. The help of ``politesse store show`` lists the keys.
+
+        ``copy`` is the last answer that settled something, ``trouble`` the failures in a row since; each may be null.
+        The key of a host is "pace/host/NAME", also with "address" or "domain" in place of "host".
+        """
+        is_host = stored.key.startswith(PACE_KEYS)
+        head = {"key": stored.key, "kind": "host" if is_host else "robots", "stored": utc(stored.stored_wall)}
+        try:
+            if is_host:
+                return cls(head | _host(stored))
+            record = decode(stored.record, stored.key)
+        except StoreError as error:
+            return cls(head | {"error": str(error)})
+        names = "result status final_url fault since_wall last_wall failures retry_wall"
+        trouble = None if record.trouble is None else record_of(record.trouble, names)
+        if record.copy is None:
+            return cls(head | {"copy": None, "trouble": trouble})
+        names = "result status final_url confirmed_wall fresh_until_wall etag last_modified fault"
+        copy = record_of(record.copy, names) | {"bytes": len(record.copy.body)}
+        copy["fetched"] = copy.pop("confirmed")
+        return cls(head | {"copy": copy, "trouble": trouble}, record.copy.body)
+
+    @property
+    def exported(self) -> dict[str, Any]:
+        """The record with the file: ``body`` as text, or ``body_base64`` if the file is no UTF-8."""
+        if not self.body:
+            return self.record
+        try:
+            return self.record | {"body": self.body.decode()}
+        except UnicodeDecodeError:
+            return self.record | {"body_base64": base64.b64encode(self.body).decode()}
+
+    def lines(self) -> list[str]:
+        """Return the record as text, with all remote text made printable."""
+        record = self.record
+        lines = [printable(record["key"]), f"  stored:  {record['stored']}"]
+        if "error" in record:
+            return [*lines, f"  cannot be read: {printable(record['error'])}"]
+        if record["kind"] == "host":
+            lines.append(f"  asked:   {'never' if record['asked'] is None else record['asked']}")
+            if record["closed_until"] is not None:
+                lines.append(f"  closed:  until {record['closed_until']}, by {record['closed_by']}")
+            return lines
+        if (copy := record["copy"]) is not None:
+            fault = copy["fault"] and f", {printable(copy['fault'])}"
+            lines.append(f"  answer:  {copy['result']}, status {copy['status']}, {copy['bytes']:,} bytes{fault}")
+            lines.append(f"  from:    {printable(copy['final_url'])}")
+            lines.append(f"  fetched: {copy['fetched']}, fresh until {copy['fresh_until']}")
+        if (trouble := record["trouble"]) is not None:
+            lines.append(
+                f"  failing: since {trouble['since']}, {trouble['failures']} in a row, {printable(trouble['fault'])}; "
+                f"fetched again after {trouble['retry']}"
+            )
+        return lines
+
+
+def _host(stored: StoredRecord) -> dict[str, Any]:
+    state = decode_state(stored.record, stored.key.removeprefix(PACE_KEYS).partition("/")[2])
+    answers = state.answers
+    closed = answers if answers is not None and answers.closed_s > 0 else None
+    return {
+        "noted": utc(state.wall),
+        "asked": None if state.asked_s is None else utc(state.wall - state.asked_s),
+        "under_way": state.under_way,
+        "closed_until": None if closed is None else utc(state.wall + closed.closed_s),
+        "closed_by": None if closed is None else closed.closed_by.value,
+        "backoff_s": 0.0 if answers is None else answers.backoff_s,
+    }

@@ -2,8 +2,8 @@
 
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops
-from politesse.fetch.addresses import PublicResolver
-from politesse.fetch.aiohttp import AiohttpFetcher
-from politesse.fetch.options import FetchOptions
+from politesse.fetch._addresses import PublicResolver
+from politesse.fetch._aiohttp import AiohttpFetcher
+from politesse.fetch._options import FetchOptions
 
 __all__ = ["REDIRECTS", "AiohttpFetcher", "BodyError", "BoundedBody", "FetchOptions", "Hops", "PublicResolver"]

@@ -1,52 +1,90 @@
-"""What every integration does with a request: check what will be sent, name the crawler, keep track of its turn."""
+"""The part of a request that all integrations share: check the URL, name the crawler, take and end the turn."""
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
-from politesse._gate.turn_context import TurnContext
-from politesse._gate.view import AgentView, agent_of
-from politesse._pacing.held import ENTERED, claim_turn, in_turn
-from politesse._text import shortened
-from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL
+from politesse._gate.turn import claim_turn, entered_turns
+from politesse._gate.turns import TurnWait
+from politesse._gate.view import AgentView
+from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.origin import Origin
 from politesse.robots.pattern import has_dot_segments
 from politesse.verdict import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, MutableMapping
+    from collections.abc import Callable, Coroutine, Iterable, MutableMapping, Sequence
 
     from politesse._gate.agent import Agent
-    from politesse._gate.identity import Identity
-    from politesse._pacing.held import Turn
+    from politesse._gate.turn import Turn
 
-_LOGGER: Final = logging.getLogger("politesse.integrations")
-_MAX_LOGGED: Final = 100
+_USER_AGENT: Final = "User-Agent"
+_MAX_VIEWS: Final = 100
 _NO_AUTHORITY: Final = frozenset("/?#@")  # RFC 9110 7.2: Host is host and port alone
 
 
-class OpenTurns(set["Turn"]):
-    """The turns of one client whose requests have not ended.
+class StatedAgents:
+    """The views of a gate for the User-Agents that the requests of a client state.
 
-    Attributes:
-        logged: the User-Agents of this client that were logged; see ``introduce``.
+    RFC 9309 2.2.1: the product token that selects the rules should be part of the User-Agent that the server sees. So a
+    missing User-Agent and the library's default become the gate's. A request that states another User-Agent is
+    judged for it.
+
+    Args:
+        gate: the view for all requests that state no other User-Agent.
+        default: the User-Agent that the client's library sends by itself.
     """
 
-    __slots__ = ("logged",)
+    __slots__ = ("_default", "_gate", "_own", "_views")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.logged: set[str] = set()
+    def __init__(self, gate: AgentView, default: str) -> None:
+        self._gate = gate
+        self._default = default
+        self._own = frozenset({"", default, gate.identity.user_agent})
+        self._views: dict[str, AgentView] = {}
+
+    def view(self, stated: Sequence[str]) -> AgentView:
+        """Return the view for a request with these User-Agent headers.
+
+        Raises:
+            ConfigurationError: if they name no crawler, or two.
+        """
+        if self._own.issuperset(stated):
+            return self._gate
+        if len(stated) > 1:
+            raise ConfigurationError(f"headers: {len(stated)} User-Agents are stated; give one")
+        (user_agent,) = stated
+        view = self._views.get(user_agent)
+        if view is None:
+            own = self._gate.identity
+            identity = own.of_request(user_agent)
+            view = self._gate if identity is own else AgentView(self._gate.state, identity)
+            if len(self._views) >= _MAX_VIEWS:
+                del self._views[next(iter(self._views))]
+            self._views[user_agent] = view
+        return view
+
+    def introduce(self, headers: MutableMapping[str, str], stated: Sequence[str]) -> AgentView:
+        """Do as ``view``; a User-Agent that is missing, empty or the default becomes the gate's."""
+        view = self.view(stated)
+        if not stated or stated[0] in {"", self._default}:
+            headers[_USER_AGENT] = view.identity.user_agent
+        return view
+
+
+class OpenTurns(set["Turn"]):
+    """The turns of a client whose requests have not ended."""
+
+    __slots__ = ()
 
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""
         turn.claim()  # unless the caller's turn was claimed for this request already
-        self.add(turn.enter_here())
+        self.add(turn.__enter__())
 
     def end(self, turn: Turn) -> None:
         """End a turn; has no effect on a turn that has ended."""
-        turn.__exit__(None, None, None)  # ``end`` alone leaves it to the next request to find out that it has ended
+        turn.end()
         self.discard(turn)
 
     def drop(self, turn: Turn) -> None:
@@ -63,9 +101,9 @@ class OpenTurns(set["Turn"]):
 def turn_for(
     gate: AgentView, url: str, spelt: Callable[[str], str], *, max_wait_s: float | None, exempt: str | None = None
 ) -> Coroutine[object, object, Turn]:
-    """Return the turn that the task holds for ``url`` and has not used yet, or else wait for one; to be awaited.
+    """Return the unused turn that the task holds for ``url``, or wait for a new turn; to be awaited.
 
-    No coroutine itself: most tasks hold none, and wait in that of the new turn alone.
+    No coroutine itself: most tasks hold no turn, and wait in the coroutine of the new turn alone.
 
     Args:
         gate: judges and paces.
@@ -77,26 +115,25 @@ def turn_for(
     Raises:
         Disallowed, InvalidURL, TooFar, TurnHeld, ClosedError: as ``AgentView.turn`` says.
     """
-    agent = agent_of(gate)
-    if ENTERED.get() and in_turn():
-        agent.state.check_usable()
-        turn = claim_turn(agent.state.pacer, agent.name, lambda held: held == url or spelt(held) == url)
+    if entered_turns():
+        gate.state.check_usable()
+        turn = claim_turn(gate.state, gate.name, lambda held: held == url or spelt(held) == url)
         if turn is not None:
-            return _claimed(agent, turn, url)
-    return TurnContext(agent, url, max_wait_s, exempt).taken()
+            return _claimed(gate, turn, url)
+    return TurnWait(gate, url, max_wait_s, exempt).take()
 
 
 async def _claimed(agent: Agent, turn: Turn, url: str) -> Turn:
     """Return a turn that the task holds, if ``url`` may be requested in it; raises Disallowed."""
     if turn.url.partition("#")[0] != url and turn.verdict.reason is not Reason.POLICY_EXEMPT:
-        verdict = await agent.learn(url)  # what is sent may match other rules than what was judged
+        verdict = await agent.learn(url)  # the URL that is sent may match other rules
         if not verdict:
             raise Disallowed(agent.counted(verdict))
     return turn
 
 
 def check_gate(gate: object, user: str, *, takes_user_agent: bool = False) -> None:
-    """Raise ConfigurationError, in the name of the class ``user``, if ``gate`` is no Gatekeeper and no view of one."""
+    """Raise ConfigurationError, in the name of the class ``user``, if ``gate`` is no Gatekeeper or AgentView."""
     if not isinstance(gate, AgentView):
         wanted = (
             "a User-Agent, a Gatekeeper, or a view of one" if takes_user_agent else "a Gatekeeper, or a view of one"
@@ -105,35 +142,18 @@ def check_gate(gate: object, user: str, *, takes_user_agent: bool = False) -> No
         raise ConfigurationTypeError(f"{user}({gate!r:.100}): give {wanted}{hint}")
 
 
-def introduce(
-    headers: MutableMapping[str, str], defaults: Collection[str | None], identity: Identity, logged: set[str]
-) -> None:
-    """Replace a library's default User-Agent by the crawler's own, and keep one that the caller has set.
-
-    RFC 9309 2.2.1: the product token that selects the rules should be part of the User-Agent that the server sees. One
-    that contains no token is logged, unless ``logged`` has it, to which it is added then; the first hundred are.
-    """
-    sent = headers.get("User-Agent")
-    if sent in defaults:
-        headers["User-Agent"] = identity.user_agent
-    elif sent is not None and sent != identity.user_agent and sent not in logged and len(logged) < _MAX_LOGGED:
-        lower = sent.lower()
-        if not any(token in lower for token in identity.tokens):
-            logged.add(sent)
-            tokens = ", ".join(identity.tokens)
-            _LOGGER.warning("requests are sent as %s, but robots.txt is judged for %s", shortened(sent, 200), tokens)
-
-
 def check_sent(url: str, path: str, hosts: Iterable[str], authority: str | None = None) -> None:
-    """Raise InvalidURL if the request would reach another resource than the one that ``url`` is judged as.
+    """Raise InvalidURL if the request would reach another resource than ``url``, which is judged.
 
     Args:
-        url: what is judged.
+        url: the judged URL.
         path: as it is sent, escaped.
         hosts: the Host headers of the request; empty if the client derives the header from the URL.
         authority: host and port of ``url``, if known: an equal Host header needs no comparison of origins.
     """
-    # A dot segment follows a slash, as "." or "%2e": the split is worth its time only where there is one.
+    if " " in url:  # RFC 9112 3.2: a server ends the target at the blank
+        raise InvalidURL(url, "would be sent with a blank; percent-encode it as %20")
+    # A dot segment follows a slash, as "." or "%2e": only then is the split worth its time.
     if ("/." in path or "/%2" in path) and has_dot_segments(path):
         # RFC 3986 5.2.4: servers remove dot segments, so the path that is matched must not contain any.
         raise InvalidURL(url, "would be sent with dot segments; resolve them first")
@@ -143,7 +163,7 @@ def check_sent(url: str, path: str, hosts: Iterable[str], authority: str | None 
 
 
 def other_site(url: str, hosts: Iterable[str], authority: str | None = None) -> str | None:
-    """Return the first Host header that names another site than ``url``; None if there is none.
+    """Return the first Host header that names another site than ``url``, or None if there is none.
 
     RFC 9112 3.2: a request with several Host headers is invalid; servers that accept it may choose any of them.
     """

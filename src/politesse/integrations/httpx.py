@@ -9,7 +9,7 @@
 httpx passes its transport one hop at a time, and reads a redirect or a challenge to its end before it sends the next
 request: so a redirect from an allowed page to a disallowed one is not followed, and no request waits for itself.
 
-``page_directives`` reads what a page itself says to crawlers.
+``page_directives`` reads the statements of a page to crawlers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse._checks import check_wait, wrong_type
-from politesse._pacing.held import soon
+from politesse._gate.turn import soon
 from politesse._text import needs_extra, printable
 from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
-from politesse.integrations._request import OpenTurns, check_gate, check_sent, introduce, turn_for
+from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, check_sent, turn_for
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import TracebackType
 
+    from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
-    from politesse._pacing.held import Turn
     from politesse.verdict import Verdict
 
 _DECODED: Final = frozenset({"gzip", "deflate"})  # by every httpx; others need a package
-_DEFAULT_USER_AGENTS: Final = frozenset({None, "", f"python-httpx/{httpx.__version__}"})
+_DEFAULT_USER_AGENT: Final = f"python-httpx/{httpx.__version__}"
 
 
 class RequestDisallowed(Disallowed, httpx.RequestError):
@@ -71,7 +71,7 @@ class RequestInvalidURL(InvalidURL, httpx.RequestError):
 
     Attributes:
         url: the URL that was not requested.
-        problem: what is wrong with it, as a phrase.
+        problem: the fault of the URL, as a phrase.
         request: the request that was not sent.
 
     Example:
@@ -87,7 +87,7 @@ class RequestInvalidURL(InvalidURL, httpx.RequestError):
 class RequestTooFar(TooFar, httpx.RequestError):
     """No turn comes within ``max_wait_s``; also an ``httpx.RequestError``.
 
-    It is not an ``httpx.TimeoutException``: it is raised at once if the turn is known to be too far away, and repeating
+    It is not an ``httpx.TimeoutException``: it is raised at once if the turn is too far away, and repeating
     the request would raise it again.
 
     Attributes:
@@ -113,7 +113,7 @@ class PoliteTransport(httpx.AsyncBaseTransport):
 
     Every hop of every request is permitted and has a turn, redirects and the repetitions of an auth flow included. The
     URL is judged exactly as it is sent, with its escapes, its dots and the extension ``target``. robots.txt is fetched
-    by the gate's own client, which shares no connections, cookies or credentials with this one.
+    by the gate's own client, which shares no connections, cookies or credentials with your client.
 
     The turn is taken before the wrapped transport is called, so the wait does not count against httpx's timeouts (pool,
     connect, read, write). ``response.elapsed`` includes it.
@@ -122,36 +122,36 @@ class PoliteTransport(httpx.AsyncBaseTransport):
     ``client.get(turn.url)``), the request is made in that turn, in child tasks as well. The turn ends with the
     response, whose answer is recorded; a redirect ends it, and the next hop takes its own.
 
-    A host is busy until the response is closed, which ``client.get`` and the like do before they return. A streamed
-    response that is held open blocks every other request to that host. The task that made the request holds its turn,
-    also if it hands the response to another task: a second request of this task to the host, as within
-    ``client.stream``, raises TurnHeld at once, which names the open response. A streamed response that is dropped
-    unclosed is closed by the garbage collector, with a ResourceWarning.
+    A host is busy until the response is closed. ``client.get`` closes it before it returns. A streamed response that
+    stays open blocks every other request to that host. The task that made the request holds its turn, even if it hands
+    the response to another task. A second request of this task to the host raises TurnHeld at once and names the open
+    response. The garbage collector closes a streamed response that is dropped unclosed, with a ResourceWarning.
 
     It must wrap the transport that sends. Event hooks and auth flows run before it, so it judges the request as they
-    have changed it. A transport that changes or repeats requests, or caches answers, belongs outside: then each request
-    is judged as it is sent, each repetition has a turn, and a cached answer needs none. The ``retries`` of
+    have changed it. A transport that changes or repeats requests, or caches answers, belongs outside. Then each request
+    is judged as it is sent, each repetition has a turn, and a cached answer needs no turn. The ``retries`` of
     ``AsyncHTTPTransport`` repeat only attempts to connect, and may stay inside.
 
     Configure connections on the wrapped transport: httpx applies ``verify``, ``cert``, ``http1``, ``http2``, ``limits``
-    and the proxies of the environment only to a transport that it creates itself. The same holds for a proxy:
+    and the proxies of the environment only to a transport that it creates itself. Give a proxy there, too:
     ``PoliteTransport(gate, wraps=httpx.AsyncHTTPTransport(proxy="http://localhost:3128"))``. Requests that
     ``AsyncClient(proxy=...)`` or ``mounts=`` route to another transport are not judged.
 
     httpx's default User-Agent, or a missing one, is replaced by the gate's, because the server must see the name that
-    the rules were selected by (RFC 9309 2.2.1). A User-Agent that the caller has set is kept.
+    the rules were selected by (RFC 9309 2.2.1). A request that states another User-Agent is judged for it.
 
     For asyncio and AsyncClient only: it is no ``httpx.BaseTransport``.
 
     Args:
         gate: a Gatekeeper or one of its views; not closed with the transport.
-        wraps: the transport that sends, closed with this one; an ``httpx.AsyncHTTPTransport()`` by default.
-        max_wait_s: the longest wait for a turn, for each hop, in seconds; None for no limit.
+        wraps: the transport that sends, closed with this transport; an ``httpx.AsyncHTTPTransport()`` by default.
+        max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
 
     Raises:
         ConfigurationError: ``gate`` is not a gate, or ``wraps`` is not an asynchronous transport.
 
     A request raises, besides httpx's own errors:
+        ConfigurationError: the User-Agent of a request names no crawler.
         RequestDisallowed: the URL of a hop is not allowed; nothing is sent to it.
         RequestInvalidURL: no robots.txt covers the URL of a hop; or it would be sent with dot segments, which servers
             resolve, or with a Host header that names another site.
@@ -178,6 +178,7 @@ class PoliteTransport(httpx.AsyncBaseTransport):
         self._wraps = httpx.AsyncHTTPTransport() if wraps is None else wraps
         self._max_wait_s = max_wait_s
         self._turns = _Turns()
+        self._agents = StatedAgents(gate, _DEFAULT_USER_AGENT)
         self._closings = 0
 
     @property
@@ -186,10 +187,10 @@ class PoliteTransport(httpx.AsyncBaseTransport):
         return self._gate
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request within its turn; raises what the class documents."""
-        introduce(request.headers, _DEFAULT_USER_AGENTS, self._gate.identity, self._turns.logged)
+        """Send a request within its turn; raises as the class documents."""
+        gate = self._agents.introduce(request.headers, request.headers.get_list("User-Agent"))
         closings = self._closings
-        turn = await self._take(request)
+        turn = await self._take(gate, request)
         if self._closings != closings:  # sending would open the closed connection pool again
             turn.give_back()
             raise ClosedError(
@@ -236,9 +237,9 @@ class PoliteTransport(httpx.AsyncBaseTransport):
     def __repr__(self) -> str:
         return f"<PoliteTransport {self._gate!r}: {len(self._turns)} turns under way>"
 
-    async def _take(self, request: httpx.Request) -> Turn:
+    async def _take(self, gate: AgentView, request: httpx.Request) -> Turn:
         try:
-            return await turn_for(self._gate, _sent(request), _spelt, max_wait_s=self._max_wait_s)
+            return await turn_for(gate, _sent(request), _spelt, max_wait_s=self._max_wait_s)
         except Disallowed as error:
             raise RequestDisallowed(error.verdict, request=request) from None
         except InvalidURL as error:
@@ -248,15 +249,14 @@ class PoliteTransport(httpx.AsyncBaseTransport):
 
 
 async def page_directives(response: httpx.Response, gate: AgentView) -> PageDirectives:
-    """Return what ``response`` says to the crawler of ``gate``, in its headers and in the METAs of its HTML.
+    """Return the directives for the crawler of ``gate`` in the headers of ``response`` and in the METAs of its HTML.
 
-    Works for any response of httpx, from any client. Where it may be HTML, the body of a streamed response is read by
-    ``response.aread()``, which keeps it: ``text`` and the like work afterwards. It is read to its end, as httpx does,
-    and that ends the response's turn. Only the headers are read of HEAD, 204, 304, of redirects (``response.history``
-    included) and of other media types.
+    The function takes any response of httpx, from any client. If the body of a streamed response may be HTML,
+    ``response.aread()`` reads and keeps it, so ``text`` works afterwards. That ends the response's turn. Only the
+    headers are read of HEAD, 204, 304, of redirects (``response.history`` included) and of other media types.
 
-    A body that httpx could not decode, such as ``br`` without the package for it, is not read, and the result is
-    ``truncated``. If you stream bodies, pass what you have to
+    A body that httpx cannot decode, such as ``br`` without its package, is not read, and the result is ``truncated``.
+    If you stream bodies, pass your octets to
     ``PageDirectives.from_response(response.headers, octets, gate.identity.tokens)``.
 
     Args:
@@ -286,20 +286,14 @@ class _Turns(OpenTurns):
 
     def close_dropped(self, stream: httpx.AsyncByteStream, turn: Turn) -> None:
         """Close the connection of a response that was garbage collected, then end its turn."""
-        task = asyncio.get_running_loop().create_task(self._close(stream, turn))
+
+        def closed(task: asyncio.Task[None]) -> None:  # also if the task was cancelled before its first step
+            self._closing.discard(task)
+            self.drop(turn)
+
+        task = asyncio.get_running_loop().create_task(stream.aclose())
         self._closing.add(task)  # the event loop keeps only weak references to tasks
-        task.add_done_callback(partial(self._closed, turn))
-
-    def _closed(self, turn: Turn, task: asyncio.Task[None]) -> None:
-        self._closing.discard(task)
-        if turn in self:  # a task that is cancelled before its first step runs no code of its own
-            self.drop(turn)
-
-    async def _close(self, stream: httpx.AsyncByteStream, turn: Turn) -> None:
-        try:
-            await stream.aclose()
-        finally:
-            self.drop(turn)
+        task.add_done_callback(closed)
 
 
 class _TurnStream(httpx.AsyncByteStream):
@@ -337,13 +331,13 @@ class _TurnStream(httpx.AsyncByteStream):
 
 
 def _spelt(url: str) -> str:
-    """Return the URL that httpx sends where it is given ``url``, for which a turn was granted."""
+    """Return the URL that httpx sends if it gets ``url``, for which a turn was granted."""
     parsed = httpx.URL(url)
     return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}{parsed.raw_path.decode('ascii')}"
 
 
 def _sent(request: httpx.Request) -> str:
-    """Return the URL that is sent; raises InvalidURL if the server would read another one from the request."""
+    """Return the URL that is sent; raises InvalidURL if the server would read another URL from the request."""
     scheme, netloc = request.url.scheme, request.url.netloc.decode("ascii")
     target: bytes | str = request.extensions.get("target", request.url.raw_path)
     path_and_query = target if isinstance(target, str) else target.decode("latin-1")

@@ -17,9 +17,6 @@ from politesse.page.preferences import response_usage
 from politesse.page.statements import Directive, DirectiveStatement
 from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
 
-Statement = DirectiveStatement
-"""The name of DirectiveStatement in earlier releases."""
-
 __all__ = [
     "Directive",
     "DirectiveStatement",
@@ -29,7 +26,6 @@ __all__ = [
     "Meta",
     "PageAnswer",
     "PageDirectives",
-    "Statement",
     "TdmRep",
     "followable_links",
     "is_html",

@@ -1,7 +1,7 @@
 """The directives of a page for robots, from its headers and METAs. Pure.
 
-They are known only for a page that may be fetched. If robots.txt disallows a page, its directives are unknown, which
-does not mean that it has none.
+A crawler knows the directives of a page only if it may fetch the page. If robots.txt disallows the page, its directives
+are unknown, and the page may still have some.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from politesse._http.dates import http_date, iso_date
+from politesse._http.freshness import http_date, iso_date
 from politesse.page.headers import Headers, content_type, cut_lines, header_lines, header_pairs
 from politesse.page.html import MAX_BYTES, Html, Meta, read_html
 from politesse.page.statements import DirectiveStatement, parse_members, parse_scoped, parse_unscoped
@@ -32,15 +32,15 @@ _NO_LIMIT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """Whether a use of a page is allowed, and what decided; true only if it is allowed.
+    """Whether a page allows a use, with the statements that decide. The answer is true if the use is allowed.
 
     >>> page = PageDirectives.from_response([("X-Robots-Tag", "nofollow")], None)
     >>> print(page.may_follow)
     must not follow: X-Robots-Tag 1: nofollow
 
     Attributes:
-        to: the use: ``index``, ``follow``, ``archive``.
-        against: the statements that forbid it; empty if it is allowed.
+        to: the use: ``index``, ``follow`` or ``archive``.
+        against: the statements that forbid the use; empty if it is allowed.
     """
 
     to: str
@@ -48,7 +48,7 @@ class PageAnswer:
 
     @property
     def allowed(self) -> bool:
-        """The answer."""
+        """Whether the use is allowed."""
         return not self.against
 
     def __bool__(self) -> bool:
@@ -62,7 +62,7 @@ class PageAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PageDirectives:
-    """The directives of a page for one crawler: those that name it, and those that name no crawler.
+    """The directives of a page for one crawler: directives that name it, and directives that name no crawler.
 
     The most restrictive of contradicting statements applies (Google's page; draft-illyes-repext-00 2.2).
 
@@ -77,7 +77,7 @@ class PageDirectives:
         truncated: whether directives may be missing: the page or a header exceeded a limit, or the body could not be
             read.
         licenses: the addresses of ``<link rel="license">`` (RSL), as written.
-        base_href: the ``<base href>`` that these are relative to, as written; None if there is none.
+        base_href: the ``<base href>`` that these are relative to, as written, or None.
     """
 
     statements: tuple[DirectiveStatement, ...] = ()
@@ -100,7 +100,7 @@ class PageDirectives:
 
         Args:
             headers: see ``politesse.page.Headers``.
-            body: the octets of the body, without content coding; None to read only the headers.
+            body: the octets of the body, without content coding, or None to read only the headers.
             token: the crawler's product token, its User-Agent string, or several tokens: a directive for any of them
                 counts.
             in_body: whether METAs in BODY count, too. They do for Google; other specifications read only HEAD,
@@ -182,28 +182,28 @@ class PageDirectives:
 
     @property
     def max_snippet(self) -> int | None:
-        """How many characters of text may be shown, 0 for none; None without a limit."""
+        """How many characters of text may be shown, or None without a limit."""
         return self._least("max-snippet") if self.may_snippet else 0
 
     @property
     def max_video_preview_s(self) -> int | None:
-        """How many seconds of a video may be shown, 0 for a still image; None without a limit."""
+        """How many seconds of a video may be shown, 0 for a still image, or None without a limit."""
         return self._least("max-video-preview")
 
     @property
     def max_image_preview(self) -> str | None:
-        """The largest preview of an image: ``none``, ``standard`` or ``large``; None without a limit."""
+        """The largest preview of an image: ``none``, ``standard`` or ``large``, or None without a limit."""
         sizes = {statement.value.lower() for statement in self.named("max-image-preview")}
         return next((size for size in _PREVIEWS if size in sizes), None)
 
     @property
     def unavailable_after(self) -> float | None:
-        """The Unix time after which the page must not be indexed, the earliest of several; None if there is none."""
+        """The Unix time after which the page must not be indexed, the earliest of several, or None."""
         return min((date for _, date in self._expiries()), default=None)
 
     @property
     def description(self) -> str:
-        """The META DESCRIPTION; empty if there is none."""
+        """The META DESCRIPTION, or empty."""
         return next((content.strip() for content in self._contents("description")), "")
 
     @property
@@ -214,7 +214,7 @@ class PageDirectives:
 
     @property
     def revisit_after_days(self) -> int | None:
-        """The days of META REVISIT-AFTER, the largest of several; None if there is none."""
+        """The days of META REVISIT-AFTER, the largest of several, or None."""
         found = (_DAYS.fullmatch(content.strip()) for content in self._contents("revisit-after"))
         return max((int(days[1]) for days in found if days is not None), default=None)
 
@@ -238,12 +238,15 @@ class PageDirectives:
 
 
 def page_date(text: str) -> float | None:
-    """Return the date of ``unavailable_after`` as Unix time: RFC 822, RFC 850 or ISO 8601; None if it is invalid.
+    """Return the date of ``unavailable_after`` as Unix time: RFC 822, RFC 850 or ISO 8601; None for any other text.
 
     A date without a time is the start of its day; one without a zone is in UTC.
     """
-    forms = ((iso_date, text), (http_date, text), (http_date, f"{text} 00:00:00 GMT"))
-    return next((date for parse, form in forms if (date := parse(form)) is not None), None)
+    if (date := iso_date(text)) is not None:
+        return date
+    spelled = (text, text.replace(",", ""))  # "25 June, 2010" has a comma that no RFC knows
+    forms = (f"{one}{time}" for one in spelled for time in ("", " 00:00:00 GMT"))
+    return next((date for form in forms if (date := http_date(form)) is not None), None)
 
 
 def _speaks_to(meta: Meta, names: Iterable[str]) -> bool:

@@ -1,6 +1,6 @@
 """Decodes the octets of a page. Pure.
 
-WHATWG HTML 13.2.3: the encoding is that of a byte order mark, of the Content-Type, of a META in the first octets, or
+WHATWG HTML 13.2.3: the encoding comes from a byte order mark, of the Content-Type, of a META in the first octets, or
 UTF-8 if none of these names a known one. There is one deviation: UTF-16 is used only if the octets look like it, by a
 first tag or by NUL in every other octet. Otherwise a wrong label would hide the directives of a page.
 """

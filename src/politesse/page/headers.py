@@ -53,7 +53,7 @@ def content_type(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def cut_lines(values: Iterable[str], max_length: int = MAX_OCTETS) -> tuple[list[str], bool]:
-    """Return the first lines, at most ``max_length`` characters in all, and whether there were more.
+    """Return the first lines, at most ``max_length`` characters in all, and whether more followed.
 
     A cut line ends before a comma, a semicolon or a blank, so that no part of a word is read as a word.
     """

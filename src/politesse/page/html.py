@@ -25,7 +25,7 @@ MAX_BYTES: Final = 524_288
 MAX_METAS: Final = 4_096
 MAX_BASES: Final = 16
 MAX_LINKS: Final = 65_536
-"""For each of A, AREA, and the elements that may carry ``data-nosnippet``."""
+"""For each of A and AREA."""
 MAX_LICENSES: Final = 256
 
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
@@ -40,8 +40,7 @@ _MARKUP = re.compile(
 _MAX_SNIFFED: Final = 4_096
 
 _HEAD_NAMES: Final = frozenset({"meta", "base", "link"})
-_LINK_NAMES: Final = frozenset({"a", "area", "div", "section", "span"})
-_NOSNIPPET: Final = frozenset({"div", "section", "span"})
+_LINK_NAMES: Final = frozenset({"a", "area"})
 _NUMBER: Final = "politesse-number"  # placed first: of two attributes with one name the first counts
 
 
@@ -53,7 +52,7 @@ class Meta(NamedTuple):
 
     Attributes:
         name: as written, without surrounding whitespace.
-        content: as written; empty if there is none.
+        content: as written, or empty.
     """
 
     name: str
@@ -84,20 +83,17 @@ class Html:
     (Meta(name='robots', content='noindex'),)
 
     Attributes:
-        metas: the METAs in order: those of HEAD, with ``in_body`` those of BODY as well.
-        base_href: the first ``<base href>`` as written; None if there is none.
+        metas: the METAs of HEAD in order, with ``in_body`` the METAs of BODY as well.
+        base_href: the first ``<base href>`` as written, or None.
         links: the links in order; empty without ``links``.
-        nosnippet_parts: how many SPAN, DIV and SECTION carry ``data-nosnippet`` (its value is ignored); 0 without
-            ``links``.
         encoding: the encoding of the page, by Python's name.
         truncated: whether a limit was reached, so that some elements may be missing.
-        licenses: the addresses of ``<link rel="license">`` as written, from where METAs count.
+        licenses: the addresses of ``<link rel="license">`` as written, from the places at which METAs count.
     """
 
     metas: tuple[Meta, ...] = ()
     base_href: str | None = None
     links: tuple[Link, ...] = ()
-    nosnippet_parts: int = 0
     encoding: str = "utf-8"
     truncated: bool = False
     licenses: tuple[str, ...] = ()
@@ -131,11 +127,11 @@ def is_html(body: bytes, content_type: str = "") -> bool:
 def read_html(
     body: bytes, content_type: str = "", *, in_body: bool = False, links: bool = False, max_bytes: int = MAX_BYTES
 ) -> Html | None:
-    """Read a page; None if it is not HTML. Never raises on content; time and memory are linear in ``max_bytes``.
+    """Read a page, or return None if it is not HTML. Time and memory are linear in ``max_bytes``; no content raises.
 
     Args:
         body: the octets of the page, without content coding.
-        content_type: the value of the header; empty if there is none.
+        content_type: the value of the header, or empty.
         in_body: whether METAs in BODY count, too, as they do for Google.
         links: whether to read the links.
         max_bytes: how many octets are read; the rest is ignored.
@@ -177,8 +173,7 @@ def _is_of_use(tag: Tag, *, in_body: bool) -> bool:
         return tag.in_head or in_body
     if tag.name == "link":
         return (tag.in_head or in_body) and "license" in tag.attributes.lower()
-    needed = "data-nosnippet" if tag.name in _NOSNIPPET else "href"
-    return needed in tag.attributes.lower()
+    return "href" in tag.attributes.lower()
 
 
 def _read(tags: Iterable[Tag]) -> list[tuple[str, dict[str, str]]]:
@@ -205,22 +200,19 @@ def _collected(elements: Iterable[tuple[str, dict[str, str]]], encoding: str, *,
     links: list[Link] = []
     licenses: list[str] = []
     base_href: str | None = None
-    nosnippet_parts = 0
     for name, attributes in elements:
         if name == "meta":
             if "name" in attributes:
                 metas.append(Meta(attributes["name"].strip(ASCII_WHITESPACE), attributes.get("content", "")))
         elif name == "base":
             base_href = attributes.get("href") if base_href is None else base_href
-        elif name in _NOSNIPPET:
-            nosnippet_parts += "data-nosnippet" in attributes
         elif "href" in attributes:
             relations = tuple(_REL_WORD.findall(attributes.get("rel", "").lower()))
             if name != "link":
                 links.append(Link(attributes["href"], relations))
             elif "license" in relations:
                 licenses.append(attributes["href"])
-    return Html(tuple(metas), base_href, tuple(links), nosnippet_parts, encoding, truncated, tuple(licenses))
+    return Html(tuple(metas), base_href, tuple(links), encoding, truncated, tuple(licenses))
 
 
 def _parser() -> type[LexborHTMLParser]:

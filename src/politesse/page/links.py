@@ -49,7 +49,7 @@ def followable_links(
     Args:
         body: the octets of the page, without content coding.
         base_url: the URL of the page, after redirects; a ``<base href>`` has precedence.
-        headers: those of the response; see ``politesse.page.Headers``.
+        headers: the headers of the response; see ``politesse.page.Headers``.
         token: as in ``PageDirectives.from_response``.
         in_body: as in ``PageDirectives.from_response``.
         max_bytes: how many octets of the body are read.
@@ -112,7 +112,7 @@ def _joined(base: str, href: str) -> str | None:
         return None
     try:
         origin, target = split(urljoin(base, trimmed(href)))
-    except ValueError:  # InvalidURL is one, and so is what urljoin raises
+    except ValueError:  # InvalidURL and the errors of urljoin
         return None
     url = f"{origin}{escaped(target)}"
     return url if len(url) <= MAX_URL else None

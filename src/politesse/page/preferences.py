@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
 from politesse._text import BLANKS
 from politesse.origin import StrOrURL, url_text
-from politesse.page.headers import Headers, cut_lines, header_pairs
+from politesse.page.headers import Headers, header_lines, header_pairs
 from politesse.page.links import MAX_URL, document_base, trimmed
 from politesse.usage import vocabulary
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage, combine
 from politesse.usage.vocabulary import MAX_OCTETS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from politesse.page.directives import PageDirectives
 
 _CONTENT_USAGE: Final = "content-usage"
@@ -24,38 +25,33 @@ _CONTENT_SIGNAL: Final = "content-signal"
 _LINK: Final = "link"
 _TDM_RESERVATION: Final = "tdm-reservation"
 _TDM_POLICY: Final = "tdm-policy"
-_HEADERS: Final = (_CONTENT_USAGE, _CONTENT_SIGNAL, _LINK, _TDM_RESERVATION, _TDM_POLICY)
 _MAX_LICENSES: Final = 256
 _NOAI: Final = {"noai": "", "noimageai": "images"}
 
-# Runs of one class of characters, which cannot backtrack.
-_IN_BLANKS = re.compile(r"[ \t]*")
-_IN_NAME = re.compile(r"[^;,=]*")
-_IN_PARAMETER = re.compile(r"[^;,]*")
-_IN_QUOTES = re.compile(r'[^"\\]*')
+# Possessive: each parameter is read once. A quoted string that is not closed extends to the end (RFC 9110 5.6.4).
+_PARAMETER = re.compile(
+    r"""[ \t]*+;([^;,=]*+)(?:=[ \t]*+(?:"((?:[^"\\]++|\\.)*+)(?:"|\\?\Z)|([^;,]*+)))?+[^;,]*+""", re.DOTALL
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
-def header_usage(headers: Mapping[str, str] | Iterable[tuple[str, str]], url: str) -> Usage:
+def header_usage(headers: Headers, url: str) -> Usage:
     """Return the preferences in the headers: Content-Usage, Content-Signal, TDMRep, Link with ``rel=license``.
 
     Never raises on the content of headers. 64 KiB of each header and the first 256 licenses are read. A longer
     Content-Usage is ignored, because a part of it would have another meaning.
 
     Args:
-        headers: pairs, or a mapping whose ``items`` are separate lines, or lines joined with commas. Names are
-            case-insensitive.
+        headers: see ``politesse.page.Headers``.
         url: the absolute URL of the response, against which relative licenses are resolved.
     """
-    lines: dict[str, list[str]] = {name: [] for name in _HEADERS}
-    room = dict.fromkeys(_HEADERS, MAX_OCTETS + 1)  # one more, so that an excess is noticed
-    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
-        field = name.lower()
-        if room.get(field, 0) > 0:
-            lines[field].append(value[: room[field]])
-            room[field] -= len(value) + 1
-    said = [*_content_usage(lines[_CONTENT_USAGE]), *_content_signals(lines[_CONTENT_SIGNAL])]
-    said += _reservations(lines[_TDM_RESERVATION], lines[_TDM_POLICY], Place.HEADER)
-    return Usage(tuple(said), tuple(said), tuple(islice(_licenses(lines[_LINK], url), _MAX_LICENSES)))
+    pairs = header_pairs(headers)
+    (usages, cut), (signals, _), (links, _), (values, _), (policies, _) = (
+        header_lines(pairs, name) for name in (_CONTENT_USAGE, _CONTENT_SIGNAL, _LINK, _TDM_RESERVATION, _TDM_POLICY)
+    )
+    said = [*_content_usage(usages, cut=cut), *_content_signals(signals)]
+    said += _reservations(values, policies, Place.HEADER)
+    return Usage(tuple(said), tuple(said), tuple(islice(_licenses(links, url), _MAX_LICENSES)))
 
 
 def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
@@ -99,21 +95,21 @@ def response_usage(headers: Headers, page: PageDirectives, url: StrOrURL) -> Usa
     url = url_text(url)
     noai = tuple(_noai(page))
     of_page = Usage(noai, noai, tuple(_linked_licenses(page, url)))
-    return combine([header_usage(header_pairs(headers), url), meta_usage(page.metas), of_page])
+    return combine([header_usage(headers, url), meta_usage(page.metas), of_page])
 
 
-def _content_usage(lines: Sequence[str]) -> tuple[Statement, ...]:
+def _content_usage(lines: Sequence[str], *, cut: bool) -> tuple[Statement, ...]:
     if not lines:
         return ()
     value = ", ".join(lines)  # RFC 9651 4.2: several lines are one dictionary
     template = Statement(
         None, Preference.UNSTATED, Mechanism.CONTENT_USAGE, Place.HEADER, f"Content-Usage: {value[:MAX_OCTETS]}"
     )
-    return vocabulary.statements(vocabulary.parse_content_usage(value.strip(BLANKS)), template)
+    return vocabulary.statements({} if cut else vocabulary.parse_content_usage(value.strip(BLANKS)), template)
 
 
 def _content_signals(lines: Sequence[str]) -> Iterator[Statement]:
-    for line in cut_lines(lines, MAX_OCTETS)[0]:
+    for line in lines:
         signals, use = vocabulary.parse_content_signal(line)
         template = Statement(
             None, Preference.UNSTATED, Mechanism.CONTENT_SIGNAL, Place.HEADER, f"Content-Signal: {line}", use=use
@@ -122,7 +118,7 @@ def _content_signals(lines: Sequence[str]) -> Iterator[Statement]:
 
 
 def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) -> Iterator[Statement]:
-    """Yield the TDMRep statements of one place; the most restrictive of repeated values counts."""
+    """Yield the TDMRep statements of a place; the most restrictive of repeated values counts."""
     policies = list(dict.fromkeys(policy.strip() for policy in policies))
     reservations = dict.fromkeys(one.strip() for value in values for one in value.split(","))
     for value in reservations:
@@ -164,7 +160,7 @@ def _linked_licenses(page: PageDirectives, url: str) -> Iterator[License]:
 
 
 def _license_url(base: str, reference: str) -> str | None:
-    """Return the URL of a license; None if the reference is invalid."""
+    """Return the URL of a license, or None if the reference is invalid."""
     try:
         url = urljoin(base, reference)
     except ValueError:
@@ -176,43 +172,11 @@ def _links(value: str) -> Iterator[tuple[str, str, str]]:
     """Yield reference, relation types and text of each link of a Link header (RFC 8288 3, Appendix B.2)."""
     start = value.find("<")
     while start >= 0 and (end := value.find(">", start)) >= 0:
-        relations, behind = _relations(value, end + 1)
-        yield value[start + 1 : end], relations, value[start:behind].rstrip(BLANKS)
+        relations, behind = None, end + 1
+        while (parameter := _PARAMETER.match(value, behind)) is not None:
+            name, quoted, plain = parameter.groups("")
+            if name.strip(BLANKS).lower() == "rel" and relations is None:  # RFC 8288 3.3: later ones are ignored
+                relations = _ESCAPED.sub(r"\1", quoted) or plain.strip(BLANKS)
+            behind = parameter.end()
+        yield value[start + 1 : end], relations or "", value[start:behind].rstrip(BLANKS)
         start = value.find("<", behind)
-
-
-def _relations(value: str, place: int) -> tuple[str, int]:
-    """Return the first ``rel`` of the parameters that start at ``place``, and the end of the parameters."""
-    relations: str | None = None
-    while (place := _past(_IN_BLANKS, value, place)) < len(value) and value[place] == ";":
-        end = _past(_IN_NAME, value, place + 1)
-        name, text, place = value[place + 1 : end].strip(BLANKS).lower(), "", end
-        if value[place : place + 1] == "=":
-            place = _past(_IN_BLANKS, value, place + 1)
-            if value[place : place + 1] == '"':
-                text, place = _quoted(value, place + 1)
-            else:
-                text = value[place : _past(_IN_PARAMETER, value, place)].strip(BLANKS)
-        if name == "rel" and relations is None:  # RFC 8288 3.3: later rel parameters are ignored
-            relations = text
-        place = _past(_IN_PARAMETER, value, place)
-    return relations or "", place
-
-
-def _quoted(value: str, place: int) -> tuple[str, int]:
-    """Return the content of a quoted string from behind its first quote, and its end (RFC 9110 5.6.4)."""
-    parts: list[str] = []
-    while place < len(value):
-        end = _past(_IN_QUOTES, value, place)
-        parts.append(value[place:end])
-        if value[end : end + 1] != "\\":
-            return "".join(parts), end + 1
-        parts.append(value[end + 1 : end + 2])
-        place = end + 2
-    return "".join(parts), place
-
-
-def _past(run: re.Pattern[str], value: str, place: int) -> int:
-    """Return the end of a run of characters, which may be empty."""
-    matched = run.match(value, place)
-    return place if matched is None else matched.end()

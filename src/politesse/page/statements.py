@@ -1,10 +1,10 @@
 """Parses lists of directives for robots: META robots, X-Robots-Tag, Robots-Tag. Pure.
 
-The vocabulary is that of the Robots META tag, of Google's page "Robots meta tag, data-nosnippet, and X-Robots-Tag
-specifications", and of draft-illyes-repext. Servers spell it in many ways, and an unknown word would allow what the
-site meant to forbid. So the parser is lenient: commas, semicolons and blanks separate; ``_`` and ``-`` are optional;
-``=`` may replace ``:``; quotes are ignored; and any other character between two known words separates them, as in
-``noindex/nofollow``.
+The vocabulary comes from the Robots META tag, from Google's page "Robots meta tag, data-nosnippet, and X-Robots-Tag
+specifications", and from draft-illyes-repext. Servers spell it in many ways, and an unknown word would allow a use
+that the site meant to forbid. So the parser is lenient: commas, semicolons and blanks separate; ``_`` and ``-`` are
+optional; ``=`` may replace ``:``; quotes are ignored; and any other character between two known words separates
+them, as in ``noindex/nofollow``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ PLAIN: Final = frozenset(
 VALUED: Final = frozenset({"max-image-preview", "max-snippet", "max-video-preview", "unavailable_after"})
 """The directives that take a value after a colon."""
 
-HISTORICAL: Final = frozenset({"noarchive", "nocache", "nositelinkssearchbox"})
-"""The directives that Google no longer uses; other search engines may."""
-
 _BY_LETTERS: Final = {name.replace("-", "").replace("_", ""): name for name in PLAIN | VALUED}
 _SEPARATOR = re.compile(r"[:=]")
 _LIST = re.compile(r"[,;]")
@@ -38,21 +35,25 @@ _SCOPE = re.compile(r"[A-Za-z0-9_.-]+(?:/[^ \t]*)?|\*")
 _WORD = re.compile(r"[^\s:=]+")
 _LETTERS = re.compile(r"[A-Za-z_-]+")
 _WEEKDAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}\.?", re.IGNORECASE)
+_MONTH: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
+# A comma in a date may follow the day of the week (RFC 822 5.1, RFC 850 2.1.4), or day and month, as in English.
+_START_OF_DATE = re.compile(rf"{_WEEKDAY.pattern}|{_MONTH}\s*[0-9]{{1,2}}|[0-9]{{1,2}}\s*{_MONTH}", re.IGNORECASE)
 _QUOTES: Final = " \t\r\n\f\v\xa0\u200b\ufeff\"'"
 _MAX_SHOWN: Final = 200
 _EVERYBODY: Final = frozenset({"*", "robots"})
+_MAX_NAMES: Final = 20  # of crawlers before one colon; more address all crawlers, so that time stays linear
 
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """One directive of a list.
+    """A directive of a list.
 
     >>> Directive("max-snippet", "50").value
     '50'
 
     Attributes:
         name: as the vocabulary spells it; an unknown word in lower case.
-        value: the text after the colon; empty if there is none.
+        value: the text after the colon, or empty.
         scope: the product token of the crawler that it addresses, in lower case; empty for all crawlers.
     """
 
@@ -63,7 +64,7 @@ class Directive:
 
 @dataclass(frozen=True, slots=True)
 class DirectiveStatement:
-    """One directive of a page, and where it stands.
+    """A directive of a page, and its place.
 
     >>> print(DirectiveStatement(Directive("noindex"), "X-Robots-Tag", 1, "noindex, nofollow"))
     X-Robots-Tag 1: noindex, nofollow
@@ -71,7 +72,7 @@ class DirectiveStatement:
     Attributes:
         directive: the directive.
         field: the header or the META: ``X-Robots-Tag``, ``Robots-Tag``, ``META robots``, ``META examplebot``.
-        number: the number of the header line among those of that name, or of the META among those with a name, from 1.
+        number: the number of the header line among the lines of that name, or of the META among named METAs, from 1.
         text: the whole line or content; untrusted.
     """
 
@@ -90,11 +91,6 @@ class DirectiveStatement:
         """The directive's value; empty if it has none."""
         return self.directive.value
 
-    @property
-    def historical(self) -> bool:
-        """Whether Google no longer uses the directive."""
-        return self.directive.name in HISTORICAL
-
     def __str__(self) -> str:
         return f"{self.field} {self.number}: {shortened(self.text, _MAX_SHOWN)}"
 
@@ -102,14 +98,14 @@ class DirectiveStatement:
 def parse_scoped(line: str) -> Iterator[Directive]:
     """Parse a line of ``X-Robots-Tag``: ``noindex``, or ``examplebot: nofollow, otherbot: noindex, nofollow``.
 
-    A scope extends to the next scope or to the end of the line. Text before a colon that is not a single crawler name
-    at the start of a list element is no scope: the directives after it address all crawlers.
+    A scope extends to the next scope or to the end of the line. Several names may share one, as in ``examplebot,
+    otherbot: noindex``. Other text before a colon is no scope: the directives after it address all crawlers.
     """
     return _parse(_LIST.split(line), scoped=True)
 
 
 def parse_unscoped(content: str) -> Iterator[Directive]:
-    """Parse the content of a META. It has no scopes: every word counts."""
+    """Parse the content of a META. A META has no scopes: every word counts."""
     return _parse(_LIST.split(content), scoped=False)
 
 
@@ -130,36 +126,55 @@ def parse_members(line: str) -> Iterator[Directive]:
 
 
 def _parse(pieces: Sequence[str], *, scoped: bool) -> Iterator[Directive]:
-    scope = ""
+    scopes: Sequence[str] = ("",)
+    names: list[str] = []  # words that are unknown so far; a scope after them makes them names of crawlers
     following = iter(pieces)
     for piece in following:
         at = 0
+        if scoped and _is_name(piece.strip(_QUOTES)):
+            names.append(piece.strip(_QUOTES))
+            continue
         while (separator := _SEPARATOR.search(piece, at)) is not None:
             start = at
             *before, last = piece[start : separator.start()].split() or [""]
-            yield from _words(before, scope)
             word, at = last.strip(_QUOTES), separator.end()
             name = _known(word) or word.lower()
+            valued = name in VALUED or (name and name not in PLAIN and _is_value(name, piece, at))
+            if scoped and start == 0 and not before and not valued and _is_name(word):
+                scopes = _scopes((*names, word))
+                names.clear()
+                continue
+            yield from _words((*names, *before), scopes)
+            names.clear()
             if name in PLAIN:
-                yield Directive(name, "", scope)
-            elif name in VALUED or (name and _is_value(name, piece, at)):
-                end = _value_end(name, piece, at)
-                value, at = piece[at:end].strip(_QUOTES), end
-                if name == "unavailable_after" and _WEEKDAY.fullmatch(value) is not None:
-                    # RFC 822 5.1, RFC 850 2.1.4: a comma follows the day of the week, so the next piece is the date.
-                    piece = next(following, "")  # noqa: PLW2901
-                    at = _value_end(name, piece, 0)
-                    value = f"{value}, {piece[:at].strip(_QUOTES)}".rstrip(", ")
-                yield Directive(name, value, scope)
-            elif scoped and start == 0 and not before and _SCOPE.fullmatch(word) is not None:
-                scope = _scope(word)
+                yield from _scoped(name, "", scopes)
+            elif valued:
+                value, piece, at = _value(name, piece, at, following)  # noqa: PLW2901 - a date extends to the next one
+                yield from _scoped(name, value, scopes)
             else:
-                scope = ""  # not a crawler name: the directives after it address all crawlers
-                yield from _words([word], scope)
-        yield from _words(piece[at:].split(), scope)
+                scopes = ("",)  # not a crawler name: the directives after it address all crawlers
+                yield from _words([word], scopes)
+        yield from _words((*names, *piece[at:].split()), scopes)
+        names.clear()
+    yield from _words(names, scopes)
 
 
-def _words(words: Iterable[str], scope: str) -> Iterator[Directive]:
+def _is_name(word: str) -> bool:
+    """Whether a word may be the name of a crawler."""
+    return _SCOPE.fullmatch(word) is not None and _known(word) is None
+
+
+def _scopes(names: Sequence[str]) -> Sequence[str]:
+    """Return the product tokens of the crawlers that are named before a colon; an empty one for all crawlers."""
+    scopes = dict.fromkeys(map(_scope, names))
+    return ("",) if "" in scopes or len(scopes) > _MAX_NAMES else tuple(scopes)
+
+
+def _scoped(name: str, value: str, scopes: Iterable[str]) -> Iterator[Directive]:
+    return (Directive(name, value, scope) for scope in scopes)
+
+
+def _words(words: Iterable[str], scopes: Sequence[str]) -> Iterator[Directive]:
     for written in words:
         word = written.strip(_QUOTES)
         if not word:
@@ -167,11 +182,11 @@ def _words(words: Iterable[str], scope: str) -> Iterator[Directive]:
         name = _known(word)
         parts = [] if name is not None else [known for part in _LETTERS.findall(word) if (known := _known(part))]
         for directive in parts or [name or word.lower()]:
-            yield Directive(directive, "", scope)
+            yield from _scoped(directive, "", scopes)
 
 
 def _known(word: str) -> str | None:
-    """Return the spelling of a word in the vocabulary; None for an unknown word."""
+    """Return the spelling of a word in the vocabulary, or None."""
     return _BY_LETTERS.get(word.lower().replace("-", "").replace("_", ""))
 
 
@@ -182,12 +197,28 @@ def _scope(text: str) -> str:
 
 
 def _is_value(name: str, text: str, at: int) -> bool:
-    """Whether a value follows the name, which is then not a scope: a number, a date, or anything after ``max-``."""
+    """Return whether a value follows ``name``, so that ``name`` is a directive and not a scope.
+
+    A value is a number or a date. After a name that starts with ``max-``, every word is a value unless it is a known
+    directive.
+    """
     found = _WORD.search(text, at)
     word = "" if found is None else found[0].strip(_QUOTES)
     if name.startswith("max-"):
         return _known(word) is None
     return word[:1].isdecimal() or word.startswith(("-", "+")) or _WEEKDAY.fullmatch(word) is not None
+
+
+def _value(name: str, text: str, at: int, following: Iterator[str]) -> tuple[str, str, int]:
+    """Return a value, the list element in which it ends, and its end there."""
+    end = _value_end(name, text, at)
+    part = value = text[at:end].strip(_QUOTES)
+    while name == "unavailable_after" and _START_OF_DATE.fullmatch(part) is not None:
+        text = next(following, "")
+        end = _value_end(name, text, 0)
+        part = text[:end].strip(_QUOTES)
+        value = f"{value}, {part}".rstrip(", ")
+    return value, text, end
 
 
 def _value_end(name: str, text: str, at: int) -> int:

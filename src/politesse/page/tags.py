@@ -51,7 +51,7 @@ _SCRIPT_TOKEN = re.compile(r"<!(?=--)|-->|<(/?)script[\t\n\f\r />]", _IGNORE_CAS
 
 _MAX_STATES: Final = 8  # at one place; also the number of places
 _MAX_WORK: Final = 3  # times the length of the page: the work of all states together
-_SHORT: Final = 4_096  # a shorter page is given the work of one with this length
+_SHORT: Final = 4_096  # a shorter page gets the work of a page of this length
 _FAULTS: Final = ASCII_WHITESPACE + "\0\ufeff"  # a NUL or a second byte order mark is not text of the author
 
 
@@ -62,7 +62,7 @@ class Tag(NamedTuple):
         name: in lower case.
         attributes: the text between the name and the closing ``>``, as written.
         in_head: whether it is in HEAD.
-        cut: whether there were more attributes than the 256 that are kept.
+        cut: whether the tag has more than the 256 attributes that are kept.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Scan:
     the end of the page is ignored.
 
     If a page can be interpreted in several ways, all are followed side by side, within two limits: their number, and
-    three times the work of one. If a limit is reached, only the most likely ones are followed.
+    three times the work of a single reading. At a limit, only the most likely readings are followed.
 
     Args:
         text: the page.
@@ -126,7 +126,7 @@ class Scan:
                 yield _tag(name, tag[3], in_head=any(places))
 
     def _over_plain_tags(self, at: int, *, in_template: bool) -> Generator[Tag, None, int]:
-        """Yield the tags before the next of MOVING_TAGS; return the place of that one, -1 for the end of the page."""
+        """Yield the tags before the next of MOVING_TAGS; return the place of that tag, or -1 at the end of the page."""
         text, names = self._text, self._names
         start = at
         while (tag := _TAG.match(text, at)) is not None and (name := tag[2].lower()) not in MOVING_TAGS:
@@ -181,7 +181,7 @@ class Scan:
                 self._go_on(replace(state), behind)
 
     def _followed(self, branches: Sequence[_Branch]) -> Sequence[_Branch]:
-        """Return all alternatives while work is left, then only the first."""
+        """Return all alternatives if work remains, otherwise the first."""
         if self._room >= 0 or len(branches) == 1:
             return branches
         self.partial = True
@@ -227,7 +227,7 @@ def _is_closed(attributes: str) -> bool:
 
 
 def _behind(text: str, end: str, at: int) -> int:
-    """Return the place behind the next ``end``; the end of the page if there is none."""
+    """Return the place behind the next ``end``; or the end of the page."""
     found = text.find(end, at)
     return len(text) if found < 0 else found + len(end)
 
@@ -263,7 +263,7 @@ def _after_script(text: str, at: int) -> int:
     double escaped         double escaped       script data              double escaped           escaped
     =====================  ===================  =======================  =======================  ==============
 
-    The dashes of ``<!--`` may be those of ``-->``: ``<!-->`` and ``<!--->`` leave the state as script data.
+    The dashes of ``<!--`` may belong to ``-->``: ``<!-->`` and ``<!--->`` leave the state as script data.
     """
     escaped = double_escaped = False
     for token in _SCRIPT_TOKEN.finditer(text, at):

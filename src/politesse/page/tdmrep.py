@@ -33,21 +33,12 @@ class Location:
     """One entry of the file.
 
     Attributes:
-        number: the number of the entry, from 1.
-        path: the path pattern as written.
-        pattern: the same in the normal form of RFC 9309.
-        reservation: DISALLOWED where rights are reserved, ALLOWED where they are not; UNSTATED for other values.
-        policy: the URL of a policy, as written; empty if there is none.
-        text: the known members of the entry, in JSON.
-        matches: whether the pattern matches any form of a target.
+        statement: its number, path, reservation and policy; DISALLOWED if rights are reserved, ALLOWED if not,
+            UNSTATED for other values.
+        matches: whether the path matches any form of a target.
     """
 
-    number: int
-    path: str
-    pattern: str
-    reservation: Preference
-    policy: str
-    text: str
+    statement: Statement
     matches: Callable[[Sequence[Meter]], bool] = field(repr=False, compare=False)
 
 
@@ -55,7 +46,7 @@ class Location:
 class TdmRep:
     """The content of a tdmrep.json.
 
-    >>> parse_tdmrep(b'[{"location": "/", "tdm-reservation": 1}]').locations[0].reservation
+    >>> parse_tdmrep(b'[{"location": "/", "tdm-reservation": 1}]').locations[0].statement.preference
     <Preference.DISALLOWED: 'disallowed'>
 
     Attributes:
@@ -106,22 +97,22 @@ def tdmrep_usage(doc: TdmRep, target: StrOrURL) -> Usage:
     if doc.fault:
         unread = f"could not be read: {doc.fault}"
         return Usage((Statement(None, Preference.UNSTATED, Mechanism.TDMREP, Place.TDMREP_JSON, unread),))
-    bearing = tuple(_statement(one) for one in _bearing(doc.locations, normal, written))
+    bearing = tuple(_bearing(doc.locations, normal, written))
     return Usage(bearing, bearing[:1])
 
 
-def _bearing(locations: Sequence[Location], normal: str, written: str | None) -> Iterator[Location]:
-    """Yield the matching locations, within the bound on matching work.
+def _bearing(locations: Sequence[Location], normal: str, written: str | None) -> Iterator[Statement]:
+    """Yield the statements of the matching locations, within the bound on matching work.
 
     If the bound is reached, the first of the remaining locations that reserves rights counts as matching, and no other.
     """
     forms = meters(normal, written)
     for place, one in enumerate(locations):
         if one.matches(forms):
-            yield one
+            yield one.statement
         elif any(form.exhausted for form in forms):
-            reserving = (other for other in locations[place:] if other.reservation is Preference.DISALLOWED)
-            yield from islice(reserving, 1)
+            rest = (other.statement for other in locations[place:])
+            yield from islice((other for other in rest if other.preference is Preference.DISALLOWED), 1)
             return
 
 
@@ -139,13 +130,9 @@ def _location(number: int, entry: object) -> Location | None:
         shown["tdm-reservation"] = value[:_MAX_KEPT] if isinstance(value, str) else value
     if policy:
         shown["tdm-policy"] = policy[:_MAX_KEPT]
-    pattern = normalise_pattern(path)
-    return Location(number, path, pattern, reservation, policy, json.dumps(shown), metered_matcher(pattern))
-
-
-def _statement(location: Location) -> Statement:
-    where = Place.TDMREP_JSON, location.text, location.number, location.path
-    return Statement(Purpose.TDM, location.reservation, Mechanism.TDMREP, *where, policy=location.policy)
+    where = Place.TDMREP_JSON, json.dumps(shown), number, path
+    statement = Statement(Purpose.TDM, reservation, Mechanism.TDMREP, *where, policy=policy)
+    return Location(statement, metered_matcher(normalise_pattern(path)))
 
 
 def _integer(digits: str) -> int | None:

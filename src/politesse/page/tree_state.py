@@ -74,11 +74,11 @@ class _Open:
     Attributes:
         name: in lower case.
         kind: its namespace and role.
-        parent: the enclosing element; None if that is an HTML element outside of SVG and MathML.
-        out: the nearest ancestor whose children are HTML; None as above.
-        base: the nearest ancestor that is an HTML element itself; None as above.
+        parent: the enclosing element, or None if that is an HTML element outside of SVG and MathML.
+        out: the nearest ancestor whose children are HTML, or None as above.
+        base: the nearest ancestor that is an HTML element itself, or None as above.
         floor: the nearest ancestor that only its own end tag closes: an integration point, or a template.
-        template: the nearest HTML ``<template>``, including itself; None if there is none inside SVG or MathML.
+        template: the nearest HTML ``<template>``, including itself, or None inside SVG and MathML.
     """
 
     __slots__ = ("_unsure", "base", "floor", "kind", "name", "out", "parent", "template")
@@ -123,7 +123,7 @@ class TreeState:
         templates: how many HTML ``<template>`` are open.
         select: whether a ``<select>`` is open. Until 2025 the standard ignored most tags there.
         column: whether a ``<col>`` was found in a template; most tags are ignored after it (13.2.6.4.12).
-        open: the innermost open element of SVG or MathML, or of HTML inside; None outside of SVG and MathML.
+        open: the innermost open element of SVG or MathML, or of HTML inside, or None outside of SVG and MathML.
     """
 
     in_head: bool = True
@@ -225,7 +225,7 @@ class TreeState:
         return [(False, top)]
 
     def start_html(self, name: str, *, closed: bool) -> list[tuple[TreeState, bool]]:
-        """Process a start tag by the rules of HTML; return what ``start`` returns."""
+        """Process a start tag by the rules of HTML; return the result of ``start``."""
         if name == "template":
             self.templates += 1
         elif not self.templates:
@@ -307,7 +307,7 @@ def _html_child(parent: _Open, name: str) -> _Open:
 
 
 def _closing(top: _Open, name: str) -> _Open | None:
-    """Return the element of SVG or MathML that an end tag closes (13.2.6.5); None if HTML rules decide."""
+    """Return the element of SVG or MathML that an end tag closes (13.2.6.5), or None if HTML rules decide."""
     cell: _Open | None = top
     for _ in range(_MAX_DEPTH):
         if cell is None or cell.kind in _IN_HTML:

@@ -1,9 +1,30 @@
-"""PoliteQueue: URLs in, turns out, as soon as a host is ready; and the loop over it."""
+"""PoliteQueue: URLs in, turns out, as soon as a host is ready; and the loop over it.
 
-from politesse.queue.links import Seen
-from politesse.queue.queue import PoliteQueue
-from politesse.queue.reports import CrawlPage, CrawlProgress, CrawlReport, PageFailed
-from politesse.queue.results import QueueClosed, QueuedTurn, QueueStatistics
+The way through this folder::
+
+    _queue.py           PoliteQueue: checks the arguments, and waits for room
+    _dispatch.py        hands out and refuses: the theory of operation is there
+      _frontier.py      the URLs that are queued, and the tasks that wait
+      _hosts.py         the phases of a host, with their table; the line of ready hosts
+      _robots.py        fetches robots.txt ahead, and again after a deferral; decides how long to wait
+    _journal.py         keeps the queue for the next run: the theory of operation is there
+      _journal_file.py  its tables in an SQLite file
+    _crawl.py           ``PoliteQueue.crawl``: the loop over the queue
+      _web.py           the clients, links and seen URLs of a crawl
+    _results.py         turns, pages, counts and errors of queues and crawls
+"""
+
+from politesse.queue._queue import PoliteQueue
+from politesse.queue._results import (
+    CrawlPage,
+    CrawlProgress,
+    CrawlReport,
+    PageFailed,
+    QueueClosed,
+    QueuedTurn,
+    QueueStatistics,
+)
+from politesse.queue._web import Seen
 
 __all__ = [
     "CrawlPage",

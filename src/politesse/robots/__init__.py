@@ -1,4 +1,4 @@
-"""What a robots.txt says. Pure: no clock, no socket, no event loop.
+"""The content of a robots.txt. Pure: no clock, no socket, no event loop.
 
 ::
 
@@ -7,7 +7,7 @@
                                 └ preferences ──────> preferences on the use of content
 
 The rules of a crawler are made from rows, and their tables at the first question; ``document`` makes lines and groups
-for those who read them. ``explain`` shows how an answer came about, ``lint`` what is wrong with a file.
+for those who read them. ``explain`` shows how an answer came about, ``lint`` finds the faults of a file.
 
 All differences between dialects are rows of the table in ``dialect``; ``traits`` has its columns.
 """
@@ -17,8 +17,7 @@ from politesse.robots.cleanparam import CleanParams
 from politesse.robots.crawl_directives import RequestRate, TimeWindow
 from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
-from politesse.robots.group import Group
-from politesse.robots.line import Line, Quirk
+from politesse.robots.line import Group, Line, Quirk
 from politesse.robots.rule_sets.base import RuleSet
 from politesse.robots.sitemaps import RejectedSitemap
 from politesse.verdict import Match, Rule

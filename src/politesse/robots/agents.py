@@ -12,7 +12,7 @@ from politesse.robots.crawl_directives import VERSION_1
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.robots.group import GroupMatch
+    from politesse.robots.line import GroupMatch
 
 EVERYBODY: Final = "*"
 BROWSER: Final = "mozilla"
@@ -152,8 +152,8 @@ def first(found: Sequence[GroupMatch]) -> Sequence[GroupMatch]:
 
 def newest_readable(found: Sequence[GroupMatch]) -> Sequence[GroupMatch]:
     """Choose the first group of the highest stable version (Conner 2.0, Robot-version)."""
-    readable = [one for one in found if _is_readable(one[0].version)]
-    return [max(readable, key=lambda one: one[0].version)] if readable else []
+    readable = [match for match in found if _is_readable(match.version)]
+    return [max(readable, key=lambda match: match.version)] if readable else []
 
 
 def _is_readable(version: tuple[int, int, int]) -> bool:

@@ -1,7 +1,7 @@
 """Query parameters that do not change the page: ``Clean-param``, which Yandex reads. Pure.
 
 Yandex Webmaster, "Clean-param directive": ``Clean-param: p0[&p1&p2&..&pn] [path]``, anywhere in the file, for
-everybody. It restricts nothing; it spares a site requests for identical pages.
+all crawlers. Clean-param restricts nothing, but spares a site requests for identical pages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Crawl-delay, Request-rate, Visit-time and Robot-version: parsers from text to a typed value; None if invalid."""
+"""Crawl-delay, Request-rate, Visit-time and Robot-version: parsers that return a typed value, or None."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RATE = re.compile(rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMH
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """A time of day in UTC, from the start of one minute to the end of another.
+    """A time of day in UTC, from the start of a minute to the end of a minute.
 
     >>> night = TimeWindow(start=22 * 60, end=5 * 60 + 59)
     >>> str(night), night.contains(wall=0.0), night.contains(wall=12 * 3600.0)
@@ -60,7 +60,7 @@ class RequestRate:
     Attributes:
         documents: at least 1.
         period_s: at least 1 second.
-        window: time of day in which the rate applies; None for always.
+        window: time of day in which the rate applies, or None for always.
     """
 
     documents: int

@@ -1,7 +1,7 @@
 """All differences between the dialects of robots.txt, as ONE table: a dialect is a row, never a branch elsewhere.
 
 Each difference is a value, or a small pure function that is named here: how lines are read (Syntax), which group
-binds which crawler (Grouping), how paths are compared (Matching), which rule decides (``rule_set``), what the response
+binds which crawler (Grouping), how paths are compared (Matching), which rule decides (``rule_set``), how the response
 to the request for robots.txt means and how long it holds (Outcomes).
 """
 
@@ -36,7 +36,7 @@ class Traits:
         syntax: how lines are read.
         grouping: which lines belong together, and which crawlers they bind.
         matching: how paths are compared.
-        outcomes: what the responses to the request for robots.txt mean.
+        outcomes: how responses to the request for robots.txt are read.
         rule_set: compiles the rules of an agent, and decides by them.
     """
 
@@ -92,13 +92,15 @@ _MISSPELLED_USER_AGENTS: Final = ("useragent", "user agent")
 
 _RFC9309: Final = Traits(
     syntax=Syntax(
-        # The paths of Content-Usage are those of RFC 9309: dialects with other paths do not read it.
+        # Content-Usage has the paths of RFC 9309: dialects with other paths do not read it.
         fields=_FIELDS | {CONTENT_USAGE},
         # RFC 9309 2.2.4 lets parsers be lenient. A Disallow that is not read would hurt a server, and so would a
         # User-agent that is not read, because the rules below it would bind no crawler.
         misspelled_fields=dict.fromkeys(_MISSPELLED_DISALLOWS, "disallow")
         | dict.fromkeys(_MISSPELLED_USER_AGENTS, "user-agent"),
         missing_colon=True,
+        # U+00A0 in UTF-8 and in Latin-1, and U+FEFF: pasted and joined files have them. A lost line harms a server.
+        odd_blanks="\u00a0\udca0\ufeff",
     ),
     # RFC 9309 2.2.4: other records are ignored. draft-ietf-aipref-attach 3 updates it: Content-Usage is a rule.
     grouping=Grouping(usage_rules=frozenset({CONTENT_USAGE})),
@@ -118,6 +120,7 @@ _RFC9309: Final = Traits(
 _GOOGLE: Final = Traits(
     syntax=replace(
         _RFC9309.syntax,
+        odd_blanks="",  # robots.cc, StripWhitespaceSlowly: ASCII whitespace only
         # robots.cc, ParsedRobotsKey: keys are recognised by their start.
         field_starts=dict.fromkeys(("user-agent", *_MISSPELLED_USER_AGENTS), "user-agent")
         | {"allow": "allow"}
@@ -147,7 +150,7 @@ _GOOGLE: Final = Traits(
             stale_from_failure=True,
             opens_without_copy=True,
             after_s=12 * _HOUR_S + 30 * DAY_S,
-            after_allows=None,
+            after_allows=True,
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""A parsed robots.txt: the rules that bind a crawler, at little cost; lines and groups for those who look into it.
+"""A parsed robots.txt: the rules that bind a crawler, at little cost; its lines and groups on demand.
 
 The rules are made from the outline of the file (``politesse.robots.outline``). Lines and groups are made when they are
 first read: they are for lint, explain and people.
@@ -6,8 +6,9 @@ first read: they are for lint, explain and people.
 
 from __future__ import annotations
 
+from array import array
 from functools import cached_property
-from itertools import islice
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from politesse._checks import checked_names, wrong_type
@@ -15,11 +16,10 @@ from politesse.robots.agents import EVERYBODY, checked_agent
 from politesse.robots.cleanparam import CleanParams
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
-from politesse.robots.group import Group, GroupMatch
 from politesse.robots.lexer import decode, lines_of, quirks_of, rows_of
-from politesse.robots.line import Line, Quirk, rule_quirks
+from politesse.robots.line import Line, rule_quirks
 from politesse.robots.outline import Outline
-from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, Said, SiteUsage
+from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, SiteUsage
 from politesse.robots.rule_sets.base import Directives, RuleSet
 from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from politesse.origin import Origin
+    from politesse.robots.line import Group, GroupMatch
 
 
 _BODY: Final = (bytes, bytearray, str)
@@ -43,21 +44,24 @@ class RobotsTxt:
 
     Attributes:
         dialect: how the file was read.
-        origin: origin that the file speaks for; None if it was not given.
+        origin: origin that the file speaks for, or None if unknown.
         lines: every line that is neither blank nor a comment only, including unknown fields.
-        quirks: what is unusual about the file as a whole; each line has its own quirks.
+        quirks: quirks of the file as a whole; each line has its own quirks.
         groups: groups in the order of the file, not merged.
         sitemaps: values of all Sitemap lines, anywhere in the file, except those with control characters.
         sitemap_lines: all Sitemap lines, each value once, not validated.
-        licenses: absolute URLs of all License lines, anywhere in the file: they apply to everybody (RSL).
+        licenses: absolute URLs of all License lines, anywhere in the file: they apply to all crawlers (RSL).
     """
 
     def __init__(self, body: bytes | str, dialect: Dialect, origin: Origin | None = None) -> None:
         self.dialect = dialect
         self._traits = dialect.traits
         self.origin = origin
-        self._text, self._quirks = decode(body, self._traits.syntax.max_octets)
+        self._text, quirks = decode(body, self._traits.syntax.max_octets)
+        self.quirks = quirks + quirks_of(self._text)
         self._outline = Outline(self._text, self._traits.syntax, self._traits.grouping)
+        self.sitemaps = self._outline.sitemaps
+        self.licenses = [line.value for line in self._outline.licenses]
         self.sitemap_lines = SitemapLines(self._outline.listed) if self._outline.listed else NO_SITEMAPS
 
     @classmethod
@@ -67,7 +71,7 @@ class RobotsTxt:
         Args:
             body: the file; octets, or text that was decoded with ``surrogateescape``.
             dialect: how the file is read.
-            origin: origin that the file speaks for. It matters only in the dialect PERL, where a rule may be a URL;
+            origin: origin that the file speaks for. Only PERL needs it, because its rules may be URLs;
                 without it, the origin of each URL that is judged is taken for it.
 
         Raises:
@@ -96,27 +100,12 @@ class RobotsTxt:
     def groups(self) -> list[Group]:
         """See the class."""
         lines = {line.number: line for line in self.lines}
-        return [Group(rows, lines) for rows in self._outline.groups]
-
-    @cached_property
-    def quirks(self) -> tuple[Quirk, ...]:
-        """See the class."""
-        return self._quirks + quirks_of(self._text)
-
-    @property
-    def sitemaps(self) -> list[str]:
-        """See the class."""
-        return self._outline.sitemaps
+        return [self._outline.group(group, lines) for group in range(len(self._outline.versions))]
 
     @property
     def clean_params(self) -> CleanParams:
         """Query parameters that do not change the page, from the Clean-param lines."""
         return CleanParams(self.lines)
-
-    @property
-    def licenses(self) -> list[str]:
-        """See the class."""
-        return [line.value for line in self._outline.licenses]
 
     def rules_for(self, agent: str | Sequence[str]) -> RuleSet:
         """Return the rules that bind a crawler.
@@ -131,15 +120,30 @@ class RobotsTxt:
         Raises:
             ConfigurationError: a User-Agent string starts with Mozilla; that token names no crawler.
         """
-        found = self._groups_that_bind(checked_names("agent", agent))
-        rules = found[0][0].rules if len(found) == 1 else [row for group, _ in found for row in group.rules]
+        found, outline = self._groups_that_bind(checked_names("agent", agent)), self._outline
+        rules = [row for match in found for row in outline.rules_of(match.group)]
         values = [
-            value for group, listed_at in found for before, _, value in group.directives or () if listed_at < before
+            value for one in found for before, _, value in outline.directives.of(one.group) if one.listed_at < before
         ]
-        version = found[-1][0].version if found else VERSION_1
-        usage = self._usage(found) if self._outline.states_usage else None
+        version = found[-1].version if found else VERSION_1
+        usage = self._usage(found) if outline.states_usage else None
         directives = Directives(values, version, self.sitemap_lines, usage)
         return self._traits.rule_set(rules, directives, self._traits.matching, self.origin)
+
+    def binding(self, agent: str | Sequence[str]) -> bytes:
+        """Return a digest of all that binds a crawler: ``rules_for`` returns the same rules for equal ones.
+
+        Args:
+            agent: as for ``rules_for``.
+
+        Raises:
+            ConfigurationError: as ``rules_for`` does.
+        """
+        binding = array("I")
+        for group, listed_at, _ in self._groups_that_bind(checked_names("agent", agent)):
+            directives = sum(listed_at < before for before, _, _ in self._outline.directives.of(group))
+            binding.extend((group, directives, listed_at if self._outline.usage.of(group) else 0))
+        return blake2b(binding, digest_size=16).digest()
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:
         """Return the groups that ``rules_for`` merges, in the order of the file.
@@ -150,17 +154,27 @@ class RobotsTxt:
         Raises:
             ConfigurationError: as ``rules_for`` does.
         """
-        return [self.groups[group.place] for group, _ in self._groups_that_bind(checked_names("agent", agent))]
+        return [self.groups[match.group] for match in self._groups_that_bind(checked_names("agent", agent))]
 
     def _usage(self, found: Sequence[GroupMatch]) -> SiteUsage:
-        """Return what the file says to a crawler about the use of content."""
-        # A Content-Signal for everybody applies to a crawler whose own groups have none.
-        signals = _said(found, CONTENT_SIGNAL) or _said(self._everybody(), CONTENT_SIGNAL)
-        signals = signals or [Said("", line) for line in self._outline.signals]
-        return SiteUsage(self._traits.matching, _said(found, CONTENT_USAGE), signals, self._outline.licenses)
+        """Return the preferences about the use of content that bind a crawler."""
+        # A Content-Signal in a group for ``*`` applies to a crawler whose own groups have none.
+        signals = self._said(found, CONTENT_SIGNAL) or self._said(self._everybody(), CONTENT_SIGNAL)
+        signals = signals or [AgentLine("", line) for line in self._outline.signals]
+        return SiteUsage(self._traits.matching, self._said(found, CONTENT_USAGE), signals, self._outline.licenses)
+
+    def _said(self, found: Sequence[GroupMatch], field: str) -> list[AgentLine]:
+        """Return the lines of a field that bind a crawler, each with the name by which it binds it."""
+        outline = self._outline
+        return [
+            AgentLine(outline.names.all[one.listed_at], line)
+            for one in found
+            for before, line in outline.usage.of(one.group)
+            if line.field == field and one.listed_at < before
+        ]
 
     def _groups_that_bind(self, agents: Sequence[str]) -> Sequence[GroupMatch]:
-        """Return the groups that bind a crawler, with the index of its name in each."""
+        """Return the groups that bind a crawler."""
         grouping = self._traits.grouping
         for agent in [checked_agent(agent) for agent in agents]:
             token = grouping.token(agent)
@@ -169,32 +183,17 @@ class RobotsTxt:
         return self._everybody()
 
     def _everybody(self) -> Sequence[GroupMatch]:
-        everybody = [(group, group.agents[EVERYBODY]) for group in self._outline.groups_of.get(EVERYBODY, ())]
-        return self._traits.grouping.everybody(everybody)
+        return self._traits.grouping.everybody(self._outline.naming((EVERYBODY,)))
 
     def _naming(self, token: str) -> list[GroupMatch]:
         """Return the groups that name a crawler, in the order of the file."""
-        names, groups_of = self._traits.grouping.names, self._outline.groups_of
+        names = self._traits.grouping.names
         if names is None:
-            return [(group, group.agents[token]) for group in groups_of.get(token, ())]
+            return self._outline.naming((token,))
         # Each name is compared once, however many groups have it.
-        alike = {name for name in groups_of if name != EVERYBODY and names(name, token)}
-        return [
-            (group, min(place for name, place in group.agents.items() if name in alike))
-            for group in self._outline.groups
-            if not alike.isdisjoint(group.agents)
-        ]
+        return self._outline.naming(
+            {name for name in {*self._outline.names.all} if name != EVERYBODY and names(name, token)}
+        )
 
     def __repr__(self) -> str:
         return f"<RobotsTxt {self.dialect.value}: {len(self.lines)} lines, {len(self.groups)} groups>"
-
-
-def _said(found: Sequence[GroupMatch], field: str) -> list[Said]:
-    """Return the lines of a field that bind a crawler, each with the name by which it binds it."""
-    said: list[Said] = []
-    for group, listed_at in found:
-        lines = [line for agents_before, line in group.usage or () if line.field == field and listed_at < agents_before]
-        if lines:
-            agent = next(islice(group.agents, listed_at, None))
-            said += [Said(agent, line) for line in lines]
-    return said

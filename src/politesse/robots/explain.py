@@ -1,4 +1,4 @@
-"""Why a robots.txt allows or disallows a URL: the groups, every rule that matches, the one that decided."""
+"""Why a robots.txt allows or disallows a URL: the groups, every rule that matches, and the rule that decided."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from politesse.robots.document import RobotsTxt
-    from politesse.robots.group import Group
+    from politesse.robots.line import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,13 @@ class Explanation:
     ((<Rule line 2: 'Disallow: /a'>, <Rule line 3: 'Allow: /a/b'>), <Rule line 3: 'Allow: /a/b'>)
 
     Attributes:
-        groups: groups that bind the crawler, in the order of the file; empty if none does.
-        matches: rules of these groups that match, in the order of the file; ``len(rule.pattern)`` is the length of
-            each in octets.
+        groups: the groups for the crawler, in the order of the file; empty if no group applies.
+        matches: the rules of these groups that match the URL, in the order of the file. ``len(rule.pattern)`` is the
+            length of a rule in octets.
         match: the answer, with the rule that decided.
-        ended_by: empty Disallow that allowed everything before a rule decided, in dialects that have that; else None.
-        precedence: sentence that says which of several matching rules decides.
+        ended_by: the empty Disallow that allowed the URL before any rule decided, or None. Only some dialects read an
+            empty Disallow so.
+        precedence: a sentence that says which of several matching rules decides.
     """
 
     groups: tuple[Group, ...]
@@ -45,12 +46,12 @@ class Explanation:
 
     @property
     def winner(self) -> Rule | None:
-        """The rule that decided; None if none did."""
+        """The rule that decided, or None."""
         return self.match.rule
 
     @property
     def quirks(self) -> tuple[Quirk, ...]:
-        """What is unusual about the decision: MATCHING_BOUND if some rules, perhaps the winner, were not compared."""
+        """The peculiarities of the decision: MATCHING_BOUND if some rules, perhaps the winner, were not compared."""
         return (Quirk.MATCHING_BOUND,) if self.match.bound_reached else NO_QUIRKS
 
 
@@ -58,7 +59,7 @@ def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Exp
     """Explain how ``robots`` decides about a URL or target for a crawler.
 
     Each rule is compiled and compared by itself, which takes seconds if file and URL are both hostile: do not call this
-    on an event loop. The answer is the same as that of ``RuleSet.match``, including the bound on matching work.
+    on an event loop. ``RuleSet.match`` gives the same answer, including the bound on matching work.
 
     Args:
         robots: the file.
@@ -81,7 +82,7 @@ def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Exp
 
 
 def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) -> RuleSet:
-    """Return the rules that one line of a file stands for: none, one, or two in some dialects."""
+    """Return the rules that one line of a file stands for: at most one, in some dialects two."""
     traits = robots.dialect.traits
     row = (line.number, FieldName(line.name, line.field), line.value)
     rows = [] if Quirk.CONTROL_CHARACTER in line.quirks else [row]
@@ -89,7 +90,7 @@ def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) 
 
 
 def ending_line(robots: RobotsTxt, groups: Sequence[Group]) -> Line | None:
-    """Return the first empty Disallow of the groups in dialects where it ends the search for a rule; else None."""
+    """Return the first empty Disallow of the groups in dialects in which it ends the search for a rule, or None."""
     if not robots.dialect.traits.matching.empty_disallow_ends:
         return None
     empty = (line for group in groups for line in group.rules if not line.value and line.field == "disallow")

@@ -1,15 +1,14 @@
-"""Octets in, lines out: every line that is neither blank nor a comment only, and no judgement of any.
+"""Splits the octets of a robots.txt into lines. Skips blank lines and comments; does not judge the other lines.
 
-A line ends at CR, LF or CRLF and at nothing else; blanks are SP and HTAB and nothing else (RFC 9309 2.2). The
-octets are decoded to text in which each octet that is not UTF-8 is a lone surrogate, so that no octet becomes U+FFFD,
-and ``encode("utf-8", "surrogateescape")`` returns the exact octets.
+A line ends at CR, LF or CRLF and at nothing else. Blanks are SP and HTAB (RFC 9309 2.2); a dialect may read other
+characters as blanks, with a quirk. An octet that is not UTF-8 is decoded to a lone surrogate, never to U+FFFD. So
+``encode("utf-8", "surrogateescape")`` returns the exact octets.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._text import BLANKS
@@ -37,62 +36,43 @@ _FIRST_OCTETS: Final = tuple({mark[:1] for mark, _ in _BOMS} | {codecs.BOM_UTF8[
 _SKIPPED: Final = (codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1], *(mark for mark, _ in _BOMS))
 
 
-class Lexed(NamedTuple):
-    """A file, split into lines.
-
-    Attributes:
-        lines: in the order of the file.
-        quirks: what is unusual about the file as a whole.
-        blank: numbers of the blank lines, in dialects where they mean something; a line with a comment is not blank.
-    """
-
-    lines: list[Line]
-    quirks: tuple[Quirk, ...]
-    blank: Sequence[int] = ()
-
-
 class RowTexts(NamedTuple):
     """The rows of a decoded file, as far as they are read.
 
     Attributes:
         texts: in the order of the file, with their comments.
-        cut: numbers of those that exceed the length that the dialect reads.
-        control: numbers of those with a control character before the comment.
+        cut: numbers of rows that were cut, because they exceed the length that the dialect reads.
+        control: numbers of rows with a control character before the comment.
+        odd: numbers of rows with odd blanks around the field or the value; ``texts`` has them without.
     """
 
     texts: list[str]
     cut: frozenset[int]
     control: frozenset[int]
-
-
-def lex(body: bytes | str, syntax: Syntax) -> Lexed:
-    """Split a robots.txt into its lines. Never raises on content; time and memory are linear in its length."""
-    text, quirks = decode(body, syntax.max_octets)
-    rows = rows_of(text, syntax)
-    blank = blank_lines(rows.texts) if syntax.blank_lines else ()
-    return Lexed(lines_of(rows, syntax), quirks + quirks_of(text), blank)
+    odd: frozenset[int] = frozenset()
 
 
 def quirks_of(text: str) -> tuple[Quirk, ...]:
-    """Return what the text of a file says about the file as a whole."""
+    """Return the quirks of a file as a whole that its text shows."""
     return NO_QUIRKS if _HTML.match(text[:256]) is None else (Quirk.LOOKS_LIKE_HTML,)
 
 
 def rows_of(text: str, syntax: Syntax) -> RowTexts:
-    """Split a decoded file into its rows, and cut those that are too long for the dialect."""
+    """Split a decoded file into its rows, and cut rows that are too long for the dialect."""
     texts = split_rows(text)
     cut = _cut_lines(texts, syntax.max_line_octets)
+    odd = _drop_odd_blanks(texts, [blank for blank in syntax.odd_blanks if blank in text])
     octets = octets_of(text)
     if len(octets.translate(None, _CONTROL_OCTETS)) == len(octets):  # nearly no file has any; a third of a search
-        return RowTexts(texts, cut, frozenset())
+        return RowTexts(texts, cut, frozenset(), odd)
     control = (number for number, row in enumerate(texts, 1) if CONTROL_IN_ROW.search(row.partition("#")[0]))
-    return RowTexts(texts, cut, frozenset(control))
+    return RowTexts(texts, cut, frozenset(control), odd)
 
 
 def fields_of(texts: Iterable[str], first: int, syntax: Syntax, *, known_only: bool = False) -> Iterator[FieldRow]:
     """Yield number, name and value of each row that is neither blank nor a comment only.
 
-    The only place where a row becomes a field: what makes lines and what makes rules without lines both read it.
+    Rows become fields here only, for lines and for rules without lines.
 
     Args:
         texts: the rows.
@@ -100,7 +80,7 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax, *, known_only: b
         syntax: how they are read.
         known_only: whether to pass over rows whose field the dialect does not read, as most rows of a web page are.
     """
-    # Field names repeat: each spelling is stripped and looked up once. The usual ones are known beforehand.
+    # Field names repeat: each spelling is stripped and looked up once. Usual spellings are looked up beforehand.
     usual, others, bare = syntax.usual_names, dict[str, FieldName](), dict[str, FieldName]()
     for number, row in enumerate(texts, first):
         if "#" in row:
@@ -113,7 +93,7 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax, *, known_only: b
                 if known_only and not syntax.knows(text):
                     continue
                 name = others[spelling] = syntax.name_of(text)
-            yield number, name, value
+            yield number, name, value.strip(BLANKS)
         elif spelling and (text := spelling.strip(BLANKS)):
             named = _without_colon(number, text, syntax, bare)
             if named is not None:
@@ -125,27 +105,15 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax, *, known_only: b
 def lines_of(rows: RowTexts, syntax: Syntax) -> list[Line]:
     """Return the rows that are neither blank nor a comment only as lines."""
     lines = [
-        Line(number, name.spelling, name.field, value.strip(BLANKS), name.quirks)
+        Line(number, name.spelling, name.field, value, name.quirks)
         for number, name, value in fields_of(rows.texts, 1, syntax)
     ]
-    for line in lines if rows.control or rows.cut else ():
-        if line.number in rows.control:
-            line.quirks += (Quirk.CONTROL_CHARACTER,)
-        if line.number in rows.cut:
-            line.quirks += (Quirk.LINE_CUT,)
+    marked = (rows.odd, Quirk.ODD_BLANK), (rows.control, Quirk.CONTROL_CHARACTER), (rows.cut, Quirk.LINE_CUT)
+    for numbers, quirk in marked:
+        for line in lines if numbers else ():
+            if line.number in numbers:
+                line.quirks += (quirk,)
     return lines
-
-
-def records(lexed: Lexed) -> Iterator[Sequence[Line]]:
-    """Yield the lines between blank ones if blank lines mean something in the dialect; otherwise all lines at once."""
-    numbers = [line.number for line in lexed.lines] if lexed.blank else []
-    start = 0
-    for blank in lexed.blank:
-        end = bisect_right(numbers, blank, start)
-        if end > start:
-            yield lexed.lines[start:end]
-        start = end
-    yield lexed.lines[start:] if start else lexed.lines
 
 
 def split_rows(text: str) -> list[str]:
@@ -157,7 +125,7 @@ def split_rows(text: str) -> list[str]:
 
 
 def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
-    """Cut the rows to ``most`` octets in place; return the numbers of those that were longer."""
+    """Cut the rows to ``most`` octets in place; return the numbers of the longer rows."""
     if most is None:
         return frozenset()
     long = [number for number, row in enumerate(rows, 1) if len(row) * _MAX_OCTETS_PER_CHARACTER > most]
@@ -167,13 +135,38 @@ def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
     return cut
 
 
+def _drop_odd_blanks(rows: list[str], odd: Sequence[str]) -> frozenset[int]:
+    """Read odd blanks around fields and values as spaces, in place; return the numbers of the rows that had any."""
+    changed: list[int] = []
+    blanks, spaces = BLANKS + "".join(odd), str.maketrans(dict.fromkeys(odd, " "))
+    for number, row in enumerate(rows, 1) if odd else ():
+        content, hash_sign, comment = row.partition("#")
+        name, colon, value = content.partition(":")
+        plain, stripped = name.translate(spaces), value.strip(blanks)
+        if plain != name or stripped != value.strip(BLANKS):
+            rows[number - 1] = plain + colon + stripped + hash_sign + comment
+            changed.append(number)
+    return frozenset(changed)
+
+
 def blank_lines(rows: Sequence[str]) -> list[int]:
     """Return the numbers of the blank lines, from 1; a line with a comment is not blank."""
     return [number for number, row in enumerate(rows, 1) if not row.strip(BLANKS)]
 
 
+def records(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield, as indexes of rows, the start and the end of each record between blank lines."""
+    start = 0
+    for blank in blank_lines(texts):
+        if blank - 1 > start:
+            yield start, blank - 1
+        start = blank
+    if len(texts) > start:
+        yield start, len(texts)
+
+
 def _without_colon(number: int, text: str, syntax: Syntax, known: dict[str, FieldName]) -> FieldRow | None:
-    """Return the field of a row without a colon; None if it has none."""
+    """Return the field of a row without a colon, or None."""
     if not syntax.missing_colon:
         return None
     spelling, _, value = text.replace("\t", " ").partition(" ")

@@ -1,9 +1,14 @@
-"""What the lexer emits: one line of a robots.txt, and what is unusual about a line, a file or a decision."""
+"""The lines that the lexer emits, their groups, and the quirks of lines, files and decisions."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, Version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Quirk(StrEnum):
@@ -27,6 +32,8 @@ class Quirk(StrEnum):
     """Two words without a colon, the first of them a field name: read as if the colon were there."""
     NO_SEPARATOR = "no-separator"
     """Neither a colon nor two such words: the line is ignored."""
+    ODD_BLANK = "odd-blank"
+    """A no-break space or a byte order mark around the field or the value: read as a blank, as in pasted files."""
     CONTROL_CHARACTER = "control-character"
     """A control character, which no path or token may hold: the line binds no crawler (RFC 9309 3)."""
     BEFORE_ANY_GROUP = "before-any-group"
@@ -59,12 +66,12 @@ _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTR
 
 
 class FieldName(NamedTuple):
-    """What the name of a field stands for; one object for all lines of a file that spell it alike.
+    """The field that a name stands for; one object for all lines of a file that spell it alike.
 
     Attributes:
         spelling: name as written, without surrounding blanks.
         field: field that it stands for, in lower case.
-        quirks: what is unusual about the spelling.
+        quirks: quirks of the spelling.
     """
 
     spelling: str
@@ -72,9 +79,18 @@ class FieldName(NamedTuple):
     quirks: tuple[Quirk, ...] = NO_QUIRKS
 
 
+def usual_spellings(name: str) -> tuple[str, ...]:
+    """Return the spellings of a field that nearly all files use; each dialect has one FieldName for each of them."""
+    return (name, name.capitalize(), name.title(), name.upper())
+
+
+def is_usual(name: FieldName) -> bool:
+    """Whether a name is spelled as nearly all files spell it."""
+    return name.spelling in usual_spellings(name.field)
+
+
 FieldRow = tuple[int, FieldName, str]
-"""(line number, name, value) of a row, the value with the blanks around it: all that is kept of a rule that may never
-be compared."""
+"""(line number, name, value) of a row: all that is kept of a rule that may never be compared."""
 
 
 class Line:
@@ -89,7 +105,7 @@ class Line:
         name: field name as written, without surrounding blanks.
         field: field that the name stands for, in lower case; empty if the line has none.
         value: text after the colon, without comment and surrounding blanks.
-        quirks: what is unusual about the line.
+        quirks: quirks of the line.
     """
 
     __slots__ = ("field", "name", "number", "quirks", "value")
@@ -107,7 +123,7 @@ class Line:
 
 
 def rule_quirks(field: str, value: str, leading: tuple[str, ...]) -> tuple[Quirk, ...]:
-    """Return what is unusual about the value of a rule, in a dialect whose paths start with ``leading``."""
+    """Return the quirks of the value of a rule, in a dialect whose paths start with ``leading``."""
     if value.startswith(leading) or (not value and field != "allow"):
         return NO_QUIRKS
     return (Quirk.NO_LEADING_SLASH if value else Quirk.EMPTY_ALLOW,)
@@ -116,3 +132,57 @@ def rule_quirks(field: str, value: str, leading: tuple[str, ...]) -> tuple[Quirk
 def is_void(line: Line) -> bool:
     """Whether a rule that has a value matches nothing, because of a quirk of its line."""
     return bool(line.quirks) and not _VOID.isdisjoint(line.quirks)
+
+
+class GroupMatch(NamedTuple):
+    """A group that binds a crawler.
+
+    Attributes:
+        group: index of the group.
+        listed_at: index of the name that matches, among all names of the file. Directives above it do not apply.
+        version: version of the standard that the group is written in.
+    """
+
+    group: int
+    listed_at: int
+    version: Version = VERSION_1
+
+
+class Group:
+    r"""A run of user-agent lines and what follows up to the next run.
+
+    >>> from politesse import RobotsTxt
+    >>> robots = RobotsTxt.parse("User-agent: a\nUser-agent: b\nDisallow: /x\nUser-agent: *\nAllow: /")
+    >>> robots.groups
+    [<Group a, b: 1 rules>, <Group *: 1 rules>]
+
+    Attributes:
+        agents: names in lower case, ``*`` for all crawlers, each with its index among them, from 0.
+        heads: user-agent lines.
+        rules: lines that are rules, Allow and Disallow in most dialects; they bind all agents of the group.
+        directives: (number of agents, line, typed value) of each other field that belongs to agents. A directive
+            binds only the agents that are listed before it; the number says how many.
+        usage: (number of agents, line) of each Content-Usage and Content-Signal line; the number as in ``directives``.
+        version: version of the standard that the group is written in, in dialects that have versions.
+    """
+
+    __slots__ = ("agents", "directives", "heads", "rules", "usage", "version")
+
+    def __init__(
+        self,
+        agents: dict[str, int],
+        heads: list[Line],
+        rules: list[Line],
+        directives: Sequence[tuple[int, Line, DirectiveValue]],
+        usage: Sequence[tuple[int, Line]],
+        version: Version,
+    ) -> None:
+        self.agents = agents
+        self.heads = heads
+        self.rules = rules
+        self.directives = list(directives)
+        self.usage = list(usage)
+        self.version = version
+
+    def __repr__(self) -> str:
+        return f"<Group {', '.join(self.agents)}: {len(self.rules)} rules>"

@@ -1,12 +1,12 @@
-"""The bound on the matching work of one decision, counted in octets.
+"""The bound on the matching work of a decision, counted in octets.
 
 The comparisons of a file of 500 KiB with a target of 20,480 octets may take as many steps as the product of both. So
-rules with wildcards are compared within a budget. It counts octets, not time: the answer is the same on each machine.
+rules with wildcards are compared within a budget. The budget counts octets, not time, so that all machines agree.
 
 The cost of a search has an upper bound that is known before the search. ``str.find`` looks at each place of the target,
-and compares further octets only where both the first and the last octet of the needle match; from 2,500 octets of
+and compares further octets only if both the first and the last octet of the needle match; from 2,500 octets of
 target and 100 of needle on it runs in linear time. A search whose upper bound exceeds the budget is not made. A search
-that is made costs the places that it passed. What is cheap and bounded anyway is not counted: the look-up of a literal
+that is made costs the places that it passed. Cheap and bounded work is not counted: the look-up of a literal
 prefix, of a whole path or of the head of a wildcard among the sorted ones.
 
 The rules are tried from the most specific to the least, so that the first that matches decides. When the budget is
@@ -26,20 +26,20 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from politesse._memory import memory_of
+from politesse.robots.memory import flat, memory_of
 from politesse.robots.pattern import is_literal, match_form, matcher
-from politesse.robots.prefixes import PrefixIndex, flat
+from politesse.robots.prefixes import PrefixIndex
 from politesse.robots.rule_table import RuleTable
 from politesse.robots.wildcard import Wildcard, wildcard_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Batch: TypeAlias = "tuple[tuple[str, ...], Sequence[int]]"
-"""(needles of some wildcards, the places of their rules)."""
+"""(needles of some wildcards, their indexes)."""
 
 BUDGET: Final = 2_500_000
 """Octets that one decision may compare."""
@@ -59,15 +59,15 @@ _SHORT: Final = 16  # from here on, counting the places where a needle can start
 _LINEAR_NEEDLE: Final = 100
 _LINEAR_TARGET: Final = 2_500
 _PER_PLACE_LINEAR: Final = 4
-_NOT_LINEAR: Final = 2_500  # the last places, where a long needle may still be compared octet by octet
+_NOT_LINEAR: Final = 2_500  # the last places, at which a long needle may still be compared octet by octet
 
-_PROBED: Final = 8  # octets of a needle that are looked up among those of the target
+_PROBED: Final = 8  # octets of a needle that are looked up among the octets of the target
 _BLOCK: Final = 4  # octets; one block starts at each second place
 _LEAST_BLOCKED: Final = _BLOCK + 1  # any run of so many octets covers a whole block
 _BLOCKS_FROM: Final = 512  # octets of a target; a shorter one is searched faster than cut into blocks
 _BLOCKS_FROM_QUESTIONS: Final = 20  # candidates; fewer needles are searched for faster
-_USUAL_OCTETS: Final = 200  # of targets that are asked about
-_MOST_CUT_AT_ONCE: Final = 500  # wildcards, within one decision: 1 ms; more are cut when the tables are built
+_USUAL_OCTETS: Final = 200  # of a usual target
+_INDEXED_FROM: Final = 65  # wildcards; fewer are all candidates of a metered target
 _BYTES_PER_QUESTION: Final = 100  # of a candidate, in the index for metered targets
 _PER_BLOCK: Final = 80
 _PER_OCTET: Final = 8  # to collect the distinct octets of a target
@@ -79,19 +79,16 @@ _RARITY: Final = {character: rank for rank, character in enumerate(_RAREST_FIRST
 
 
 class Wildcards:
-    """The rules with wildcards of one agent, in the order in which they are tried.
-
-    A wildcard is cut at its stars when a target has its needle: of most wildcards only the needle is ever compared.
+    """The rules with wildcards of an agent, in the order in which they are tried.
 
     Args:
         places: places of the rules, in that order.
-        patterns: pattern of each.
+        cut: wildcard of each.
         table: the rules.
-        made: returns the wildcard of a pattern.
 
     Attributes:
         places: see above.
-        known: wildcards that are cut, by place.
+        cut: see above.
         needles: longest segment behind the head of each: a target without it does not match.
         heads: heads of more than ``/``, each once.
         rooted: wildcards with such a head.
@@ -100,103 +97,71 @@ class Wildcards:
             budget.
     """
 
-    __slots__ = (
-        "_made",
-        "_questions",
-        "_table",
-        "floating",
-        "heads",
-        "known",
-        "needles",
-        "places",
-        "rooted",
-        "unmetered_octets",
-    )
+    __slots__ = ("_index", "_table", "cut", "floating", "heads", "needles", "places", "rooted", "unmetered_octets")
 
-    def __init__(
-        self, places: Sequence[int], patterns: Sequence[str], table: RuleTable, made: Callable[[str], Wildcard]
-    ) -> None:
+    def __init__(self, places: Sequence[int], cut: Sequence[Wildcard], table: RuleTable) -> None:
         self.places = places
+        self.cut = tuple(cut)
         self._table = table
-        self._made = made
-        self._questions: _Questions | None = None  # built for the first target that is metered: most files see none
-        wildcards = [made(pattern) for pattern in patterns]
-        self.needles = tuple([wildcard.needle for wildcard in wildcards])
-        self.unmetered_octets = _unmetered_octets(wildcards)
-        self.known = dict(zip(places, wildcards, strict=True)) if len(wildcards) > _MOST_CUT_AT_ONCE else {}
-        rooted, floating = _by_heads(wildcards)
+        self.needles = tuple([wildcard.needle for wildcard in cut])
+        self.unmetered_octets = _unmetered_octets(cut)
+        rooted, floating = _by_heads(cut)
+        # Built at once: the index of 30,000 wildcards takes 20 ms, and a question is asked on the event loop.
+        self._index = _CandidateIndex(rooted, floating) if len(cut) >= _INDEXED_FROM else None
         self.heads = tuple(rooted)
         self.rooted = self._batch(sorted(chain.from_iterable(rooted.values())))
-        self.floating = tuple([(rarest, self._batch(those)) for rarest, those in floating.items()])
+        self.floating = tuple([(rarest, self._batch(indexes)) for rarest, indexes in floating.items()])
 
     def _batch(self, indexes: Sequence[int]) -> Batch:
-        return tuple([self.needles[index] for index in indexes]), flat([self.places[index] for index in indexes])
-
-    def at(self, place: int) -> Wildcard:
-        """Return the wildcard of the rule at a place, cut at its stars."""
-        wildcard = self.known.get(place)
-        if wildcard is None:
-            wildcard = self.known[place] = self._made(self._table.patterns[place])
-        return wildcard
+        return tuple([self.needles[index] for index in indexes]), flat(indexes)
 
     def first(self, meter: Meter, end: int) -> int:
         """Return the index of the first candidate before ``end`` that matches the target of a meter; ``end`` for none.
 
         When the meter is exhausted, the first undecided Disallow counts as matching, and no Allow does.
         """
-        if not self.needles:
-            return end
-        if self._questions is None:
-            self._questions = _Questions(self, self._table)
-        places = self._questions.of(meter.target)
-        places = places[: bisect_left(places, end)]
-        if places:
-            meter.expect(len(places))
-        for number, place in enumerate(places):
-            if meter.matches(self.needles[place], self.at(self.places[place])):
-                return place
+        finder = self._index
+        candidates = range(len(self.needles)) if finder is None else finder.of(meter.target)
+        candidates = candidates[: bisect_left(candidates, end)]
+        if candidates:
+            meter.expect(len(candidates))
+        for number, index in enumerate(candidates):
+            if meter.matches(self.needles[index], self.cut[index]):
+                return index
             if meter.exhausted:
-                allows = self._questions.allows  # thousands of Allows may be left
-                return next((undecided for undecided in places[number:] if not allows[undecided]), end)
+                allows, places = self._table.allows, self.places  # thousands of Allows may be left
+                return next((undecided for undecided in candidates[number:] if not allows(places[undecided])), end)
         return end
 
     @property
     def weight_bytes(self) -> int:
-        """Approximate memory that they take, as far as they are cut."""
+        """Approximate memory that they take, the index for metered targets included."""
         batches = [self.rooted, *[batch for _, batch in self.floating]]
-        arrays = memory_of((self, self.places, self.needles, self.heads, self.floating, *self.floating, *batches))
-        indexed = memory_of(chain.from_iterable(batches))
-        known = self.known
-        if len(known) < len(self.needles):
-            texts = memory_of(self.needles) + memory_of(self.heads)
-        else:
-            texts = sum([wildcard.weight_bytes for wildcard in known.values()])
-        metered = _BYTES_PER_QUESTION * len(self.needles) if self.unmetered_octets < _USUAL_OCTETS else 0
-        return arrays + indexed + texts + memory_of((known,)) + metered
-
-    def count_while(self, goes_before: Callable[[int], bool]) -> int:
-        """Return the number of wildcards for whose places ``goes_before`` holds; those are the first ones."""
-        return bisect_left(self.places, 1, key=lambda place: not goes_before(place))
+        arrays = memory_of((self, self.places, self.cut, self.needles, self.heads, self.floating, *self.floating))
+        indexed = memory_of(chain(batches, chain.from_iterable(batches)))
+        metered = _BYTES_PER_QUESTION * len(self.needles) if len(self.needles) >= _INDEXED_FROM else 0
+        return arrays + indexed + metered + sum([wildcard.weight_bytes for wildcard in self.cut])
 
 
-class _Questions:
-    """Finds the candidates that a target may match, by their heads and rarest characters.
+class _CandidateIndex:
+    """Finds the candidates that a target may match, by their heads and rarest characters."""
 
-    Attributes:
-        allows: for each candidate whether it is an Allow.
-    """
+    __slots__ = ("_by_rarest", "_heads", "_rooted", "_starts")
 
-    __slots__ = ("_by_head", "_by_rarest", "_heads", "allows")
-
-    def __init__(self, wildcards: Wildcards, table: RuleTable) -> None:
-        self.allows = bytes([table.allows(place) for place in wildcards.places])
-        rooted, self._by_rarest = _by_heads([wildcards.at(place) for place in wildcards.places])
+    def __init__(self, rooted: Mapping[str, list[int]], floating: Mapping[str, list[int]]) -> None:
+        self._by_rarest = floating
         self._heads = PrefixIndex(rooted)
-        self._by_head = [rooted[head] for head in self._heads.prefixes]
+        # The indexes of all heads in one array: the collector would visit a list for each head.
+        by_head = [rooted[head] for head in self._heads.prefixes]
+        self._rooted = flat(list(chain.from_iterable(by_head)))
+        self._starts = flat([0, *accumulate(map(len, by_head))])
 
     def of(self, target: str) -> list[int]:
         """Return, in order, the indexes of the candidates whose heads and rarest characters ``target`` has."""
-        indexes = [index for head in self._heads.starts(target) for index in self._by_head[head]]
+        starts = self._starts
+        indexes = [
+            index for head in self._heads.starts(target) for index in self._rooted[starts[head] : starts[head + 1]]
+        ]
         for rarest, floating in self._by_rarest.items():
             if rarest in target:
                 indexes += floating
@@ -216,7 +181,7 @@ def _by_heads(wildcards: Sequence[Wildcard]) -> tuple[dict[str, list[int]], dict
 
 
 def _rarest(needle: str) -> str:
-    """Return the rarest character of a needle; without a needle, one that every target has."""
+    """Return the rarest character of a needle; without a needle, a character that every target has."""
     return _RAREST_FIRST[min(map(_RARITY.__getitem__, needle))] if needle else "/"
 
 
@@ -235,7 +200,7 @@ class Meter:
 
     Args:
         target: target in normal form.
-        left: rest of the budget, in octets; None for all of it.
+        left: rest of the budget, in octets, or None for all of it.
         escapes: number of escapes of the target that were normalised.
 
     Attributes:
@@ -329,7 +294,7 @@ class Meter:
 
 
 def meters(*forms: str | None) -> list[Meter]:
-    """Return a meter for each form of a target, without those that are None; they share half the budget.
+    """Return a meter for each form of a target that is not None; they share half the budget.
 
     They are for patterns that are matched besides the rules.
     """
@@ -351,5 +316,5 @@ def metered_matcher(pattern: str) -> Callable[[Sequence[Meter]], bool]:
     return lambda forms: forms[0].pay(_PER_IN_QUESTION) and matches(forms[0].target)
 
 
-NO_WILDCARDS: Final = Wildcards((), (), RuleTable((), ()), wildcard_of)
+NO_WILDCARDS: Final = Wildcards((), (), RuleTable((), ()))
 """Shared by the files without wildcards."""

@@ -1,6 +1,6 @@
 """Rows in, groups out, in one pass and without lines: which rules and directives bind which crawler (RFC 9309 2.2.1).
 
-Most files are read for the rules of one crawler, and most of their rows are never looked at again. So a rule is kept
+Most files are read for the rules of a crawler, and most of their rows are never looked at again. So a rule is kept
 as the row that it is, with one shared name for all rows that spell the field alike, and the rules of a crawler are
 made from its rows alone. A quirk that follows from the place of a row is noted by the number of the row. Lines are
 made from the text when they are first read, and take their quirks from there.
@@ -8,21 +8,22 @@ made from the text when they are first read, and take their quirks from there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from politesse._text import BLANKS
 from politesse.robots import crawl_directives
-from politesse.robots.group import GroupRows
-from politesse.robots.lexer import blank_lines, fields_of, rows_of
-from politesse.robots.line import Line, Quirk
+from politesse.robots.lexer import fields_of, records, rows_of
+from politesse.robots.line import Group, GroupMatch, Line, Quirk
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
 from politesse.usage.vocabulary import is_absolute_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from politesse.robots.line import FieldRow
     from politesse.robots.traits import Grouping, Syntax
+
+Item = TypeVar("Item")
 
 _DIRECTIVES: Final[dict[str, Callable[[str], crawl_directives.DirectiveValue | None]]] = {
     "crawl-delay": crawl_directives.parse_crawl_delay,
@@ -33,8 +34,38 @@ _DIRECTIVES: Final[dict[str, Callable[[str], crawl_directives.DirectiveValue | N
 _USAGE_FIELDS: Final = frozenset({CONTENT_USAGE, CONTENT_SIGNAL, LICENSE})
 
 
+class Runs(Generic[Item]):
+    """Items of all groups in one list: a file may have 20,000 groups, and the collector visits each list of its own.
+
+    Attributes:
+        all: the items, in the order of the file.
+    """
+
+    __slots__ = ("_starts", "all")
+
+    def __init__(self) -> None:
+        self.all: list[Item] = []
+        self._starts: list[int] = []
+
+    def start(self) -> None:
+        """Start the next group."""
+        self._starts.append(len(self.all))
+
+    def of(self, group: int) -> list[Item]:
+        """Return the items of a group."""
+        return self.all[self._starts[group] : self.end(group)]
+
+    def end(self, group: int) -> int:
+        """Return the index behind the last item of a group."""
+        return self._starts[group + 1] if group + 1 < len(self._starts) else len(self.all)
+
+    def group_at(self, index: int) -> int:
+        """Return the group of an item."""
+        return bisect_right(self._starts, index) - 1
+
+
 class Outline:
-    """The groups of a file, and what it says to everybody.
+    """The groups of a file, and the lines that address all crawlers.
 
     Args:
         text: the decoded file.
@@ -42,37 +73,74 @@ class Outline:
         grouping: which of them belong together.
 
     Attributes:
-        groups: groups in the order of the file, not merged.
-        groups_of: for each name on a user-agent line, the groups that have it.
+        versions: version of the standard, by group.
+        names: names on user-agent lines, in lower case.
+        heads: row numbers of the user-agent lines.
+        rules: rows of the rules.
+        directives: (number of names before, row number, typed value). A directive binds the names before it.
+        usage: (number of names before, line) about the use of content; likewise.
         listed: (row number, value) of all Sitemap lines.
         sitemaps: values of those without control characters.
         licenses: License lines with an absolute URL.
         signals: Content-Signals before the first group.
         states_usage: whether any line is about the use of content.
-        quirks: what the place of a row, or its value, adds to the quirks of the row itself, by row number.
+        quirks: quirks by row number that follow from the place or the value of a row.
     """
 
     def __init__(self, text: str, syntax: Syntax, grouping: Grouping) -> None:
         self._syntax = syntax
         self._grouping = grouping
-        self.groups: list[GroupRows] = []
-        self.groups_of: dict[str, list[GroupRows]] = {}
+        self.versions: list[crawl_directives.Version] = []
+        self.names: Runs[str] = Runs()
+        self.heads: Runs[int] = Runs()
+        self.rules: Runs[FieldRow] = Runs()
+        self.directives: Runs[tuple[int, int, crawl_directives.DirectiveValue]] = Runs()
+        self.usage: Runs[tuple[int, Line]] = Runs()
         self.listed: list[tuple[int, str]] = []
         self.sitemaps: list[str] = []
         self.licenses: list[Line] = []
         self.signals: list[Line] = []
         self.states_usage = False
         self.quirks: dict[int, Quirk] = {}
-        self._unnamed: GroupRows | None = None
+        self._has_unnamed = False
         rows = rows_of(text, self._syntax)
         self._control = rows.control
         if self._syntax.blank_lines:
-            for start, end in _between_blanks(rows.texts):
+            for start, end in records(rows.texts):
                 self._read(self._fields(rows.texts[start:end], start + 1))
         else:
             self._read(self._fields(rows.texts, 1))
-        if self._control:
-            self._set_void_apart()
+
+    def naming(self, alike: Collection[str]) -> list[GroupMatch]:
+        """Return the groups that have any of some names, in the order of the file, with the first of these."""
+        found: dict[int, GroupMatch] = {}
+        for place in [place for place, name in enumerate(self.names.all) if name in alike]:
+            group = self.names.group_at(place)
+            if group not in found:
+                found[group] = GroupMatch(group, place, self.versions[group])
+        return list(found.values())
+
+    def rules_of(self, group: int) -> list[FieldRow]:
+        """Return the rules of a group, without rules that hold a control character (RFC 9309 3)."""
+        rules = self.rules.of(group)
+        return [row for row in rules if row[0] not in self._control] if self._control else rules
+
+    def group(self, group: int, lines: Mapping[int, Line]) -> Group:
+        """Return a group as lines, by their numbers."""
+        agents: dict[str, int] = {}
+        count = [0]  # of different names, by the number of all names
+        for name in self.names.of(group):
+            agents.setdefault(name, len(agents))
+            count.append(len(agents))
+        first = self.names.end(group) - len(count) + 1
+        return Group(
+            agents,
+            [lines[number] for number in self.heads.of(group)],
+            [lines[row[0]] for row in self.rules.of(group)],
+            [(count[before - first], lines[number], value) for before, number, value in self.directives.of(group)],
+            [(count[before - first], lines[line.number]) for before, line in self.usage.of(group)],
+            self.versions[group],
+        )
 
     def _fields(self, texts: Sequence[str], first: int) -> Iterator[FieldRow]:
         # A field that the dialect does not read says nothing, unless it ends a run of user-agent lines. One in thirty
@@ -80,62 +148,58 @@ class Outline:
         return fields_of(texts, first, self._syntax, known_only=not self._grouping.any_field_is_a_rule)
 
     def _read(self, rows: Iterator[FieldRow]) -> None:
-        """Read the rows of one record."""
+        """Read the rows of a record."""
         grouping = self._grouping
-        rules = grouping.rules
-        group: GroupRows | None = None
+        rules, add = grouping.rules, self.rules.all.append
+        inside = False  # whether a rule belongs to a group
         row_ended = False  # whether the next user-agent line starts a group
         headed = True  # whether a Robot-version on the next line is misplaced
         for row in rows:
             field = row[1].field
             if field in rules:
                 # RFC 9309 2.2.2: rules before the first user-agent line are ignored.
-                if group is not None or (group := self._outside(row[0])) is not None:
-                    group.rules.append(row)
+                inside = inside or self._is_unnamed(row[0])
+                if inside:
+                    add(row)
                 row_ended = headed = True
             elif field == "user-agent":
                 # RFC 9309 2.1: a group ends only at a user-agent line that follows a rule.
-                if group is None or row_ended:
-                    group = self._start()
-                row_ended = headed = False
-                if grouping.versioned:
-                    group.version = crawl_directives.VERSION_1  # a Robot-version has to follow the last user-agent line
-                self._name(group, row)
+                if not inside or row_ended:
+                    self._start()
+                inside, row_ended, headed = True, False, False
+                self.versions[-1] = crawl_directives.VERSION_1  # a Robot-version follows the last user-agent line
+                self._name(row)
             elif field:
-                headed = self._say(group, row, headed=headed)
+                headed = self._say(row, inside=inside, headed=headed)
                 row_ended = row_ended or grouping.any_field_is_a_rule or self._is_usage_rule(row)
 
-    def _start(self) -> GroupRows:
-        group = GroupRows(len(self.groups))
-        self.groups.append(group)
-        return group
+    def _start(self) -> None:
+        self.versions.append(crawl_directives.VERSION_1)
+        for runs in (self.names, self.heads, self.rules, self.directives, self.usage):
+            runs.start()
 
-    def _outside(self, number: int) -> GroupRows | None:
-        """Return the group of a rule that is in no group, None if the rule binds no crawler."""
+    def _is_unnamed(self, number: int) -> bool:
+        """Whether a rule in no group belongs to the group before any user-agent line; if not, it binds no crawler."""
         everybody = self._grouping.before_any_agent
-        if everybody and not self.groups:
-            self._unnamed = self._start()
-            for place, name in enumerate(everybody):
-                self._unnamed.agents[name] = place
-                self.groups_of[name] = [self._unnamed]
-        if self.groups and self.groups[-1] is self._unnamed:
-            return self._unnamed  # there was no user-agent line yet
+        if everybody and not self.versions:
+            self._has_unnamed = True
+            self._start()
+            self.names.all += everybody
+        if self._has_unnamed and len(self.versions) == 1:
+            return True  # no user-agent line came yet
         self.quirks[number] = self._stray()
-        return None
+        return False
 
-    def _name(self, group: GroupRows, row: FieldRow) -> None:
+    def _name(self, row: FieldRow) -> None:
         number, _, value = row
-        group.heads.append(number)
-        name = self._grouping.name(value.strip(BLANKS))
+        self.heads.all.append(number)
+        name = self._grouping.name(value)
         if not name or number in self._control:
             self.quirks[number] = Quirk.NAMES_NOBODY
-            return
-        agents = group.agents
-        if name not in agents:
-            agents[name] = len(agents)
-            self.groups_of.setdefault(name, []).append(group)
+        else:
+            self.names.all.append(name)
 
-    def _say(self, group: GroupRows | None, row: FieldRow, *, headed: bool) -> bool:
+    def _say(self, row: FieldRow, *, inside: bool, headed: bool) -> bool:
         """Record a row that is neither a rule nor a user-agent line.
 
         RFC 9309 2.2.4: such a record neither ends a group nor separates its user-agent lines.
@@ -143,55 +207,55 @@ class Outline:
         Returns:
             Whether a Robot-version on the next line is misplaced.
         """
-        number, name, value = row[0], row[1], row[2].strip(BLANKS)
+        number, name, value = row
         if name.field == "sitemap":
             self.listed.append((number, value))
             if number not in self._control:
                 self.sitemaps.append(value)
         elif name.field in _USAGE_FIELDS:
             if name.field in self._syntax.fields:
-                self._prefer(group, Line(number, name.spelling, name.field, value))
+                self._prefer(Line(number, name.spelling, name.field, value), inside=inside)
         elif (parse := _DIRECTIVES.get(name.field)) is not None:
-            self._direct(group, number, parse(value))
+            self._direct(number, parse(value), inside=inside)
             return True
         elif name.field == "robot-version" and self._grouping.versioned:
             version = crawl_directives.parse_robot_version(value)
-            if headed or group is None:
+            if headed or not inside:
                 self.quirks[number] = Quirk.MISPLACED_VERSION
             elif version is None:
                 self.quirks[number] = Quirk.INVALID_VALUE
             else:
-                group.version = version
+                self.versions[-1] = version
             return True
         return headed
 
-    def _prefer(self, group: GroupRows | None, line: Line) -> None:
+    def _prefer(self, line: Line, *, inside: bool) -> None:
         """Record a line about the use of content; its value is parsed at the first question about it."""
         if line.number in self._control or (line.field == LICENSE and is_absolute_url(line.value) is None):
             self.quirks[line.number] = Quirk.INVALID_VALUE
             return
         if line.field == LICENSE:
             self.licenses.append(line)
-        elif group is not None:
-            group.prefer(line)
-        elif line.field == CONTENT_SIGNAL and not self.groups:
+        elif inside:
+            self.usage.all.append((len(self.names.all), line))
+        elif line.field == CONTENT_SIGNAL and not self.versions:
             self.signals.append(line)
         else:
             self.quirks[line.number] = self._stray()
             return
         self.states_usage = True
 
-    def _direct(self, group: GroupRows | None, number: int, value: crawl_directives.DirectiveValue | None) -> None:
-        if group is None:
+    def _direct(self, number: int, value: crawl_directives.DirectiveValue | None, *, inside: bool) -> None:
+        if not inside:
             self.quirks[number] = self._stray()
         elif value is None or number in self._control:
             self.quirks[number] = Quirk.INVALID_VALUE
         else:
-            group.direct(number, value)
+            self.directives.all.append((len(self.names.all), number, value))
 
     def _stray(self) -> Quirk:
         """Return the quirk of a row that belongs in a group and is in none."""
-        return Quirk.OUTSIDE_GROUP if self.groups else Quirk.BEFORE_ANY_GROUP
+        return Quirk.OUTSIDE_GROUP if self.versions else Quirk.BEFORE_ANY_GROUP
 
     def _is_usage_rule(self, row: FieldRow) -> bool:
         """Whether a row is a rule about the use of content. A row without a valid value is not.
@@ -200,21 +264,4 @@ class Outline:
         it.
         """
         number, name, value = row
-        return name.field in self._grouping.usage_rules and bool(value.strip(BLANKS)) and number not in self._control
-
-    def _set_void_apart(self) -> None:
-        """Take the rules with control characters from those that are compiled (RFC 9309 3)."""
-        for group in self.groups:
-            group.void = [row[0] for row in group.rules if row[0] in self._control]
-            group.rules = [row for row in group.rules if row[0] not in self._control]
-
-
-def _between_blanks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield, as indexes of rows, where the records start and end that blank lines separate."""
-    start = 0
-    for blank in blank_lines(texts):
-        if blank - 1 > start:
-            yield start, blank - 1
-        start = blank
-    if len(texts) > start:
-        yield start, len(texts)
+        return name.field in self._grouping.usage_rules and bool(value) and number not in self._control

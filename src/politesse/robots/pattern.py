@@ -6,8 +6,8 @@ query the six characters that are legal there raw (``: / ? @ [ ]``) equal their 
 meant literally are ``%2A`` and ``%24``. The form is ASCII, so that its length in characters is its length in octets.
 In a pattern a ``%`` without two hex digits stays as it is and counts as one octet; see ``match_form`` for its matches.
 
-That is the form of RFC 9309. Other dialects have others: one in which every escape but that of the slash is decoded
-(``decode_target``, ``decode_prefix``, ``decode_pattern``), and two in which none is, so that the spellings of one
+RFC 9309 uses that form. Other dialects use others: in the first, every escape but ``%2F`` is decoded
+(``decode_target``, ``decode_prefix``, ``decode_pattern``); in two more, no escape is, so that the spellings of an
 octet differ (``keep_target``, ``keep_prefix``) but for the case of the hex digits (``fold_target``, ``fold_pattern``).
 A plain target is its own normal form in all of them.
 """
@@ -32,32 +32,10 @@ _KEPT: Final = r"A-Za-z0-9._~!&'()+,;=:@/?\[\]-"
 _UP_TO: Final = f"{{0,{MAX_URL_LENGTH - 1}}}+"  # a longer target is not plain, and is rejected on the slow path
 
 
-def _escapes_but_of(decoded: frozenset[int]) -> str:
-    """Return a regular expression of the escapes, in upper case, of the octets that are not decoded."""
-    rows: dict[str, str] = {}
-    for high in range(16):
-        low = "".join(f"{low:X}" for low in range(16) if high << 4 | low not in decoded)
-        rows[low] = rows.get(low, "") + f"{high:X}"
-    return "%(?:" + "|".join(f"[{high}][{low}]" for low, high in rows.items() if low) + ")"
-
-
 # Possessive: a path that is not plain fails at its first escape, without a second look at the characters before it
 # (105 ns instead of 240 to 430).
 is_plain: Final = re.compile(f"[{_KEPT}]{_UP_TO}").fullmatch
 """Whether a target is in normal form already, but for dot segments: a constant pattern, linear in the target."""
-
-match_plain_url: Final = re.compile(rf"https?://[A-Za-z0-9.-]++(/[{_KEPT}]{_UP_TO})").fullmatch
-"""Match a URL whose target, group 1, is plain; costs a third of the validating split."""
-
-_KEPT_IN_PATH: Final = _KEPT.replace("?", "")
-_NORMAL: Final = (
-    f"/[{_KEPT_IN_PATH}]*+(?:{_escapes_but_of(_UNRESERVED)}[{_KEPT_IN_PATH}]*+)*"
-    rf"(?:\?[{_KEPT}]*+(?:{_escapes_but_of(_UNRESERVED | _QUERY_LITERALS)}[{_KEPT}]*+)*)?"
-)
-_is_normal: Final = re.compile(_NORMAL).fullmatch
-
-match_normal_url: Final = re.compile(rf"https?://[A-Za-z0-9.-]++({_NORMAL})").fullmatch
-"""Match a URL whose target, group 1, is in normal form, escapes included, but for dot segments and its length."""
 
 match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#]*)").fullmatch
 """Match a URL of which only the target, group 1, needs to be normalised."""
@@ -111,23 +89,14 @@ def normalise_target(target: str) -> str:
         InvalidURL: ``target`` holds a control character, has no UTF-8 form (clients send different things for either),
             or exceeds MAX_URL_LENGTH.
     """
-    if is_normal(target):
-        return target
     path, question, query = _components(target)
-    if not target.isascii() and is_normal(sent := path + question + query):
-        return sent
     if (path := _normalise(path, _TO_CHANGE, _in_path)) and "/." in path:
         path = without_dot_segments(path)
     return _bounded(path + question + _normalise(query, _TO_CHANGE, _in_query))
 
 
-def is_normal(target: str) -> bool:
-    """Whether a target is its own result of ``normalise_target`` at first sight; that of ``fold_target``, too."""
-    return target.isascii() and _is_normal(target) is not None and "/." not in target and len(target) <= MAX_URL_LENGTH
-
-
 def decode_target(target: str) -> str:
-    """Return a request target with every escape decoded once but that of the slash (draft-koster-robots-00 3.2.2).
+    """Return a request target with every escape but ``%2F`` decoded once (draft-koster-robots-00 3.2.2).
 
     Octets that a URI cannot hold raw are escaped, so that ``%252F`` does not become the slash that ``%2F`` protects.
     Dot segments are resolved, the fragment is dropped.
@@ -180,7 +149,7 @@ def keep_prefix(value: str) -> str:
 
 
 def query_as_written(target: str) -> str | None:
-    """Return the normal form of a target with the escapes of its query kept; None if that makes no difference.
+    """Return the normal form of a target with the escapes of its query kept, or None if that is the same.
 
     A pattern that reaches the query only by its star was normalised without a query, with its escapes kept: it is
     compared with this form, so that equal octets match.
@@ -194,8 +163,8 @@ def query_as_written(target: str) -> str | None:
 def normalise_pattern(value: str) -> str:
     """Return the normal form of a path pattern: ``*`` kept, runs of it folded, ``$`` kept at the very end only.
 
-    A trailing ``*`` or ``*$`` stays too: it changes nothing about what is matched, but its octets count (RFC 9309
-    2.2.2: the most specific match is the one with the most octets).
+    A trailing ``*`` or ``*$`` stays too: it matches nothing more, but its octets count (RFC 9309
+    2.2.2: the most octets make a match the most specific).
     """
     if is_plain(value) is not None:
         return value  # four of five patterns in the field: no star, no anchor, no escape
@@ -214,7 +183,7 @@ def normalise_pattern(value: str) -> str:
 
 
 def allowed_directory(pattern: str) -> str | None:
-    """Return the pattern of the directory whose index page ``pattern`` allows; None if it allows no index page.
+    """Return the pattern of the directory whose index page ``pattern`` allows, or None.
 
     google/robotstxt, HandleAllow: an Allow of ``/a/index.html``, or of any path that starts like it, allows ``/a/``.
     """
@@ -326,7 +295,7 @@ def without_dot_segments(path: str) -> str:
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a predicate that matches targets with ``pattern``, both in the same normal form.
 
-    For patterns that are no rules: rules of one agent are compiled together, by the rule sets.
+    For patterns that are no rules: rule sets compile the rules of an agent together.
     """
     form = match_form(pattern)
     if not is_literal(form):

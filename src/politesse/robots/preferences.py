@@ -1,9 +1,9 @@
-"""What a robots.txt says about the use of content: Content-Usage, Content-Signal, License; compiled on demand.
+"""Preferences of a robots.txt about the use of content: Content-Usage, Content-Signal, License; compiled on demand.
 
 The two mechanisms are resolved independently. Of the Content-Usage lines, those with the longest matching path count,
 all of them if several are equally long (draft-ietf-aipref-attach 3.1). Such a rule counts as a whole: about a purpose
-that it does not name it says nothing, even if a shorter rule does. The Content-Signals that count are those of the
-crawler's own groups; without any, those of the groups for everybody; without these, those before the first group.
+that it does not name it says nothing, even if a shorter rule does. The Content-Signals of the
+crawler's own groups count; without any, the Content-Signals of the groups for ``*``, or before the first group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from politesse.usage.model import License, Mechanism, Place, Preference, Purpose
 from politesse.usage.vocabulary import parse_content_signal, parse_content_usage, statements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from politesse.robots.line import Line
     from politesse.robots.traits import Matching
@@ -29,10 +29,11 @@ LICENSE: Final = "license"
 
 _WHOLE_SITE: Final = "/"  # a rule without a path matches and ranks as one with this path
 _PARSED_AT_ONCE: Final = 50
+_MOST_LINES: Final = 1_000  # of each kind: more would make the collector stop all threads for 30 ms and more
 _BYTES_PER_LINE: Final = 1_000  # measured: a line, its two statements and its pattern, without their text
 
 
-class Said(NamedTuple):
+class AgentLine(NamedTuple):
     """A line, and the user-agent name that it applies to; empty for all crawlers."""
 
     agent: str
@@ -48,18 +49,20 @@ class _UsageRule(NamedTuple):
 
 
 class _Compiled(NamedTuple):
-    """All lines, compiled."""
+    """All lines, compiled; ``refused`` has the refusals of the rules beyond the bound, by purpose."""
 
     rules: tuple[_UsageRule, ...]
+    refused: dict[Purpose | None, Statement]
     signals: tuple[Statement, ...]
     licenses: tuple[License, ...]
 
 
 class SiteUsage:
-    """What a robots.txt says to one crawler about the use of content; made only for files that say something.
+    """Preferences of a robots.txt for a crawler; made only for files that state some.
 
-    The matching work is bounded, as it is for rules. Of a line that was not compared because of the bound, only a
-    refusal counts, whatever other paths say. A few lines are parsed at the first question, many at construction.
+    The matching work is bounded, as it is for rules. If a line was not compared because of the bound, or follows a
+    thousand others of its kind, only its refusal counts, for all paths. A few lines are parsed at the first question,
+    many at construction.
 
     Attributes:
         weight_bytes: approximate memory that it takes once it is compiled.
@@ -67,49 +70,58 @@ class SiteUsage:
 
     __slots__ = ("_compiled", "_licenses", "_matching", "_rules", "_signals", "weight_bytes")
 
+    _compiled: _Compiled | None
+
     def __init__(
-        self, matching: Matching, rules: Sequence[Said], signals: Sequence[Said], licenses: Sequence[Line]
+        self, matching: Matching, rules: Sequence[AgentLine], signals: Sequence[AgentLine], licenses: Sequence[Line]
     ) -> None:
         self._matching = matching
         self._rules = tuple(rules)
         self._signals = tuple(signals)
-        self._licenses = tuple(licenses)
-        lines = [*(one.line for one in (*rules, *signals)), *licenses]
-        # Files with many lines are parsed off the event loop, and so is this.
-        self._compiled = self._compile() if len(lines) > _PARSED_AT_ONCE else None
+        self._licenses = tuple(licenses[:_MOST_LINES])
+        lines = [
+            *(one.line for one in (*rules[:_MOST_LINES], *signals[:_MOST_LINES])),
+            *self._licenses,
+        ]
         self.weight_bytes = sum(_BYTES_PER_LINE + 3 * len(line.value) for line in lines)
+        self._compiled = None
+        if len(lines) > _PARSED_AT_ONCE:  # files with many lines are parsed off the event loop, and so is this
+            self._compiled = self._compile()
+            self._rules = self._signals = self._licenses = ()
 
     def usage(self, url: StrOrURL) -> Usage:
-        """Return what is said about a URL or target, including one that may not be requested.
+        """Return the preferences about a URL or target, even if it may not be requested.
 
         Raises:
             InvalidURL: ``url`` has no target, as for ``RuleSet.match``.
         """
         if self._compiled is None:
             self._compiled = self._compile()
-        rules, signalled, licenses = self._compiled
-        bearing, applied = self._by_path(rules, target_of(url))
-        return Usage((*bearing, *signalled), (*applied, *signalled), licenses)
+        bearing, applied = self._by_path(self._compiled, target_of(url))
+        signals = self._compiled.signals
+        return Usage((*bearing, *signals), (*applied, *signals), self._compiled.licenses)
 
     def _compile(self) -> _Compiled:
+        signals = [statement for said in self._signals[:_MOST_LINES] for statement in _signal_statements(said)]
         return _Compiled(
-            tuple(_usage_rule(said, self._matching) for said in self._rules),
-            tuple(statement for said in self._signals for statement in _signal_statements(said)),
+            tuple(_usage_rule(said, self._matching) for said in self._rules[:_MOST_LINES]),
+            _refusals(_usage_rule(said, self._matching).statements for said in self._rules[_MOST_LINES:]),
+            (*signals, *_refusals(map(_signal_statements, self._signals[_MOST_LINES:])).values()),
             tuple(License(line.value, Place.ROBOTS_TXT, _text(line), line.number) for line in self._licenses),
         )
 
-    def _by_path(self, rules: Sequence[_UsageRule], target: str) -> tuple[list[Statement], list[Statement]]:
-        """Return the statements of all Content-Usage lines that match, and those of the longest ones."""
+    def _by_path(self, compiled: _Compiled, target: str) -> tuple[list[Statement], list[Statement]]:
+        """Return the statements of all Content-Usage lines that match, and of the longest of them."""
         normal = self._matching.normalise_target(target)
         written = self._matching.query_as_written(target) if "?" in target else None
         forms = meters(normal, written)
         matching: list[_UsageRule] = []
-        refused: dict[Purpose | None, Statement] = {}
-        for place, rule in enumerate(rules):
+        refused = compiled.refused
+        for place, rule in enumerate(compiled.rules):
             if rule.matches(forms):
                 matching.append(rule)
             elif any(form.exhausted for form in forms):
-                refused = _refusals(rules[place:])
+                refused = {**refused, **_refusals(undecided.statements for undecided in compiled.rules[place:])}
                 break
         longest = max((rule.length for rule in matching), default=0)
         bearing = [statement for rule in matching for statement in rule.statements]
@@ -117,27 +129,29 @@ class SiteUsage:
         return [*bearing, *refused.values()], [*applied, *refused.values()]
 
     def __repr__(self) -> str:
-        return f"<SiteUsage {len(self._rules)} rules, {len(self._signals)} signals, {len(self._licenses)} licenses>"
+        compiled = self._compiled or self._compile()
+        counts = map(len, (compiled.rules, compiled.signals, compiled.licenses))
+        return "<SiteUsage {} rules, {} signals, {} licenses>".format(*counts)
 
 
-def _refusals(undecided: Sequence[_UsageRule]) -> dict[Purpose | None, Statement]:
-    """Return the first refusal of each purpose in rules that were not compared."""
+def _refusals(undecided: Iterable[tuple[Statement, ...]]) -> dict[Purpose | None, Statement]:
+    """Return the first refusal of each purpose among the statements of lines that were not compared."""
     refused: dict[Purpose | None, Statement] = {}
-    for rule in undecided:
-        for statement in rule.statements:
+    for stated in undecided:
+        for statement in stated:
             if statement.preference is Preference.DISALLOWED:
                 refused.setdefault(statement.purpose, statement)
     return refused
 
 
-def _usage_rule(said: Said, matching: Matching) -> _UsageRule:
+def _usage_rule(said: AgentLine, matching: Matching) -> _UsageRule:
     path, preferences = _cut(said.line.value)
     pattern = matching.normalise_pattern(path or _WHOLE_SITE)
     template = _template(Mechanism.CONTENT_USAGE, said, path)
     return _UsageRule(len(pattern), metered_matcher(pattern), statements(parse_content_usage(preferences), template))
 
 
-def _template(mechanism: Mechanism, said: Said, path: str = "") -> Statement:
+def _template(mechanism: Mechanism, said: AgentLine, path: str = "") -> Statement:
     """Return a statement of a line that states no preference."""
     where = Place.ROBOTS_TXT, _text(said.line), said.line.number, path, said.agent
     return Statement(None, Preference.UNSTATED, mechanism, *where)
@@ -151,7 +165,7 @@ def _cut(value: str) -> tuple[str, str]:
     return value[:end], value[end:].strip(BLANKS)
 
 
-def _signal_statements(said: Said) -> tuple[Statement, ...]:
+def _signal_statements(said: AgentLine) -> tuple[Statement, ...]:
     signals, use = parse_content_signal(said.line.value)
     return statements(signals, replace(_template(Mechanism.CONTENT_SIGNAL, said), use=use))
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from politesse._memory import memory_of
+from politesse.robots.memory import flat, memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_MAX_TWO_OCTETS: Final = 65_535
-
-
-def flat(numbers: Sequence[int]) -> Sequence[int]:
-    """Return numbers from 0 on in as little memory as they need: an octet for each, or two, or four."""
-    try:
-        return bytes(numbers)
-    except ValueError:
-        return array("H" if max(numbers) <= _MAX_TWO_OCTETS else "I", numbers)
-
 
 def enclosing(prefixes: Sequence[str]) -> Sequence[int]:
-    """Return, for each sorted prefix, the index of the longest other one that it starts with, plus one; 0 for none."""
+    """Return, for each sorted prefix, the index plus one of the longest other prefix that it starts with, or 0."""
     if not any(map(str.startswith, prefixes[1:], prefixes)):
-        # What encloses a prefix encloses all between the two, and so the next one. Most files have no such pair: this
+        # A prefix that encloses another encloses all prefixes between the two. Most files have no such pair: this
         # saves 6 % of the first question.
         return bytes(len(prefixes))
     links: list[int] = []
@@ -38,14 +27,14 @@ def enclosing(prefixes: Sequence[str]) -> Sequence[int]:
 
 
 class PrefixIndex:
-    """Sorted prefixes, each linked to the longest other one that it starts with.
+    """Sorted prefixes, each linked to the longest other prefix that it starts with.
 
     Args:
         prefixes: in any order, without duplicates.
 
     Attributes:
         prefixes: sorted.
-        links: for each, the index of the longest other one that it starts with, plus one; 0 for none.
+        links: for each, the index plus one of the longest other prefix that it starts with; 0 if it starts with none.
     """
 
     __slots__ = ("links", "prefixes")

@@ -1,45 +1,40 @@
-"""The rules of one agent in flat arrays: a Rule and its Match are made when it first decides, as most never do."""
+"""The rules of an agent in flat arrays: a Rule and its Match are made only for a rule that decides."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from politesse._memory import memory_of
-from politesse._text import BLANKS
-from politesse.robots.prefixes import flat
+from politesse.robots.line import is_usual
+from politesse.robots.memory import flat, memory_of
 from politesse.robots.texts import PackedTexts
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from politesse.robots.line import FieldRow
+    from politesse.robots.line import FieldName, FieldRow
 
 ALLOW: Final = "allow"
 NO_RULE: Final = -1
 """Place of the lack of a rule, which every rule outranks."""
 NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
 
-_USUAL_NAMES: Final = 4  # of most files: the usual spellings are shared by all files
 _AS_IT_IS: Final[dict[int, str]] = {}  # shared by the files whose values are all in normal form
-
-_NONE_KNOWN: Final = {NO_RULE: NO_RULE_MATCH}  # shared by the tables of which no rule has decided
 
 
 class RuleTable:
-    """Rules of one agent, each at a place from 0 on.
+    """Rules of an agent, each at a place from 0 on.
 
     Args:
         patterns: path patterns in normal form, by place.
         rows: row of each.
-        packed: the same patterns packed, to be kept instead; None for none.
+        packed: the same patterns packed, to be kept instead, or None.
 
     Attributes:
         patterns: the patterns that are kept.
-        matches: known matches by place; at NO_RULE, the one without a rule. Another dict once a rule has decided.
     """
 
-    __slots__ = ("_name_of", "_names", "_numbers", "_values", "matches", "patterns")
+    __slots__ = ("_name_of", "_names", "_numbers", "_values", "patterns")
 
     def __init__(self, patterns: Iterable[str], rows: Collection[FieldRow], packed: PackedTexts | None = None) -> None:
         given = tuple(patterns)
@@ -49,9 +44,8 @@ class RuleTable:
         places = dict(zip(names, range(len(names)), strict=True))
         self._names = tuple(names.values())
         self._name_of = flat([places[id(row[1])] for row in rows])
-        spelled = tuple([row[2].strip(BLANKS) for row in rows])
+        spelled = tuple([row[2] for row in rows])
         self._values = _AS_IT_IS if spelled == given else _differing(spelled, given)
-        self.matches = _NONE_KNOWN
 
     def __len__(self) -> int:
         return len(self.patterns)
@@ -70,23 +64,20 @@ class RuleTable:
         return self._names[self._name_of[place]].field == ALLOW
 
     def match(self, place: int, pattern: str | None = None) -> Match:
-        """Return the match where the rule at ``place`` decides, always the same one; at NO_RULE, that of no rule.
+        """Return the match if the rule at ``place`` decides; at NO_RULE, the match without a rule.
 
         Args:
             place: of the rule.
-            pattern: its pattern where the caller has it; None to have it unpacked.
+            pattern: its pattern, or None to have it unpacked.
         """
-        match = self.matches.get(place)
-        if match is None:
-            name = self._names[self._name_of[place]]
-            if pattern is None:
-                pattern = self.patterns[place]
-            value = self._values.get(place, pattern)
-            rule = Rule(self._numbers[place], name.spelling, value, pattern, allow=name.field == ALLOW)
-            if self.matches is _NONE_KNOWN:
-                self.matches = dict(_NONE_KNOWN)
-            match = self.matches[place] = rule.match
-        return match
+        if place == NO_RULE:
+            return NO_RULE_MATCH
+        name = self._names[self._name_of[place]]
+        if pattern is None:
+            pattern = self.patterns[place]
+        allow = name.field == ALLOW
+        rule = Rule(self._numbers[place], name.spelling, self._values.get(place, pattern), pattern, allow=allow)
+        return Match(Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE, rule)
 
     def rules(self, places: Iterable[int]) -> list[Rule]:
         """Return the rules at ``places``."""
@@ -105,8 +96,13 @@ class RuleTable:
         patterns = self.patterns
         texts = patterns.weight_bytes if isinstance(patterns, PackedTexts) else memory_of((patterns, *patterns))
         arrays = memory_of((self, self._names, self._name_of, self._numbers))
-        spelled = memory_of((self._values, *self._values.values())) if self._values else 0
-        return texts + arrays + spelled + sum([memory_of((name, *name[:1])) for name in self._names[_USUAL_NAMES:]])
+        spelled = memory_of((self._values, *self._values, *self._values.values())) if self._values else 0
+        return texts + arrays + spelled + bytes_of_names(self._names)
+
+
+def bytes_of_names(names: Iterable[FieldName]) -> int:
+    """Return about how much memory field names take. Usual names do not count, because all files share them."""
+    return sum([memory_of((name, name.spelling)) for name in names if not is_usual(name)])
 
 
 def _differing(values: Iterable[str], patterns: Iterable[str]) -> dict[int, str]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from politesse._memory import memory_of
 from politesse._text import has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import split
-from politesse.robots.prefixes import flat
+from politesse.robots.memory import flat, memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +32,7 @@ class RejectedSitemap:
     Attributes:
         line: line number, from 1.
         value: value as written; untrusted, and perhaps not printable.
-        problem: what is wrong with the value, as a phrase.
+        problem: a phrase that describes the problem.
     """
 
     line: int
@@ -86,7 +85,7 @@ NO_SITEMAPS: Final = SitemapLines(())
 
 
 def _problem(value: str) -> str:
-    """Return what is wrong with a value; empty for a URL that can be requested."""
+    """Return the problem of a value; empty for a URL that can be requested."""
     if not value:
         return "is empty"
     if not _UNFIT.isdisjoint(value):

@@ -71,7 +71,7 @@ class Timetable:
 
 
 def next_open(open_minutes: int, wall: float) -> float:
-    """Return the first Unix time from ``wall`` on that lies in one of the minutes; a day later if there are none."""
+    """Return the first Unix time from ``wall`` on that lies in any of the minutes; a day later without minutes."""
     minute = _minute(wall)
     if open_minutes >> minute & 1:
         return wall

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._constants import DAY_S
 from politesse.robots.agents import merged, product_token, token_or_starred
-from politesse.robots.line import FieldName, Quirk
+from politesse.robots.line import FieldName, Quirk, usual_spellings
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from politesse.robots.group import GroupMatch
+    from politesse.robots.line import GroupMatch
 
 
 _MISSPELLED: Final = (Quirk.MISSPELLED_FIELD,)  # one for all names
@@ -31,23 +31,25 @@ class Syntax:
         misspelled_fields: misspelled name to the name it is read as, with a quirk.
         field_starts: start of a name to the name it is read as, with a quirk; the first that fits counts.
         missing_colon: whether two words without a colon are a field and its value, with a quirk.
+        odd_blanks: characters that are read as blanks around a field or a value, with a quirk.
         blank_lines: whether a blank line ends a record.
-        max_line_octets: octets of a line that are read; None for all of them.
-        max_octets: octets of a file that are read; None for all of them.
-        usual_names: what the usual spellings of the fields stand for, so that most files need no look-up by parts.
+        max_line_octets: octets of a line that are read, or None for all.
+        max_octets: octets of a file that are read, or None for all.
+        usual_names: usual spellings of the fields, so that most files need no look-up by parts.
     """
 
     fields: frozenset[str]
     misspelled_fields: Mapping[str, str] = field(default_factory=dict)
     field_starts: Mapping[str, str] = field(default_factory=dict)
     missing_colon: bool = False
+    odd_blanks: str = ""
     blank_lines: bool = False
     max_line_octets: int | None = None
     max_octets: int | None = None
     usual_names: Mapping[str, FieldName] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        spellings = {form for name in (*self.fields, *self.misspelled_fields) for form in _usual_spellings(name)}
+        spellings = {form for name in (*self.fields, *self.misspelled_fields) for form in usual_spellings(name)}
         object.__setattr__(self, "usual_names", {spelling: self.name_of(spelling) for spelling in spellings})
 
     def knows(self, spelling: str) -> bool:
@@ -56,20 +58,16 @@ class Syntax:
         return lower in self.fields or lower in self.misspelled_fields or lower.startswith(tuple(self.field_starts))
 
     def name_of(self, spelling: str) -> FieldName:
-        """Return what the name of a field, without surrounding blanks, stands for."""
+        """Return the field that a name, without surrounding blanks, stands for."""
         lower = spelling.lower()
         if lower in self.fields:
-            return FieldName(spelling, lower)
+            return FieldName(spelling, next(name for name in self.fields if name == lower))  # one text for all
         if lower in self.misspelled_fields:
             return FieldName(spelling, self.misspelled_fields[lower], _MISSPELLED)
         for start, field_name in self.field_starts.items():
             if lower.startswith(start):
                 return FieldName(spelling, field_name, _MISSPELLED)
         return FieldName(spelling, lower)
-
-
-def _usual_spellings(name: str) -> tuple[str, ...]:
-    return (name, name.capitalize(), name.title(), name.upper())
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +80,11 @@ class Grouping:
         any_field_is_a_rule: whether a user-agent line after any other field starts a group as well.
         before_any_agent: names of the crawlers that rules before the first user-agent line bind; empty for none.
         versioned: whether a Robot-version sets the version of a group.
-        name: returns the name on a user-agent line from its value; ``*`` for everybody, empty for none.
+        name: returns the name on a user-agent line from its value; ``*`` for all crawlers, or empty.
         token: returns the name of a crawler from its product token or User-Agent; empty for none.
-        names: whether a name on a user-agent line means a crawler; None for equality.
-        named: chooses among the groups that name a crawler; if it chooses none, those for everybody bind it.
-        everybody: chooses among the groups for everybody.
+        names: whether a name on a user-agent line means a crawler, or None for equality.
+        named: chooses among the groups that name a crawler; if it chooses none, the groups for ``*`` bind it.
+        everybody: chooses among the groups for ``*``.
     """
 
     rules: frozenset[str] = frozenset({"allow", "disallow"})
@@ -109,11 +107,11 @@ class Matching:
         dialect: name of the dialect.
         normalise_target: returns a request target in the form that is compared; a plain one is in that form already.
         normalise_pattern: returns the path of a rule in the same form.
-        query_as_written: returns another form of a target, with which wildcards are compared too; None for none.
+        query_as_written: returns another form of a target, with which wildcards are compared too, or None.
         leading: characters that the path of a rule may start with; other paths match nothing.
-        implied_allow: returns the path of a second Allow that an Allow implies; None for none.
-        empty_disallow_ends: whether an empty Disallow allows everything that no earlier rule matches, where rules
-            are tried in order.
+        implied_allow: returns the path of a second Allow that an Allow implies, or None.
+        empty_disallow_ends: whether an empty Disallow allows everything that no earlier rule matches, in dialects
+            that try rules in order.
         of_site: whether rules may be URLs, which apply only to the site that they name.
     """
 
@@ -144,15 +142,15 @@ class Lifetimes:
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """What applies while robots.txt is unreachable; times in seconds.
+    """The rules while robots.txt is unreachable; times in seconds.
 
     Attributes:
         closed_s: time after the first failure in which everything is disallowed, with or without an older copy.
         stale_s: time for which a copy serves after that, beyond the end of its freshness.
         stale_from_failure: whether ``stale_s`` counts from the end of ``closed_s``, not from the last confirmation.
-        opens_without_copy: whether everything is allowed after ``closed_s`` if there is no copy.
+        opens_without_copy: whether everything is allowed after ``closed_s`` without a copy.
         after_s: time after the first failure from which on ``after_allows`` applies.
-        after_allows: whether everything is allowed then; None for: if the host answers at all.
+        after_allows: whether everything is allowed then if the host answers at all.
     """
 
     closed_s: float = 0.0
@@ -160,12 +158,12 @@ class Grace:
     stale_from_failure: bool = False
     opens_without_copy: bool = False
     after_s: float = 30 * DAY_S
-    after_allows: bool | None = False
+    after_allows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What the responses to the request for robots.txt mean.
+    """The readings of responses to the request for robots.txt.
 
     Attributes:
         forbidden_disallows: whether 401 and 403 disallow the whole site.
@@ -174,7 +172,7 @@ class Outcomes:
         max_redirects: number of redirects that are followed.
         too_many_redirects: access result of more redirects, or of a loop.
         lifetimes: how long a response stays fresh.
-        grace: what applies while robots.txt is unreachable.
+        grace: the rules while robots.txt is unreachable.
     """
 
     forbidden_disallows: bool

@@ -8,13 +8,14 @@ one before, and the first segment that is not found ends the match.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from politesse._memory import memory_of
+from politesse.robots.memory import memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_NONE: Final = " "
 _CUT_BEHIND_A_DIGIT = re.compile(r"%[013-9A-Fa-f](?=\*|\Z)")
 
 
@@ -49,7 +50,7 @@ class Wildcard:
 
         Args:
             target: the target.
-            find: searches the target for a segment from an index on; None for ``target.find``.
+            find: searches the target for a segment from an index on, or None for ``target.find``.
         """
         if not target.startswith(self.head) or (self._anchored and not target.endswith(self._last)):
             return False
@@ -57,7 +58,7 @@ class Wildcard:
         if find is None:
             find = target.find
         for segment in self._middle:
-            # The leftmost match is as good as any: it leaves the most room for what follows.
+            # The leftmost match leaves the most room for later segments.
             position = find(segment, position)
             if position < 0:
                 return False
@@ -74,17 +75,19 @@ class _CutEscapes(Wildcard):
     ``%25`` starts with it.) The search is for the common start of both, so that each place is passed once.
     """
 
-    __slots__ = ("_tails",)
+    __slots__ = ("_digits",)
 
     def __init__(self, form: str) -> None:
         super().__init__(_CUT_BEHIND_A_DIGIT.sub("%", form))
-        self._tails = tuple(map(_tails, form.removesuffix("$").split("*")))
-        self.restarts = sum(len(tails) > 1 for tails in self._tails[1:])
+        segments = form.removesuffix("$").split("*")
+        # The hex digit at the end of each segment; a blank for none. A text for all segments takes the least memory.
+        self._digits = "".join([one[-1] if _CUT_BEHIND_A_DIGIT.search(one) is not None else _NONE for one in segments])
+        self.restarts = len(self._digits) - 1 - self._digits.count(_NONE, 1)
 
     @property
     def weight_bytes(self) -> int:
         """See ``Wildcard``."""
-        return super().weight_bytes + sum([memory_of((tails, *tails)) for tails in self._tails])
+        return super().weight_bytes + memory_of((self._digits,))
 
     def matches(self, target: str, find: Callable[[str, int], int] | None = None) -> bool:
         """Do as ``Wildcard.matches`` does."""
@@ -92,11 +95,12 @@ class _CutEscapes(Wildcard):
             return False
         if find is None:
             find = target.find
-        position = _behind(target, len(self.head), self._tails[0])
+        position = _behind(target, len(self.head), _tails(self._digits[0]))
         segments = self._middle if self._anchored else (*self._middle, self._last)
-        for segment, tails in zip(segments, self._tails[1:], strict=False):
+        for segment, digit in zip(segments, self._digits[1:], strict=False):
             if position < 0:
                 return False
+            tails = _tails(digit)
             # The leftmost match is as good as any: the two spellings never overlap.
             place = find(segment, position)
             while place >= 0 and (position := _behind(target, place + len(segment), tails)) < 0:
@@ -106,15 +110,13 @@ class _CutEscapes(Wildcard):
         return position >= 0 and (not self._anchored or position <= len(target) - len(self._last))
 
 
-def _tails(segment: str) -> tuple[str, ...]:
-    """Return the texts that may follow the part of a segment that is searched for."""
-    if _CUT_BEHIND_A_DIGIT.search(segment) is None:
-        return ("",)
-    return (segment[-1].upper(), f"25{segment[-1]}")
+def _tails(digit: str) -> tuple[str, ...]:
+    """Return the texts that may follow an escape that was cut behind ``digit``."""
+    return ("",) if digit == _NONE else (digit.upper(), f"25{digit}")
 
 
 def _behind(target: str, place: int, tails: tuple[str, ...]) -> int:
-    """Return the index after the one of ``tails`` that is at ``place``; -1 for none."""
+    """Return the index after the one of ``tails`` that is at ``place``, or -1."""
     if not target.startswith(tails, place):  # once for each "%" of a target: no generator
         return -1
     return place + len(tails[0] if target.startswith(tails[0], place) else tails[1])

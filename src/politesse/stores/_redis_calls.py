@@ -1,15 +1,15 @@
 """Calls to one Redis or cluster, from any event loop.
 
-Theory of operation. A connection belongs to the event loop in which it was opened, so each loop has a client of its
-own. It is closed by ``aclose``, or with its loop: ``asyncio.run()`` ends the asynchronous generators of its loop before
-it closes that, and each client is held by such a generator.
+Theory of operation. A connection belongs to the event loop in which it was opened, so each loop has its own client.
+``aclose`` closes the client, or the end of the loop does: ``asyncio.run()`` first ends the asynchronous generators of
+its loop, and such a generator holds each client.
 
 A call takes one of ``max_connections`` places, and so one connection: the others wait, in the order in which they came.
 redis-py would refuse them. A call that is cancelled or late while its reply is under way has its connection closed by
 redis-py, so that no other call reads that reply.
 
 A call whose connection was lost is made once more: the server may have been restarted since the last call. All calls
-may be made twice. But a lease that was granted without an answer is held by nobody, until it ends.
+may be made twice. But if the answer to a grant is lost, no process holds the lease until it ends.
 """
 
 from __future__ import annotations
@@ -20,16 +20,26 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from politesse._redis.clients import close_client, cluster_client, is_cluster, name_of, redis_client
-from politesse._redis.library import NEVER_DECODE, NoScriptError, Redis
-from politesse._redis.servers import FAILURES, is_refusal, refused, said
+from politesse._redis import (
+    FAILURES,
+    NEVER_DECODE,
+    NoScriptError,
+    Redis,
+    client_of,
+    close_client,
+    is_cluster,
+    is_refusal,
+    name_of,
+    refused,
+    said,
+)
 from politesse._text import described
 from politesse.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from politesse._redis.library import RedisCluster
+    from politesse._redis import RedisCluster
     from politesse.stores._redis_scripts import StoreScript
 
     Client = Redis | RedisCluster
@@ -42,22 +52,26 @@ _PIPELINE: Final = 500  # scripts that are sent together
 
 
 class _Connections:
-    """Those of one event loop.
+    """The connections of an event loop.
 
     Attributes:
         client: opens them when they are needed.
         places: how many more calls may be made.
         keeper: closes them when it ends.
         idle: set while no call is under way.
-        calls: how many are under way, those that wait for a place included.
+        calls: number of calls under way, waiting calls included.
+        opening: held while the client of a cluster finds the nodes.
+        is_ready: whether it has found them.
     """
 
-    __slots__ = ("calls", "client", "idle", "keeper", "places")
+    __slots__ = ("calls", "client", "idle", "is_ready", "keeper", "opening", "places")
 
     def __init__(self, client: Client, places: int) -> None:
         self.client = client
         self.places = asyncio.Semaphore(places)
         self.idle = asyncio.Event()
+        self.opening = asyncio.Lock()
+        self.is_ready = False
         self.calls = 0
         self.keeper: AsyncGenerator[None, None] | None = None
 
@@ -66,7 +80,7 @@ class RedisCalls:
     """See the module.
 
     Args:
-        url: of the server; see ``politesse._redis.clients``.
+        url: of the server; see ``politesse._redis``.
         timeout_s: how long one call may take, the wait for its place not counted.
         max_connections: how many calls are under way at once, in each event loop.
 
@@ -94,10 +108,10 @@ class RedisCalls:
         return found
 
     async def run(self, script: StoreScript, keys: Sequence[bytes], *args: str | int | bytes) -> Any:  # noqa: ANN401
-        """Return what a script returns.
+        """Return the result of a script.
 
         Raises:
-            StoreError: the server is away, refuses this client or is late; or there is something else at a key.
+            StoreError: the server is away, refuses this client or is late; or a key holds a foreign value.
         """
 
         async def evaluate(client: Client) -> Any:  # noqa: ANN401 - the reply of any script
@@ -110,7 +124,7 @@ class RedisCalls:
         return await self._run(keys[0], evaluate)
 
     async def run_each(self, script: StoreScript, calls: Sequence[Call]) -> None:
-        """Run a script once for each key with its arguments; what a single one of them returns does not count."""
+        """Run a script once for each key with its arguments; single failures are ignored."""
         if is_cluster(self._url):
             await asyncio.gather(*(self.run(script, [key], *args) for key, args in calls))
             return
@@ -132,12 +146,12 @@ class RedisCalls:
             await connections.keeper.aclose()
 
     def _client(self) -> Client:
-        make = cluster_client if is_cluster(self._url) else redis_client
-        return make(
+        return client_of(
             self._url,
             argument="url",
             retries=1,
-            timeout_s=self._timeout_s,
+            socket_connect_timeout=self._timeout_s,
+            socket_timeout=None,  # ``_bounded`` limits the wait for a reply
             max_connections=self._max_connections,
         )
 
@@ -147,11 +161,15 @@ class RedisCalls:
         connections.idle.clear()
         try:
             async with connections.places:
-                return await self._bounded(key, work(connections.client))
+                return await self._bounded(key, self._work(connections, work))
         finally:
             connections.calls -= 1
             if not connections.calls:
                 connections.idle.set()
+
+    async def _work(self, connections: _Connections, work: Callable[[Client], Awaitable[Result]]) -> Result:
+        await self._ready(connections)
+        return await work(connections.client)
 
     async def _bounded(self, key: bytes, work: Awaitable[Result]) -> Result:
         limit = asyncio.timeout(self._timeout_s)
@@ -164,7 +182,7 @@ class RedisCalls:
             raise self._failure(key, error) from error
 
     def foreign(self, key: bytes, problem: str) -> StoreError:
-        """Return the error for a key at which there is something else."""
+        """Return the error for a key that holds a foreign value."""
         shown = key.decode(errors="backslashreplace")
         return StoreError(
             f"the key {shown!r:.200} of Redis at {self.name} holds no record of politesse ({problem}). "
@@ -193,6 +211,15 @@ class RedisCalls:
             await anext(connections.keeper)  # from its first step on the event loop knows it
         return connections
 
+    async def _ready(self, connections: _Connections) -> None:
+        """Have a cluster's client find the nodes before the first calls, which would each begin to search."""
+        client = connections.client
+        if not isinstance(client, Redis) and not connections.is_ready:
+            async with connections.opening:
+                if not connections.is_ready:
+                    await client.initialize()
+                    connections.is_ready = True
+
     async def _keep(self, loop: asyncio.AbstractEventLoop, client: Client) -> AsyncGenerator[None, None]:
         try:
             yield
@@ -206,6 +233,6 @@ class RedisCalls:
 async def _run_together(client: Client, *, script: StoreScript, calls: Sequence[Call]) -> None:
     pipeline = client.pipeline(transaction=False)
     for key, args in calls:
-        # Not EVALSHA: it would have to be tried again where the server does not know the script any more.
+        # Not EVALSHA: it would have to be repeated if the server has forgotten the script.
         pipeline.execute_command("EVAL", script.source, 1, key, *args)
     await pipeline.execute(raise_on_error=False)

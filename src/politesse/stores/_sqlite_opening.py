@@ -1,14 +1,14 @@
-"""Opening a politesse file: an SQLite database that only politesse writes, with the tables of one or more parts.
+"""Opening a politesse file: an SQLite database that only politesse writes, with the tables of its parts.
 
-A file holds any set of parts: the records of a store, the journal of a queue. Each part has a name and a version of its
-own, kept in the table ``parts``; the file as a whole has the version in ``user_version``. A file is recognised by its
-``application_id``. Whatever is no politesse file is refused before a connection that could write is opened.
+A file holds any set of parts: the records of a store, the journal of a queue. Each part has a name and a version,
+kept in the table ``parts``; the file as a whole has the version in ``user_version``. A file is recognised by its
+``application_id``. Other files are refused before a connection that could write is opened.
 
-What is done here for safety:
+For safety:
 
-- A new file is created by ``mknod``, with mode 0600 and never through a symbolic link. It is not opened for that:
-  POSIX drops all locks of a process on a file when the process closes any descriptor of it, so nothing here opens the
-  file but SQLite. SQLite gives ``-wal`` and ``-shm`` the mode of the file, and follows no link to them.
+- A new file is created by ``mknod``, with mode 0600 and never through a symbolic link. ``open`` is not used:
+  POSIX drops all locks of a process on a file when the process closes any descriptor of it, so only SQLite opens the
+  file. SQLite gives ``-wal`` and ``-shm`` the mode of the file, and follows no link to them.
 - SQLite follows a link to the database itself. So the name is checked before, and the name that SQLite resolved after.
 - SQLite keeps its locks in the memory of the process, and a forked child inherits that memory but not the locks: a
   connection that the child opens to the same file would take no lock at all. So the child is refused.
@@ -17,7 +17,6 @@ What is done here for safety:
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import stat
 import sys
@@ -25,18 +24,36 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.errors import StoreError
-from politesse.stores._sqlite_errors import is_locked, sqlite3, store_error
+
+try:
+    import sqlite3 as sqlite3  # noqa: PLC0414 - the worker uses it too
+except ImportError:
+    sqlite3 = None  # type: ignore[assignment] # ``check_file`` says so
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 _APPLICATION_ID: Final = 0x706F6C69  # "poli"
 _FILE_VERSION: Final = 1
 _LOG_BYTES: Final = 16 * 1024 * 1024  # the log is cut to this after a checkpoint: it grows with the largest records
+_BUSY, _LOCKED, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _PROTOCOL = 5, 6, 8, 10, 11, 13, 14, 15
+_TOOBIG, _NOTADB = 18, 26
+_MEANINGS: Final = {
+    _BUSY: "another connection holds its lock",
+    _LOCKED: "another connection holds its lock",
+    _FULL: "the disk is full; what was acknowledged is kept",
+    _READONLY: "the file, its folder or its disk is read-only, or it was moved",
+    _CANTOPEN: "the file, or the files -wal and -shm beside it, cannot be opened: permissions, or a link",
+    _CORRUPT: "the file is damaged",
+    _NOTADB: "no politesse file: it is encrypted, damaged or of another program, and is left as it is",
+    _IOERR: "the disk failed",
+    _TOOBIG: "the record is larger than SQLite can keep",
+}
+_LOST: Final = frozenset({_CANTOPEN, _CORRUPT, _IOERR, _NOTADB, _PROTOCOL, _READONLY})
 _PARTS: Final = "CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 
-# The files that this process has open, or had open when it was forked: process, device, inode, connection.
+# The open files, of the process before a fork too: process, device, inode, connection.
 _OPEN: Final[set[tuple[int, int, int, int]]] = set()
 
 
@@ -46,21 +63,17 @@ class Locked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The tables of one purpose, and how they came about.
+    """The tables of a purpose.
 
     Attributes:
         name: of the part, unique in a file.
-        steps: the statements of each version, which lead to it from the version before; the first make the tables. A
-            step that was released never changes: another one follows it.
+        statements: make the tables.
+        version: of the tables.
     """
 
     name: str
-    steps: tuple[tuple[str, ...], ...]
-
-    @property
-    def version(self) -> int:
-        """The version that the steps lead to."""
-        return len(self.steps)
+    statements: tuple[str, ...]
+    version: int = 1
 
 
 class OpenFile:
@@ -78,7 +91,7 @@ class OpenFile:
         _OPEN.add(self._registered)
 
     def is_in_place(self) -> bool:
-        """Return whether the file is still the one at its path: not deleted, moved or replaced."""
+        """Return whether the file is still at its path: not deleted, moved or replaced."""
         try:
             return _identity(self._path) == self._identity
         except OSError:
@@ -91,13 +104,19 @@ class OpenFile:
 
 
 def check_file(path: Path, parts: Sequence[Part]) -> None:
-    """Check a path, and the file there if there is one, by a connection that cannot write.
+    """Check a path, and a file at the path by a connection that cannot write.
 
     Raises:
         StoreError: the folder is missing or read-only; at the path is something but a regular file; the file is
             read-only, of another program, encrypted or damaged; or a newer politesse wrote it.
         Locked: to be tried again.
     """
+    if sqlite3 is None:
+        raise ImportError(
+            "a file needs the standard module sqlite3, and this Python was built without it: "
+            "install the package of your system that holds it, or another Python",
+            name="sqlite3",
+        )
     with _errors_of(path):
         _check_path(path)
         _check_fork(path)
@@ -109,18 +128,18 @@ def check_file(path: Path, parts: Sequence[Part]) -> None:
             if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
                 raise
             # A process was killed in a transaction, ours only as it created the file. A connection that can write will
-            # take the transaction back; what is to be known before is in the file as it is.
+            # take the transaction back; the versions are in the file as it is.
             _check_content(path, parts, "mode=ro&immutable=1")
 
 
 def _check_content(path: Path, parts: Sequence[Part], options: str) -> None:
     with contextlib.closing(_connect(path, options)) as connection:
         if _is_politesse(path, connection):
-            _check_versions(path, connection, parts)
+            _missing(path, connection, parts)
 
 
 def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> OpenFile:
-    """Open the file, with the tables of ``parts``; create or migrate what is missing.
+    """Open the file, with the tables of ``parts``; create missing tables.
 
     Args:
         path: an absolute path.
@@ -147,16 +166,12 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
 def held_file(path: Path, *, wait_s: float) -> sqlite3.Connection:
     """Hold an empty file, which is created if it is missing, until the connection is closed or the process ends.
 
-    Args:
-        path: an absolute path.
-        wait_s: how long to wait for another one that holds it.
-
     Returns:
         The connection that holds it; any thread may close it.
 
     Raises:
         StoreError: the file cannot be created or opened; or it is not empty, and so is no such file.
-        Locked: another connection holds it.
+        Locked: another connection has held it for ``wait_s``.
     """
     _check_path(path)
     _create(path)
@@ -186,7 +201,7 @@ def _errors_of(path: Path) -> Iterator[None]:
 
 
 def _check_path(path: Path) -> None:
-    """Check what can be checked without opening the file.
+    """Check a path without opening the file.
 
     Raises:
         StoreError: the folder is missing or cannot be written to; at the path is something but a regular file, or a
@@ -219,7 +234,7 @@ def _connect(path: Path, options: str, busy_timeout_s: float = 0.0) -> sqlite3.C
 
 
 def _create(path: Path) -> None:
-    """Create an empty file unless there is one."""
+    """Create an empty file unless the path exists."""
     try:
         if sys.platform == "linux":
             os.mknod(path, 0o600 | stat.S_IFREG)
@@ -251,29 +266,23 @@ def _check_followed_no_link(path: Path, connection: sqlite3.Connection) -> None:
 def _set_up(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     if not _is_politesse(path, connection):
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is written: later it has no effect
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has no effect after the first write
     if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise StoreError(f"{path} lies on a file system without shared memory, which several processes need")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
-    if _is_politesse(path, connection) and not _missing(parts, _check_versions(path, connection, parts)):
+    if _is_politesse(path, connection) and not _missing(path, connection, parts):
         return  # without the lock that writes need
-    connection.execute("BEGIN IMMEDIATE")  # from here on nobody else sets up the file
+    connection.execute("BEGIN IMMEDIATE")  # from here on no other process sets up the file
     if not _is_politesse(path, connection):
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {_FILE_VERSION}")
         connection.execute(_PARTS)
-    for part, version in _missing(parts, _check_versions(path, connection, parts)):
-        for statement in itertools.chain(*part.steps[version:]):
+    for part in _missing(path, connection, parts):
+        for statement in part.statements:
             connection.execute(statement)
-        connection.execute("INSERT OR REPLACE INTO parts VALUES (?, ?)", (part.name, part.version))
+        connection.execute("INSERT INTO parts VALUES (?, ?)", (part.name, part.version))
     connection.execute("COMMIT")
-
-
-def _missing(parts: Sequence[Part], versions: Mapping[str, int]) -> list[tuple[Part, int]]:
-    """Return the parts of which the file has an older version or, as version 0, none; and that version."""
-    found = [(part, versions.get(part.name, 0)) for part in parts]
-    return [(part, version) for part, version in found if version < part.version]
 
 
 def _is_politesse(path: Path, connection: sqlite3.Connection) -> bool:
@@ -282,9 +291,9 @@ def _is_politesse(path: Path, connection: sqlite3.Connection) -> bool:
     Raises:
         StoreError: it is of another program.
     """
-    with contextlib.nullcontext() if connection.in_transaction else _snapshot(connection):
-        number = connection.execute("PRAGMA application_id").fetchone()[0]
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    # One statement sees one state of the file, while others may be setting it up.
+    query = "SELECT application_id, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id"
+    number, tables = connection.execute(query).fetchone()
     if number == _APPLICATION_ID:
         return True
     if number == tables == 0:
@@ -292,16 +301,8 @@ def _is_politesse(path: Path, connection: sqlite3.Connection) -> bool:
     raise StoreError(f"{path} is an SQLite file of another program, and is left as it is: give another path")
 
 
-@contextlib.contextmanager
-def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Read one state of the file, while others may be setting it up."""
-    connection.execute("BEGIN")
-    yield
-    connection.execute("COMMIT")
-
-
-def _check_versions(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -> dict[str, int]:
-    """Return the version of each part in the file.
+def _missing(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -> list[Part]:
+    """Return the parts that the file does not have.
 
     Raises:
         StoreError: a newer politesse wrote the file, or one of ``parts``; or a version is no number.
@@ -312,14 +313,36 @@ def _check_versions(path: Path, connection: sqlite3.Connection, parts: Sequence[
         raise StoreError(f"{newer} (file version {version}, known up to {_FILE_VERSION})")
     versions = dict(connection.execute("SELECT name, version FROM parts").fetchall())
     for part in parts:
-        found = versions.get(part.name, 0)
+        found = versions.get(part.name, part.version)
         if not isinstance(found, int):
             raise StoreError(f"{path} is damaged: the version of {part.name} is {found!r:.100}")
         if found > part.version:
             raise StoreError(f"{newer} ({part.name} version {found}, known up to {part.version})")
-    return versions
+    return [part for part in parts if part.name not in versions]
 
 
 def _identity(path: Path) -> tuple[int, int]:
     status = path.lstat()
     return status.st_dev, status.st_ino
+
+
+def store_error(path: Path, error: sqlite3.Error) -> StoreError:
+    """Return a StoreError with the meaning of an error of SQLite, which is its ``__cause__``."""
+    failure = StoreError(f"{path}: {_MEANINGS.get(_primary_code(error), 'SQLite failed')} ({error})")
+    failure.__cause__ = error
+    return failure
+
+
+def is_locked(error: BaseException) -> bool:
+    """Return whether another connection holds a lock that was needed."""
+    return _primary_code(error) in {_BUSY, _LOCKED}
+
+
+def is_lost(error: BaseException) -> bool:
+    """Return whether the file failed, so that its connection is no longer trusted: not just one statement."""
+    return _primary_code(error) in _LOST
+
+
+def _primary_code(error: BaseException) -> int:
+    """Return the primary result code of SQLite; -1 for any other error."""
+    return int(getattr(error, "sqlite_errorcode", -1)) & 0xFF if isinstance(error, sqlite3.Error) else -1

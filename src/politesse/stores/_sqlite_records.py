@@ -1,8 +1,7 @@
 """The part of a politesse file that holds the records of a store, and the operations on it.
 
-A record that is put again gets a new row: so the rows lie in the order in which they were stored, new ones fill whole
-pages at the end, and the oldest are found and deleted at the start, without an index by age. The sum of the bytes is
-kept in a row of its own, in the transaction that changes it.
+A record that is put again gets a new row. So rows lie in the order in which they were stored, and the oldest are found
+at the start, without an index by age. Triggers keep the sum of all bytes in a row of its own.
 
 Keys are octets, UTF-8 with lone surrogates passed through: any str is a key, and no two are the same.
 """
@@ -18,49 +17,55 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
+_ADD: Final = "UPDATE record_bytes SET total = total {0} length({1}.key) {0} length({1}.record)"
+
 RECORDS: Final = Part(
     "records",
     (
-        (
-            "CREATE TABLE records (key BLOB NOT NULL UNIQUE, stored_wall INTEGER NOT NULL, record BLOB NOT NULL)",
-            "CREATE TABLE record_bytes (total INTEGER NOT NULL)",
-            "INSERT INTO record_bytes VALUES (0)",
-        ),
+        "CREATE TABLE records (key BLOB NOT NULL UNIQUE, stored_wall INTEGER NOT NULL, record BLOB NOT NULL)",
+        "CREATE TABLE record_bytes (total INTEGER NOT NULL)",
+        "INSERT INTO record_bytes VALUES (0)",
+        f"CREATE TRIGGER record_added AFTER INSERT ON records BEGIN {_ADD.format('+', 'NEW')}; END",
+        f"CREATE TRIGGER record_removed AFTER DELETE ON records BEGIN {_ADD.format('-', 'OLD')}; END",
     ),
 )
 
-_OCTETS: Final = "CAST(record AS BLOB)"  # whatever somebody else wrote there: to be found damaged, not of another type
-_STEP_RECORDS: Final = 1_000  # of one transaction when many are deleted: other writers wait for its end
-_STEP_PAGES: Final = 1_000
+_OCTETS: Final = "CAST(record AS BLOB)"  # a foreign value is found damaged, not of another type
+_STEP: Final = 1_000  # rows or pages in a transaction: other writers wait for its end
 
 
-class DatedRow(NamedTuple):
-    """A record to keep."""
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record and when it was stored.
 
-    key: bytes
+    >>> StoredRecord("https://example.com", 1_800_000_000, b"record").key
+    'https://example.com'
+
+    Attributes:
+        key: as it was put.
+        stored_wall: when, in Unix time.
+        record: as it was put.
+    """
+
+    key: str
     stored_wall: int
     record: bytes
 
 
-class RowUpdate(NamedTuple):
-    """A record to replace by what ``change`` makes of it."""
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """The size of a SqliteStore at one moment.
 
-    key: bytes
-    stored_wall: int
-    change: Callable[[bytes | None], bytes]
+    >>> StoreStatistics(records=0, record_bytes=0, file_bytes=24_576, oldest_wall=None, newest_wall=None).records
+    0
 
-
-class NumberedRow(NamedTuple):
-    """A record as it is kept, with the number of its row."""
-
-    number: int
-    key: bytes
-    stored_wall: int
-    record: bytes
-
-
-class Sums(NamedTuple):
-    """What the table and the file amount to; see StoreStatistics."""
+    Attributes:
+        records: number of records.
+        record_bytes: bytes of all records, keys included.
+        file_bytes: size of the file, without its log, and with its other tables.
+        oldest_wall: when the record was stored that is deleted first, in Unix time; None without records.
+        newest_wall: when the last record was stored.
+    """
 
     records: int
     record_bytes: int
@@ -69,146 +74,114 @@ class Sums(NamedTuple):
     newest_wall: int | None
 
 
+class Put(NamedTuple):
+    """A record to store; or a function that returns the record and is given the earlier record, or None."""
+
+    key: str
+    stored_wall: int
+    record: bytes | Callable[[bytes | None], bytes]
+
+
 @dataclass(frozen=True, slots=True)
 class RecordTable:
-    """The operations of SqliteStore, each for the arguments of one or more calls.
+    """The operations of SqliteStore, each for the arguments of all calls that are served together.
 
     Attributes:
-        max_bytes: how many bytes of keys and records ``put`` keeps; it deletes the oldest beyond.
+        max_bytes: the bytes of keys and records to keep; ``put`` deletes the oldest records beyond.
     """
 
     max_bytes: int
 
-    def get(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[bytes | None]:
+    def get(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[StoredRecord | None]:
         """Return the record of each key, or None."""
+        query = f"SELECT stored_wall, {_OCTETS} FROM records WHERE key = ?"  # noqa: S608 - a constant
+        found = [(key, connection.execute(query, (_octets(key),)).fetchone()) for key in keys]
+        return [None if row is None else StoredRecord(key, *row) for key, row in found]
+
+    def put(self, connection: sqlite3.Connection, puts: Sequence[Put]) -> list[BaseException | None]:
+        """Store each record; return the exception of a function, or None.
+
+        A record that is larger than ``max_bytes`` only removes the earlier record.
+        """
         query = f"SELECT {_OCTETS} FROM records WHERE key = ?"  # noqa: S608 - a constant
-        found = [connection.execute(query, (key,)).fetchone() for key in keys]
-        return [None if row is None else row[0] for row in found]
-
-    def rows_of(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[NumberedRow | None]:
-        """Return the row of each key, or None."""
-        query = "SELECT rowid, key, stored_wall, record FROM records WHERE key = ?"
-        found = [connection.execute(query, (key,)).fetchone() for key in keys]
-        return [None if row is None else NumberedRow(*row) for row in found]
-
-    def put(self, connection: sqlite3.Connection, rows: Sequence[DatedRow]) -> list[None]:
-        """Keep each record; one that is larger than ``max_bytes`` only replaces what is there."""
-        self._grow(connection, sum(self._replace(connection, row, _bytes_of(connection, row.key)) for row in rows))
-        return [None] * len(rows)
-
-    def update(self, connection: sqlite3.Connection, updates: Sequence[RowUpdate]) -> list[BaseException | None]:
-        """Replace each record by what its ``change`` makes of it; return what that raised, or None."""
-        query = f"SELECT {_OCTETS}, length(key) + length(record) FROM records WHERE key = ?"  # noqa: S608 - a constant
         errors: list[BaseException | None] = []
-        growth = 0
-        for key, stored_wall, change in updates:
-            record, size = connection.execute(query, (key,)).fetchone() or (None, 0)
-            try:
-                changed = change(record)
-            except BaseException as error:  # noqa: BLE001 - raised in its caller; it must not end the thread
-                errors.append(error)
-            else:
-                growth += self._replace(connection, DatedRow(key, stored_wall, changed), size)
-                errors.append(None)
-        self._grow(connection, growth)
+        for key, stored_wall, record in puts:
+            name = _octets(key)
+            if callable(record):
+                row = connection.execute(query, (name,)).fetchone()
+                try:
+                    record = record(None if row is None else row[0])  # noqa: PLW2901 - its result is stored
+                except BaseException as error:  # noqa: BLE001 - raised in its caller; it must not end the thread
+                    errors.append(error)
+                    continue
+            connection.execute("DELETE FROM records WHERE key = ?", (name,))
+            if len(name) + len(record) <= self.max_bytes:
+                connection.execute("INSERT INTO records VALUES (?, ?, ?)", (name, stored_wall, record))
+            errors.append(None)
+        while _evict(connection, self.max_bytes):
+            pass
         return errors
 
-    def _replace(self, connection: sqlite3.Connection, row: DatedRow, replaced_bytes: int) -> int:
-        """Keep a record in place of one of so many bytes, unless it is too large; return how many bytes that adds."""
-        size = len(row.key) + len(row.record)
-        if size > self.max_bytes:
-            connection.execute("DELETE FROM records WHERE key = ?", (row.key,))
-            return -replaced_bytes
-        connection.execute("INSERT OR REPLACE INTO records (key, stored_wall, record) VALUES (?, ?, ?)", row)
-        return size - replaced_bytes
-
-    def _grow(self, connection: sqlite3.Connection, growth: int) -> None:
-        """Count bytes that were added, and delete the oldest records beyond ``max_bytes``."""
-        _add_to_total(connection, growth)
-        while _total(connection) > self.max_bytes:
-            _evict(connection, self.max_bytes)
-
-    def delete(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[None]:
-        """Delete the record of each key, if there is one."""
-        freed = 0
-        for key in keys:
-            freed += _bytes_of(connection, key)
-            connection.execute("DELETE FROM records WHERE key = ?", (key,))
-        _add_to_total(connection, -freed)
+    def delete(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[None]:
+        """Delete the record of each key."""
+        connection.executemany("DELETE FROM records WHERE key = ?", [(_octets(key),) for key in keys])
         return [None] * len(keys)
 
-    def rows_after(self, connection: sqlite3.Connection, given: Sequence[tuple[int, int]]) -> list[list[NumberedRow]]:
-        """Return, for each row number and count, the next rows in the order in which they were stored."""
+    def records_after(
+        self, connection: sqlite3.Connection, given: Sequence[tuple[int, int]]
+    ) -> list[list[tuple[int, StoredRecord]]]:
+        """Return, for each row number and limit, the next rows in the order in which they were stored."""
         columns = f"rowid, key, stored_wall, {_OCTETS}"
         query = f"SELECT {columns} FROM records WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608 - constants
-        return [[NumberedRow(*row) for row in connection.execute(query, one)] for one in given]
+        return [
+            [
+                (number, StoredRecord(key.decode(errors="surrogatepass"), stored_wall, record))
+                for number, key, stored_wall, record in connection.execute(query, one)
+            ]
+            for one in given
+        ]
 
-    def sums(self, connection: sqlite3.Connection, given: Sequence[None]) -> list[Sums]:
-        """Return what the table and the file amount to."""
-        (records,) = connection.execute("SELECT count(*) FROM records").fetchone()
+    def statistics(self, connection: sqlite3.Connection, given: Sequence[None]) -> list[StoreStatistics]:
+        """Return the size of the table and of the file."""
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-        oldest = connection.execute("SELECT stored_wall FROM records ORDER BY rowid LIMIT 1").fetchone()
-        newest = connection.execute("SELECT stored_wall FROM records ORDER BY rowid DESC LIMIT 1").fetchone()
-        ends = (*(oldest or [None]), *(newest or [None]))
-        return [Sums(records, _total(connection), pages * page_bytes, *ends)] * len(given)
+        query = (
+            "SELECT (SELECT count(*) FROM records), total, ?, "
+            "(SELECT stored_wall FROM records ORDER BY rowid LIMIT 1), "
+            "(SELECT stored_wall FROM records ORDER BY rowid DESC LIMIT 1) FROM record_bytes"
+        )
+        return [StoreStatistics(*connection.execute(query, (pages * page_bytes,)).fetchone())] * len(given)
 
-    def evict_step(self, connection: sqlite3.Connection, bounds: Sequence[int]) -> list[int]:
-        """Delete some of the oldest records, as far as all take more bytes than the bound; return how many, or 0."""
-        return [_evict(connection, bound) if _total(connection) > bound else 0 for bound in bounds]
+    def evict(self, connection: sqlite3.Connection, bounds: Sequence[int]) -> list[int]:
+        """Delete some of the oldest records while all take more bytes than the bound; return how many, or 0."""
+        return [_evict(connection, bound) for bound in bounds]
 
-    def expire_step(self, connection: sqlite3.Connection, given: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Look at some rows behind a row number, and delete those stored before a wall time.
+    def expire(self, connection: sqlite3.Connection, times_wall: Sequence[int]) -> list[int]:
+        """Delete some of the records stored before a time; return how many, or 0."""
+        old = "SELECT rowid FROM records WHERE stored_wall < ? ORDER BY rowid LIMIT ?"
+        query = f"DELETE FROM records WHERE rowid IN ({old})"  # noqa: S608 - a constant
+        return [connection.execute(query, (time_wall, _STEP)).rowcount for time_wall in times_wall]
 
-        Returns:
-            How many were deleted, and the number of the last row that was looked at; 0 at the end.
-        """
-        return [_expire(connection, after, before_wall) for after, before_wall in given]
-
-    def shrink_step(self, connection: sqlite3.Connection, given: Sequence[None]) -> list[bool]:
+    def shrink(self, connection: sqlite3.Connection, given: Sequence[None]) -> list[bool]:
         """Give some free pages back to the file system; return whether any are left."""
-        connection.execute(f"PRAGMA incremental_vacuum({_STEP_PAGES})").fetchall()
+        connection.execute(f"PRAGMA incremental_vacuum({_STEP})").fetchall()
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()
         return [free > 0] * len(given)
 
 
-def _bytes_of(connection: sqlite3.Connection, key: bytes) -> int:
-    # SQLite knows the length of a record without reading it.
-    row = connection.execute("SELECT length(key) + length(record) FROM records WHERE key = ?", (key,)).fetchone()
-    return 0 if row is None else int(row[0])
-
-
-def _total(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT total FROM record_bytes").fetchone()[0])
-
-
-def _add_to_total(connection: sqlite3.Connection, change: int) -> None:
-    if change:
-        connection.execute("UPDATE record_bytes SET total = total + ?", (change,))
+def _octets(key: str) -> bytes:
+    """Return a key as it is stored."""
+    return key.encode(errors="surrogatepass")
 
 
 def _evict(connection: sqlite3.Connection, bound: int) -> int:
-    """Delete the oldest records until all take ``bound`` bytes, or a step is done; return how many were deleted."""
-    excess = _total(connection) - bound
-    freed = deleted = last = 0
-    query = "SELECT rowid, length(key) + length(record) FROM records ORDER BY rowid LIMIT ?"
-    for number, size in connection.execute(query, (_STEP_RECORDS,)).fetchall():
-        if freed >= excess:
+    """Delete some of the oldest records while all take more than ``bound`` bytes; return how many were deleted."""
+    deleted = 0
+    while deleted < _STEP:
+        (total,) = connection.execute("SELECT total FROM record_bytes").fetchone()
+        if total <= bound:
             break
-        last, freed, deleted = number, freed + size, deleted + 1
-    connection.execute("DELETE FROM records WHERE rowid <= ?", (last,))
-    if not deleted:
-        freed = excess + bound  # the table is empty
-    _add_to_total(connection, -freed)
+        if not connection.execute("DELETE FROM records WHERE rowid = (SELECT min(rowid) FROM records)").rowcount:
+            connection.execute("UPDATE record_bytes SET total = 0")  # another program has emptied the table
+        deleted += 1
     return deleted
-
-
-def _expire(connection: sqlite3.Connection, after: int, before_wall: int) -> tuple[int, int]:
-    query = (
-        "SELECT rowid, stored_wall, length(key) + length(record) FROM records WHERE rowid > ? ORDER BY rowid LIMIT ?"
-    )
-    rows = connection.execute(query, (after, _STEP_RECORDS)).fetchall()
-    old = [(number, size) for number, stored_wall, size in rows if stored_wall < before_wall]
-    connection.executemany("DELETE FROM records WHERE rowid = ?", [(number,) for number, _ in old])
-    _add_to_total(connection, -sum(size for _, size in old))
-    return len(old), rows[-1][0] if rows else 0

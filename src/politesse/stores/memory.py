@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
 from politesse._checks import check_number
 from politesse.errors import ConfigurationError
+from politesse.ports import Lease, LeaseHeld, VersionedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LEASE_S: Final = 3600.0  # longer than any fetch: its holder is in this process, and ends it
 
 
 class MemoryStore:
@@ -47,13 +55,12 @@ class MemoryStore:
         if size > self._max_bytes:
             return
         while self._bytes + size > self._max_bytes:
-            oldest, dropped = self._records.popitem(last=False)
-            self._bytes -= len(oldest) + len(dropped)
+            self._drop(next(iter(self._records)))
         self._records[key] = record
         self._bytes += size
 
     async def delete(self, key: str, /) -> None:
-        """Delete a record if there is one."""
+        """Delete a record."""
         self._drop(key)
 
     def _drop(self, key: str) -> None:
@@ -69,3 +76,71 @@ class MemoryStore:
 
     def __repr__(self) -> str:
         return f"<MemoryStore: {len(self)} records, {self._bytes} of {self._max_bytes} bytes>"
+
+
+class SharedMemoryStore(MemoryStore):
+    """A MemoryStore for several gates of an event loop: together they fetch each robots.txt once.
+
+    >>> import asyncio
+    >>> from politesse import Gatekeeper
+    >>> from politesse.testing import ScriptedFetcher
+    >>> async def main():
+    ...     site, store = ScriptedFetcher({"https://example.com": 404}), SharedMemoryStore()
+    ...     for name in ("OneBot", "OtherBot"):
+    ...         async with Gatekeeper(f"{name}/1.0 (+https://example.com/bot)", fetcher=site, store=store) as gate:
+    ...             await gate.check("https://example.com/page")
+    ...     return len(site.requests)
+    >>> asyncio.run(main())
+    1
+
+    Args:
+        max_bytes: see MemoryStore.
+    """
+
+    def __init__(self, *, max_bytes: int = 64 * 1024 * 1024) -> None:
+        super().__init__(max_bytes=max_bytes)
+        self._numbers = count(1)
+        self._versions: dict[str, str] = {}
+        self._leases: dict[str, str] = {}  # the token of each
+
+    async def put(self, key: str, record: bytes, /) -> None:
+        """Keep a record, replacing an earlier one."""
+        await super().put(key, record)
+        if key in self._records:
+            self._versions[key] = self._next_number()
+
+    async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
+        """Return the record if it is of another version; else a lease, or that another gate holds it."""
+        current = self._versions.get(key, version)
+        if current != version:
+            self._records.move_to_end(key)
+            return VersionedRecord(current, self._records[key])
+        if key in self._leases:
+            return LeaseHeld(_LEASE_S)
+        self._leases[key] = token = self._next_number()
+        return Lease(token, _LEASE_S)
+
+    async def renew(self, leases: Mapping[str, Lease], /) -> None:
+        """Do nothing: a lease lasts until its holder ends it."""
+
+    async def put_leased(self, key: str, record: bytes, lease: Lease, /) -> bool:
+        """Keep a record and end its lease; return False if the lease has ended, or a record was put since then."""
+        if self._leases.get(key) != lease.token:
+            return False
+        del self._leases[key]
+        if self._versions.get(key, "") > lease.token:
+            return False
+        await self.put(key, record)
+        return True
+
+    async def release(self, key: str, lease: Lease, /) -> None:
+        """End a lease without a record."""
+        if self._leases.get(key) == lease.token:
+            del self._leases[key]
+
+    def _next_number(self) -> str:
+        return f"{next(self._numbers):016}"
+
+    def _drop(self, key: str) -> None:
+        super()._drop(key)
+        self._versions.pop(key, None)

@@ -42,32 +42,32 @@ class RedisStore:
 
     A gate with such a store fetches an unknown robots.txt under a lease: the gates of other processes wait for its
     record for up to ``FetchOptions.total_timeout_s``, and then fetch by themselves. If the process that holds a lease
-    ends, another one takes over when the lease ends. What a process that was late puts then does not replace a newer
-    record. While Redis is away each process goes on by itself.
+    ends, another process takes over when the lease ends. A record of a late process does not replace a newer record.
+    While Redis is away each process goes on by itself.
 
     Making a store connects to nothing. A server that is away, refuses this client, or cannot write raises StoreError
     when the store is used. A store may be used in one event loop after another; each has connections of its own, which
     are closed with it. A store that was used before its process was forked raises StoreError in the child.
 
-    Records expire by themselves: those of files after ``max_age_s``, what a host has asked for after two days, because
-    no closure holds for longer. Redis may also evict them (``maxmemory-policy``): then files are fetched again. Store
+    Records expire: records of files after ``max_age_s``, the pace of a host after two days, because no closure holds
+    for longer. Redis may also evict them (``maxmemory-policy``): then files are fetched again. Store
     and pace may share one Redis, which then must not evict.
 
     Args:
         url: of the server: ``redis://user:password@host:6379/0``, ``rediss://...`` (TLS), ``unix:///path/of/socket``,
             ``redis+sentinel://host:26379,host2:26379/service/0``, ``redis+cluster://host:6379,host2:6379``. The query
             may hold options of redis-py, as ``?ssl_ca_certs=/path/of/ca.pem``.
-        prefix: what all keys begin with; another one for each fleet on the same Redis.
+        prefix: the start of all keys; give each fleet on the same Redis another prefix.
         max_age_s: after how many seconds a record expires, from its last change on; a minute or more. By default 31
             days: a copy may serve for 30 while its site is unreachable.
-        lease_s: for how many seconds a process that was not heard of keeps its lease; 0.1 to 60. It is renewed while a
+        lease_s: for how many seconds a process that has stopped keeps its lease; 0.1 to 60. A lease is renewed while a
             fetch runs.
-        timeout_s: how many seconds a call may take. It should be less than ``CacheOptions.store_timeout_s``, so that
-            the error says what happened.
+        timeout_s: how many seconds a call may take. Give less than ``CacheOptions.store_timeout_s``, so that the error
+            names the cause.
         max_connections: how many connections each event loop may open; further calls wait.
 
     Raises:
-        ConfigurationError: an argument is out of its range, or the URL is none.
+        ConfigurationError: an argument is out of its range, or the URL is invalid.
         ImportError: redis-py is missing; it comes with the extra ``redis``.
     """
 
@@ -97,8 +97,8 @@ class RedisStore:
         """Return the record, or None.
 
         Raises:
-            StoreError: the server is away, refuses this client or is late; there is something else at the key; or the
-                store is closed.
+            StoreError: the server is away, refuses this client or is late; the key holds a foreign value; or the store
+                is closed.
         """
         _, record = await self._get(key)
         return record
@@ -112,7 +112,7 @@ class RedisStore:
         await self._put(key, record)
 
     async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
-        """Replace a record by what ``change`` makes of it, again if another one was put meanwhile; see UpdatingStore.
+        """Replace a record by ``change(record)``, again if another record was put meanwhile; see UpdatingStore.
 
         Args:
             key: of the record.
@@ -121,7 +121,7 @@ class RedisStore:
 
         Raises:
             StoreError: as for ``put``. An update that is under way at the close of the store may be refused.
-            Exception: what ``change`` raises. The earlier record is still there.
+            Exception: ``change`` failed. The earlier record is kept.
         """
         kept = False
         while not kept:
@@ -129,7 +129,7 @@ class RedisStore:
             kept = await self._put(key, change(record), replaces=version)
 
     async def delete(self, key: str, /) -> None:
-        """Delete a record if there is one.
+        """Delete a record.
 
         Raises:
             StoreError: as for ``get``; the record may have been deleted.
@@ -161,7 +161,7 @@ class RedisStore:
         return await self._put(key, record, token=lease.token)
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
-        """Have leases, by key, last for their whole time from now on, those that were not taken over.
+        """Renew leases, by key, for their whole time from now on, unless they were taken over.
 
         Raises:
             StoreError: the server is away, refuses this client or is late; or the store is closed.

@@ -6,15 +6,13 @@
     ScriptedFetcher    robots.txt answers without a network
     ScriptedResolver   addresses without DNS
     HostileServer      a real server on loopback that misbehaves as one of FAULTS
-    assert_polite      whether a crawl was polite, from what was requested when
+    assert_polite      whether a crawl was polite, by its requests and their times
 """
 
-from politesse.testing.answers import Call
-from politesse.testing.clock import ManualClock
-from politesse.testing.exchange import Exchange
+from politesse.testing.answers import Call, Exchange
 from politesse.testing.faults import FAULTS, Fault
 from politesse.testing.hostile import HostileServer
-from politesse.testing.scripted import Answer, ScriptedFetcher, ScriptedResolver
+from politesse.testing.scripted import Answer, ManualClock, ScriptedFetcher, ScriptedResolver
 from politesse.testing.trace import assert_polite
 
 __all__ = [

@@ -1,9 +1,8 @@
 """A literal reading of robots.txt for the judge of traces.
 
-It shares no code with the parser, the matcher and the pacing that it judges: an error of theirs would hide itself
-otherwise. It is slow, keeps nothing between two questions, and reads one dialect, that of RFC 9309 with the directives
-for pace and time (Crawl-delay, and Request-rate and Visit-time of Conner 2.0). A percent sign that begins no escape is
-read as ``%25``.
+This module shares no code with the parser, the matcher and the pacing that it judges: shared errors would stay hidden.
+It is slow, keeps nothing between two questions, and reads one dialect, RFC 9309 with the directives for pace and time
+(Crawl-delay, and Request-rate and Visit-time of Conner 2.0). A percent sign that begins no escape is read as ``%25``.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ _VISIT: Final = re.compile(_WINDOW)
 _RATE: Final = re.compile(
     rf"(0*[1-9][0-9]{{0,9}})[ \t]*/[ \t]*(0*[1-9][0-9]{{0,9}})[ \t]*([smhdSMHD]?)(?:[ \t]+{_WINDOW})?"
 )
-_MARKS: Final = (  # of any kind, and the part of the UTF-8 one that some editors keep: only ASCII is compared
+# Byte order marks of all encodings, and the start of the UTF-8 mark that some editors leave. Only ASCII is compared, so
+# the text after any mark is read as Latin-1.
+_MARKS: Final = (
     *(codecs.BOM_UTF8, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
     *(codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1]),
 )
@@ -41,7 +42,7 @@ _Window = tuple[str, str]
 
 
 class LiteralRules:
-    """The rules of one robots.txt for one crawler.
+    """The rules of a robots.txt for a crawler.
 
     Args:
         body: the file.
@@ -53,7 +54,7 @@ class LiteralRules:
         self._intervals: list[tuple[float, str, _Window | None]] = []
         self._visits: list[_Window] = []
         records = list(_records(body))
-        # RFC 9309 2.2.1: the groups that name the crawler, merged; without one, those of "*".
+        # RFC 9309 2.2.1: the groups that name the crawler, merged; without such groups, the groups of "*".
         named = any(token.lower() in names for names, *_ in records)
         for names, number, field, value in records:
             if (token.lower() if named else "*") in names:
@@ -72,7 +73,7 @@ class LiteralRules:
             self._visits.append((visit[1], visit[2]))
 
     def against(self, target: str) -> str | None:
-        """Return the rule that forbids a request target; None where it is allowed."""
+        """Return the rule that forbids a request target, or None."""
         compared = _normal_target(target, _UNRESERVED | _GEN_DELIMS)
         if compared == "/robots.txt":
             return None  # RFC 9309 2.2.2: it is always allowed

@@ -1,4 +1,4 @@
-"""What a HostileServer may answer: whole responses, and handlers that drip, stall, break off or never end."""
+"""What a HostileServer may answer, and logs: whole responses, and handlers that drip, stall, break off or never end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from itertools import chain, repeat
 from math import inf
 from typing import Final
 
-from politesse.testing.exchange import Exchange
-
 FILE: Final = b"User-agent: *\nDisallow: /private\n"
 """The robots.txt of every fault, as far as it can be read."""
 
@@ -27,7 +25,40 @@ _DRIP_S: Final = 1.0
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a RST
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request and its answer, as a server or a crawler has logged it.
+
+    Example:
+        >>> Exchange("https://example.com/busy", started=10.0, ended=10.5, status=429, retry_after_s=60).status
+        429
+
+    Attributes:
+        url: the URL that was requested, robots.txt included.
+        started: when the request began, as Unix time.
+        ended: when its answer had been read, as Unix time; infinite while it is under way.
+        status: the status of the answer; 0 if it is unknown or missing.
+        retry_after_s: the seconds that its Retry-After states, or None.
+        agent: the User-Agent of the request, or None if it was not logged.
+        location: the Location of the answer, or None.
+    """
+
+    url: str
+    started: float
+    ended: float
+    status: int = 200
+    retry_after_s: float | None = None
+    agent: str | None = None
+    location: str | None = None
+
+
 _NOTHING: Final = Exchange("", 0.0, inf, status=0)
+_EPOCH: Final = time.time() - time.monotonic()
+
+
+def now() -> float:
+    """Return the Unix time by the monotonic clock: no gap in a log is wrong because the wall clock was set."""
+    return _EPOCH + time.monotonic()
 
 
 @dataclass(slots=True)
@@ -38,10 +69,10 @@ class Logged:
 
     def end(self) -> None:
         """Note that it ends now."""
-        self.exchange = replace(self.exchange, ended=time.time())
+        self.exchange = replace(self.exchange, ended=now())
 
     def note(self, piece: bytes) -> None:
-        """Note the end, and what the answer states if this piece begins with its whole status line."""
+        """Note the end, and the head of the answer if this piece begins with its whole status line."""
         self.end()
         if self.exchange.status:
             return
@@ -66,7 +97,7 @@ class Call:
         target: path and query.
         headers: names in lower case.
         number: how often this target has been requested, this time included.
-        reader: what else the client sends.
+        reader: the rest of the input.
         writer: to the client.
         logged: its record in the log of the server.
 
@@ -139,13 +170,13 @@ async def closes_at_once(call: Call) -> None:
     call.writer.close()
 
 
-def drips(octets: bytes, pause_s: float = _DRIP_S) -> Reply:
+def drips(octets: bytes) -> Reply:
     """Answer one octet at a time."""
 
     async def handler(call: Call) -> None:
         for octet in octets:
             await call.send(bytes([octet]))
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(_DRIP_S)
 
     return handler
 
@@ -199,7 +230,7 @@ def gzip_bomb(decoded_bytes: int) -> Reply:
     """Answer FILE and line ends in gzip that decodes to ``decoded_bytes``, a thousandth of which goes over the wire."""
     encoder = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     start = encoder.compress(FILE) + encoder.flush(zlib.Z_FULL_FLUSH)
-    # After a full flush nothing refers to what came before, so that one piece can be sent again and again.
+    # After a full flush no piece refers to earlier ones, so one piece can be sent again and again.
     blank = b"\n" * MIB
     piece = encoder.compress(blank) + encoder.flush(zlib.Z_FULL_FLUSH)
     end = encoder.flush()

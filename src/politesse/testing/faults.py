@@ -1,14 +1,18 @@
-"""What can be wrong with a robots.txt and the server that it comes from, each with what RFC 9309 makes of it."""
+"""Faults of a robots.txt and of its server, each with its access result by RFC 9309."""
 
 from __future__ import annotations
 
 import gzip
+import ssl
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from politesse._text import needs_extra
+from politesse.errors import ConfigurationError
 from politesse.ports import FaultKind
 from politesse.testing.answers import (
     FILE,
@@ -31,12 +35,12 @@ from politesse.testing.answers import (
     stalls,
     takes_turns,
 )
-from politesse.testing.certificates import expired, for_another_host, self_signed, trusted
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Iterator, Mapping
+
+    import trustme
 
 PUBLIC_NAME: Final = "public.example"
 """The host of servers that are to pass for public ones; they need a resolver that knows it."""
@@ -56,16 +60,16 @@ class Fault:
 
     Attributes:
         name: of letters and hyphens.
-        robots: what it answers to ``/robots.txt``.
-        result: what RFC 9309, read as politesse reads it, makes of it.
-        kind: how a fetcher sorts it; None where it is an answer.
+        robots: answers ``/robots.txt``.
+        result: the access result by RFC 9309, as politesse reads it.
+        kind: the kind of fault that a fetcher reports, or None for an answer.
         restricts: of a SUCCESSFUL one, whether ``/private`` is disallowed.
         waits: whether it goes on until the client gives up.
-        hops: by target, what else belongs to it.
-        host: the name to ask it by, where it has to be one.
-        certificate: makes what it proves its name with, for https.
+        hops: the other answers of the fault, by target.
+        host: the name of the server, if the fault needs one.
+        certificate: makes the certificate of the server, for https.
         accepts: whether it takes connections.
-        listens: whether there is anybody at its port.
+        listens: whether a server listens at its port.
     """
 
     name: str
@@ -87,8 +91,49 @@ class Fault:
 
     @property
     def allows_private(self) -> bool:
-        """Whether what its file disallows, if that can be read, may be requested."""
+        """Whether the paths that its file disallows may be requested."""
         return self.allows_page and not (self.result is AccessResult.SUCCESSFUL and self.restricts)
+
+
+def authority_pem() -> bytes:
+    """Return the certificate of the authority that signs all certificates but the self-signed one, in PEM."""
+    return _authority().cert_pem.bytes()
+
+
+def trusted() -> ssl.SSLContext:
+    """Return the context of a server whose certificate is good."""
+    return _context(_authority().issue_cert(LOOPBACK))
+
+
+def expired() -> ssl.SSLContext:
+    """Return the context of a server whose certificate held until yesterday."""
+    now, day = datetime.now(UTC), timedelta(days=1)
+    return _context(_authority().issue_cert(LOOPBACK, not_before=now - 9 * day, not_after=now - day))
+
+
+def for_another_host() -> ssl.SSLContext:
+    """Return the context of a server whose certificate is good, but for another name."""
+    return _context(_authority().issue_cert("other.example"))
+
+
+def self_signed() -> ssl.SSLContext:
+    """Return the context of a server whose certificate no client trusts."""
+    return _context(_authority.__wrapped__().issue_cert(LOOPBACK))
+
+
+@cache
+def _authority() -> trustme.CA:
+    try:
+        from trustme import CA  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigurationError(needs_extra("a server with a certificate", "test")) from error
+    return CA()
+
+
+def _context(certificate: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    return context
 
 
 _good: Final = partial(Fault, result=AccessResult.SUCCESSFUL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -12,8 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Self
 
 from politesse._constants import ROBOTS_TXT
-from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Logged, Reply
-from politesse.testing.exchange import Exchange
+from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Exchange, Logged, Reply, now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,14 +24,14 @@ PAGE: Final = (
 )
 """The default answer of every page."""
 
-_FILLING: Final = 4  # connections that nobody accepts: more than the shortest queue of any system holds
+_FILLING: Final = 4  # connections that are never accepted: more than the shortest queue of any system holds
 
 
 class HostileServer:
     r"""An HTTP/1.1 server whose robots.txt is as ``fault`` has it, and whose pages are pages.
 
-    Each connection has one answer, and is closed after it. ``log`` holds every request, so that a test can see what a
-    crawler requested, and when::
+    Each connection has one answer, and is closed after it. ``log`` holds every request, so a test sees the URLs and the
+    times of the requests::
 
         async with HostileServer(FAULTS["drips-body"]) as server, Gatekeeper(user_agent) as gate:
             assert not await gate.check(server.url("/page"))
@@ -48,11 +46,11 @@ class HostileServer:
     Args:
         fault: how a request for robots.txt is answered; one of ``FAULTS``, or of your own.
         answers: by target, the answers of targets that are not pages.
-        address: where to listen; any of 127.0.0.0/8.
-        every_page: what a page answers.
+        address: the address to listen at; any of 127.0.0.0/8.
+        every_page: answers the pages.
 
     Attributes:
-        open_connections: how many there are now.
+        open_connections: the number of open connections.
 
     Raises:
         ConfigurationError: on entry, if the fault has a certificate and trustme is not installed.
@@ -94,15 +92,15 @@ class HostileServer:
         """Every request so far, in the order in which they came.
 
         An exchange ends when the last piece of its answer was about to be written, so that no client can have seen its
-        end before; without an answer, when the connection ended, or now. The status is 0 where no status line was sent
+        end before; without an answer, when the connection ended, or now. The status is 0 if no status line was sent
         in one piece.
         """
-        now = time.time()
-        return [replace(one.exchange, ended=min(one.exchange.ended, now)) for one in self._log]
+        until = now()
+        return [replace(one.exchange, ended=min(one.exchange.ended, until)) for one in self._log]
 
     @property
     def pages(self) -> list[str]:
-        """The targets that were requested, but robots.txt and where its redirects lead, in order."""
+        """The requested targets in order, without robots.txt and the targets of its redirects."""
         targets = [one.exchange.url.removeprefix(self.origin) for one in self._log]
         return [target for target in targets if target != ROBOTS_TXT and target not in self._fault.hops]
 
@@ -147,7 +145,7 @@ class HostileServer:
         return f"<HostileServer {self._fault.name} at {self.origin}: {len(self._log)} requests>"
 
     async def _fill_queue(self) -> int:
-        """Listen, and connect until the queue of connections that nobody has accepted is full; return the port."""
+        """Listen, and connect until the queue of connections is full; return the port."""
         listening = socket.socket()
         listening.bind((self._address, 0))
         listening.listen(0)
@@ -178,7 +176,7 @@ class HostileServer:
             self.open_connections -= 1
 
     async def _answer(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        started = time.time()
+        started = now()
         method, target, headers = _parse(head)
         self._asked[target] += 1
         logged = Logged(Exchange(self.url(target), started, inf, status=0, agent=headers.get("user-agent")))

@@ -1,14 +1,153 @@
-"""Answers to robots.txt requests, and addresses of host names, without a network."""
+"""Time, addresses of host names, and answers to robots.txt requests, as the test decides."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import inf, nextafter
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
 
 from politesse._constants import ROBOTS_TXT
 from politesse.errors import ConfigurationError
 from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
+
+if TYPE_CHECKING:
+    from politesse.clock import Timer
+
+_QUIET_ROUNDS: Final = 20  # more than any chain of wake-ups takes from one task to the next
+
+
+class ManualClock:
+    """A clock that stands still until it is moved.
+
+    Example:
+        >>> clock = ManualClock(wall=1_000.0)
+        >>> timer = clock.call_later(5.0, lambda: print(f"called at {clock.monotonic():g} s"))
+        >>> clock.advance(60.0)
+        called at 5 s
+        >>> clock.wall(), clock.monotonic()
+        (1060.0, 60.0)
+
+    Args:
+        wall: the Unix time to start at.
+        autojump: whether to advance by itself to the next timer whenever every task of the event loop waits. A task
+            that waits for the network counts as waiting: use it only without a network.
+
+    Attributes:
+        run: names this clock.
+    """
+
+    def __init__(self, wall: float = 1_800_000_000.0, *, autojump: bool = False) -> None:
+        self.run = token_hex(8)
+        self._wall = wall
+        self._monotonic = 0.0
+        self._autojump = autojump
+        self._timers: list[tuple[float, int, _ManualTimer]] = []
+        self._touches = 0
+        self._watching: asyncio.AbstractEventLoop | None = None
+
+    def wall(self) -> float:
+        """Return the Unix time in seconds."""
+        return self._wall
+
+    def monotonic(self) -> float:
+        """Return the seconds since the clock was made."""
+        self._touches += 1
+        return self._monotonic
+
+    async def sleep(self, delay_s: float, /) -> None:
+        """Return when the clock has been moved on by ``delay_s``."""
+        woken = asyncio.get_running_loop().create_future()
+        timer = self.call_later(max(0.0, delay_s), lambda: None if woken.done() else woken.set_result(None))
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+    def call_later(self, delay_s: float, callback: Callable[[], object], /) -> Timer:
+        """Call ``callback`` when the clock has been moved on by ``delay_s``."""
+        self._touches += 1
+        timer = _ManualTimer(callback)
+        due = self._monotonic + delay_s
+        if delay_s > 0.0:
+            # A delay below the resolution of the clock still takes time: a callback that repeats it must not spin.
+            due = max(due, nextafter(self._monotonic, inf))
+        heapq.heappush(self._timers, (due, self._touches, timer))
+        if self._autojump:
+            loop = asyncio.get_running_loop()
+            if self._watching is not loop:  # the event loop of an earlier watch may have ended
+                self._watching = loop
+                loop.call_soon(self._watch, self._touches, 0)
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        """Move both clocks on, and call the timers that become due on the way.
+
+        Args:
+            seconds: 0 or more.
+
+        Raises:
+            ValueError: ``seconds`` is negative.
+        """
+        if seconds < 0:
+            raise ValueError(f"advance({seconds}): time does not go back")
+        self._fire_until(self._monotonic + seconds)
+
+    def set_wall(self, wall: float) -> None:
+        """Set the wall clock, forward or back, as an administrator may; the monotonic clock is not changed."""
+        self._wall = wall
+
+    def _fire_until(self, until: float) -> None:
+        """Move on to a monotonic time, and call the timers that become due on the way."""
+        until = max(until, self._monotonic)
+        while self._timers and self._timers[0][0] <= until:
+            due, _, timer = heapq.heappop(self._timers)
+            self._move_to(max(due, self._monotonic))
+            timer.fire()
+        self._move_to(until)
+
+    def _move_to(self, monotonic: float) -> None:
+        self._wall += monotonic - self._monotonic
+        self._monotonic = monotonic
+
+    def _watch(self, touches: int, quiet: int) -> None:
+        """Jump when the clock was not read for some rounds of the event loop: then every task waits."""
+        quiet = quiet + 1 if touches == self._touches else 0
+        is_due = quiet >= _QUIET_ROUNDS
+        if is_due:
+            while self._timers and self._timers[0][2].cancelled:
+                heapq.heappop(self._timers)
+            if not self._timers:
+                self._watching = None
+                return
+            quiet = 0
+        try:
+            if is_due:
+                self._fire_until(self._timers[0][0])
+        finally:  # a callback that raises must not stop the clock
+            asyncio.get_running_loop().call_soon(self._watch, self._touches, quiet)
+
+    def __repr__(self) -> str:
+        return f"ManualClock(wall={self._wall}, monotonic={self._monotonic})"
+
+
+class _ManualTimer:
+    __slots__ = ("callback", "cancelled")
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def fire(self) -> None:
+        if not self.cancelled:
+            self.cancelled = True
+            self.callback()
 
 
 class ScriptedFetcher:
@@ -101,7 +240,7 @@ class ScriptedResolver:
         addresses: by host name; any other name does not exist.
 
     Raises:
-        ConfigurationError: an address is given where a list of addresses is needed.
+        ConfigurationError: a single address is given instead of a list.
 
     Attributes:
         asked: every name that was looked up, in order.

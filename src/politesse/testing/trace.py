@@ -14,7 +14,7 @@ from politesse.testing.violations import Promises, TraceJudge
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from politesse.testing.exchange import Exchange
+    from politesse.testing.answers import Exchange
 
 _MAX_SHOWN: Final = 50
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_.-]+")
@@ -33,11 +33,14 @@ def assert_polite(
 ) -> None:
     r"""Raise AssertionError with all violations unless a crawl was polite.
 
-    A page is requested only while a usable robots.txt of its origin is known: one that was fetched before, not answered
+    A page is requested only while a usable robots.txt of its origin is known: fetched before, not answered
     by 429 or 5xx, and at most ``max_age_s`` old. No page is requested that is disallowed, no two of a host at once,
-    none sooner after the one before than the pace of the host, none outside the Visit-time. Nothing, robots.txt
-    included, is requested of a host before a Retry-After is over. Requests for robots.txt wait for no pace, but come at
-    least ``min_refetch_s`` apart. An exchange that ends before it starts is a violation: its log is wrong.
+    none sooner than the pace of the host after the page before, none outside the Visit-time. Nothing, robots.txt
+    included, is requested of a host before a Retry-After is over.
+
+    Requests for robots.txt wait for no page. Requests for the same robots.txt come ``min_refetch_s`` apart. Requests to
+    one host, redirect targets included, come one at a time, and after the first two of a minute ``min_delay_s`` apart.
+    An exchange that ends before it starts is a violation: its log is wrong.
 
     The rules are read literally, as RFC 9309 has them, by no code of politesse's parser.
 
@@ -60,9 +63,9 @@ def assert_polite(
         robots: the robots.txt of each origin, as in ``"https://example.com"``, in any spelling; an origin without one
             restricts nothing.
         agent: the product token that the crawler obeys, or a User-Agent string that begins with it.
-        min_delay_s: the pause that the crawler promises where a host states none, in seconds; 0 or more.
+        min_delay_s: the pause that the crawler promises for a host that states none, in seconds; 0 or more.
         slack_s: by how much the clocks that logged may be off, in seconds; 0 or more.
-        user_agent: the product token that the requests state where it is another than ``agent``. Exchanges that were
+        user_agent: the product token that the requests state, if it differs from ``agent``. Exchanges that were
             logged with a User-Agent have to name it.
         min_refetch_s: the least time from one request for a robots.txt to the next, in seconds; 0 or more. The default
             is 90 % of a minute: politesse keeps no copy and no failure for less than a minute by default.

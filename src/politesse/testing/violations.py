@@ -1,15 +1,17 @@
-"""What is impolite about a trace of requests: the one judge of ``assert_polite`` and of ``politesse demo``.
+"""Finds impolite requests in a trace; the judge of ``assert_polite`` and of ``politesse demo``.
 
-It knows no parser, no matcher and no pacing of the library: what a site expects is handed to it.
+The judge does not use the parser, the matcher or the pacing of the library: the caller passes the expectations of each
+site.
 
-How gaps are measured. A crawler counts its pause from the moment at which it has seen the end of an answer, and a
-request reaches the server after the crawler has decided to make it. A server that stamps the end of an exchange before
-it writes the last octet, and the start when the request has come, makes the gap longer than the pause that was kept,
-never shorter: a gap that is too short is the crawler's doing, and only the ticks of the clock have to be allowed for.
+How gaps are measured. The server must stamp the start of an exchange when the request has come, and its end before the
+last octet is written. The crawler counts its pause from when it has seen the end of the answer, to when it decides to
+make the next request. Both moments lie within the gap of the server, so this gap is never shorter than the pause. A gap
+that is too short is therefore the crawler's fault. Only the ticks of the clock have to be allowed for.
 
-What counts as a request. A request for robots.txt waits for no pause. The pause after it is a whole one where it
-brought the first usable copy; a later copy is fetched behind the questions and does not restart the pace. A file to
-which a robots.txt redirects is fetched on behalf of the first origin and is no part of the pace.
+What counts as a request. A request for robots.txt need not wait for page requests. Requests for robots.txt to one host,
+redirect targets included, are made one at a time. After the first two in a minute, they are ``min_delay_s`` apart. A
+page request waits for a whole pause after the robots.txt that opened its site. A later copy does not restart the pause.
+The target of a robots.txt redirect is fetched for the first origin, and does not count for the pace of pages.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urljoin
 
@@ -29,23 +32,27 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator, Mapping
 
-    from politesse.testing.exchange import Exchange
+    from politesse.testing.answers import Exchange
 
 _ROBOTS_TXT: Final = "/robots.txt"
 _TOO_MANY_REQUESTS: Final = 429
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CLOSING: Final = frozenset({_TOO_MANY_REQUESTS, 503})
 _NEVER: Final = float("-inf")
+_FIRST_FETCHES: Final = 2
+_MINUTE_S: Final = 60.0
 
 
 class Kind(StrEnum):
-    """What can be wrong about a request."""
+    """The kinds of violation."""
 
     FORBIDDEN = "forbidden page requested"
     BEFORE_ROBOTS = "page requested before robots.txt"
     WHILE_CLOSED = "page requested without a usable robots.txt"
     STALE = "page requested with a robots.txt that is too old"
     REFETCHED = "robots.txt requested again too soon"
+    ROBOTS_OVERLAP = "robots.txt requested while another robots.txt of the host was under way"
+    ROBOTS_GAP = "robots.txt requested too soon after another robots.txt of the host"
     RETRIED_EARLY = "robots.txt requested before Retry-After was over"
     RETRY_AFTER = "page requested before Retry-After was over"
     OVERLAP = "page requested while another request was under way"
@@ -53,7 +60,6 @@ class Kind(StrEnum):
     VISIT_TIME = "page requested outside the Visit-time"
     AGENT = "requested under another User-Agent"
     BACKWARDS = "exchange ends before it starts"
-    UNKNOWN = "requested, though nothing links to it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class Violation:
     """A request that should not have been made.
 
     Attributes:
-        kind: what is wrong about it.
+        kind: the kind of violation.
         url: of the request.
         detail: the rule that forbids it, or the gap and the pace; may be empty.
     """
@@ -75,13 +81,13 @@ class Violation:
 
 
 class Expectation(Protocol):
-    """What a site expects of the crawler."""
+    """The expectations of a site."""
 
     def against(self, target: str, /) -> str | None:
-        """Return the rule that forbids a request target; None where it is allowed."""
+        """Return the rule that forbids a request target, or None."""
 
     def interval(self, wall: float, /) -> tuple[float, str]:
-        """Return the seconds between two requests that the site states for a time, and where it states them."""
+        """Return the interval that the site states for a time, in seconds, and the source of that statement."""
 
     def open_at(self, wall: float, /) -> bool:
         """Return whether the site permits a visit at a time."""
@@ -89,15 +95,16 @@ class Expectation(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """What the crawler promises, whatever a site says.
+    """The promises of the crawler, which hold for every site.
 
     Attributes:
-        min_delay_s: its pause where a host states none, in seconds.
+        min_delay_s: the pause if a host states none, and between requests for robots.txt to one host, in seconds.
         min_refetch_s: the least time between two requests for a robots.txt, from start to start, in seconds.
-        max_age_s: the longest time that it uses a copy of robots.txt, in seconds.
-        slack_s: by how much the clocks that logged may be off, in seconds.
-        wall_slack_s: the same for Retry-After and for fetching again, which may be waited for by another clock.
-        agent: matches the User-Agent of all its requests; None for any.
+        max_age_s: the longest time that the crawler uses a copy of robots.txt, in seconds.
+        slack_s: the tolerance for errors of the clocks in the log, in seconds.
+        wall_slack_s: the tolerance for Retry-After and for fetching robots.txt again, in seconds. The crawler may
+            measure these by another clock.
+        agent: matches the User-Agent of all requests; None for any.
 
     Raises:
         ConfigurationError: a number is negative.
@@ -118,28 +125,30 @@ class Promises:
 
 @dataclass(slots=True, eq=False)
 class _RobotsHistory:
-    """The requests for the robots.txt of one origin: the last start, and the ends of the answers that open the site."""
+    """The requests for the robots.txt of an origin: the last start, and the ends of the answers that open the site."""
 
     expected: Expectation | None
+    host: _HostHistory
     last_started: float = _NEVER
     opened: list[float] = field(default_factory=list)
 
     def known(self, at: float) -> float:
-        """Return when the newest copy that a crawler can have had at a time was received."""
+        """Return when the crawler received the newest copy that it can have had at a time."""
         return max((opened for opened in self.opened if opened <= at), default=_NEVER)
 
 
 @dataclass(slots=True, eq=False)
 class _HostHistory:
-    """The requests to one host: the ends of those that count for the pace, and what its Retry-After closed it for."""
+    """The requests to a host: the ends of the requests that count for the pace, and the times of its Retry-After."""
 
     robots: dict[Origin, _RobotsHistory] = field(default_factory=dict)
+    fetches_ended: list[float] = field(default_factory=list)
     page_ended: float = _NEVER
     robots_ended: list[float] = field(default_factory=list)
     closed: list[tuple[float, float]] = field(default_factory=list)
 
     def last_ended(self, at: float) -> float:
-        """Return the end of the last request that counts; a robots.txt that is under way may have pages beside it."""
+        """Return the end of the last request that counts. Pages may be requested while a robots.txt is under way."""
         return max(self.page_ended, *(ended for ended in self.robots_ended if ended <= at), _NEVER)
 
     def not_before(self, at: float) -> float:
@@ -152,13 +161,13 @@ class TraceJudge:
     """Judges the requests of a trace, in the order of their starts.
 
     Args:
-        expected: what each origin expects; an origin that is missing restricts nothing.
-        promises: what the crawler promises.
+        expected: the expectations of each origin; a missing origin restricts nothing.
+        promises: the promises of the crawler.
 
     Attributes:
-        violations: all that were found; a request may violate several.
-        gaps_s: the pauses before the page requests that had a request before them, in seconds; negative where that was
-            still under way.
+        violations: all violations that were found; a request may have several.
+        gaps_s: the pause before each page request that follows another request, in seconds; negative if the earlier
+            request was still under way.
     """
 
     def __init__(self, expected: Mapping[Origin, Expectation], promises: Promises) -> None:
@@ -171,11 +180,11 @@ class TraceJudge:
         self._unknown_targets = 0
 
     def judge(self, trace: Iterable[Exchange]) -> None:
-        """Judge a whole trace, in whatever order it is."""
+        """Judge a whole trace, in any order."""
         for exchange in sorted(trace, key=lambda exchange: exchange.started):
             origin, target = split(exchange.url)
             host = self._hosts.setdefault(origin.pacing_host, _HostHistory())
-            robots = host.robots.setdefault(origin, _RobotsHistory(self._expected.get(origin)))
+            robots = host.robots.setdefault(origin, _RobotsHistory(self._expected.get(origin), host))
             fetched_for = self._redirected[origin, target]
             first = fetched_for.pop(0) if fetched_for else None
             if first is not None or target == _ROBOTS_TXT:
@@ -196,7 +205,7 @@ class TraceJudge:
                 host.closed.append((exchange.ended, exchange.ended + exchange.retry_after_s))
 
     def _logged(self, exchange: Exchange) -> Iterator[tuple[Kind, str]]:
-        """Yield what is wrong about an exchange, whatever the others are."""
+        """Yield the violations of an exchange that do not depend on others."""
         if not exchange.started <= exchange.ended:
             yield Kind.BACKWARDS, f"it starts at {exchange.started} and ends at {exchange.ended}"
         agent = self._promises.agent
@@ -206,10 +215,14 @@ class TraceJudge:
     def _fetching(
         self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory | None
     ) -> Iterator[tuple[Kind, str]]:
-        """Yield what is wrong about a request for robots.txt; ``robots`` is None for the target of a redirect."""
+        """Yield the violations of a request for robots.txt; ``robots`` is None for the target of a redirect."""
         early_s = host.not_before(exchange.started) - exchange.started
         if early_s > self._promises.wall_slack_s:
             yield Kind.RETRIED_EARLY, f"{early_s:.3f} s before"
+        yield from self._pausing_robots(exchange.started, host)
+        # A request without an end was given up at an unknown time.
+        ended = exchange.ended if isfinite(exchange.ended) else exchange.started
+        host.fetches_ended = [*host.fetches_ended[-_FIRST_FETCHES + 1 :], ended]
         if robots is None:
             return
         since_s = exchange.started - robots.last_started
@@ -219,10 +232,22 @@ class TraceJudge:
             else:
                 yield Kind.REFETCHED, f"{since_s:.3f} s after the request before, not {self._promises.min_refetch_s:g}"
 
+    def _pausing_robots(self, started: float, host: _HostHistory) -> Iterator[tuple[Kind, str]]:
+        """Yield the violations of a request for robots.txt that is too close to others at its host."""
+        delay_s, slack_s, ended = self._promises.min_delay_s, self._promises.slack_s, host.fetches_ended
+        if not ended:
+            return
+        gap_s = started - max(ended)
+        recent = [one for one in ended if started - one < _MINUTE_S - slack_s]
+        if gap_s < -slack_s:
+            yield Kind.ROBOTS_OVERLAP, f"{-gap_s:.4f} s before its end"
+        elif len(recent) == _FIRST_FETCHES and gap_s < delay_s - slack_s:
+            yield Kind.ROBOTS_GAP, f"{gap_s:.4f} s after its end, not {delay_s:g}"
+
     def _requesting(
         self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory, target: str
     ) -> Iterator[tuple[Kind, str]]:
-        """Yield what is wrong about the request for a page."""
+        """Yield the violations of a request for a page."""
         promises, started = self._promises, exchange.started
         known = robots.known(started + promises.slack_s)
         if robots.last_started == _NEVER and not robots.opened:
@@ -242,7 +267,7 @@ class TraceJudge:
         yield from self._pausing(started, host.last_ended(started), expected)
 
     def _pausing(self, started: float, ended: float, expected: list[Expectation]) -> Iterator[tuple[Kind, str]]:
-        """Yield what is wrong about the moment at which a page was requested."""
+        """Yield the violations of a request for a page that comes at a wrong time."""
         promises = self._promises
         if ended > _NEVER:
             gap_s = started - ended
@@ -257,19 +282,25 @@ class TraceJudge:
             yield Kind.VISIT_TIME, ""
 
     def _note_robots(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory) -> None:
-        """Note what a robots.txt, or its absence, makes of its site."""
-        if exchange.started - robots.known(exchange.started) > self._promises.max_age_s:
-            host.robots_ended.append(exchange.ended)
+        """Note whether a robots.txt, or its absence, opens its site."""
+        pace_s = 0.0 if robots.expected is None else robots.expected.interval(exchange.started)[0]
+        # A copy may expire while a page waits for its pace.
+        was_open = exchange.started - robots.known(exchange.started) <= self._promises.max_age_s + pace_s
         robots.last_started = exchange.started
         if _opens(exchange.status):
             robots.opened.append(exchange.ended)
+            if not was_open:
+                host.robots_ended.append(exchange.ended)
         self._follow(exchange, robots)
 
     def _note_target(self, exchange: Exchange, robots: _RobotsHistory) -> None:
-        """Note what the target of a redirect makes of the site that it was fetched for."""
+        """Note whether the target of a redirect opens the site that it was fetched for."""
         provisional = robots.opened.pop()
-        if _opens(exchange.status):
+        opens = _opens(exchange.status)
+        if opens:
             robots.opened.append(max(provisional, exchange.ended))
+        if not opens and provisional in robots.host.robots_ended:
+            robots.host.robots_ended.remove(provisional)
         self._follow(exchange, robots)
 
     def _follow(self, exchange: Exchange, robots: _RobotsHistory) -> None:
@@ -279,15 +310,16 @@ class TraceJudge:
         if exchange.location is None:
             self._unknown_targets += 1
             return
-        with suppress(InvalidURL):  # it leads to another scheme, or nowhere: nothing will be requested there
+        with suppress(InvalidURL):  # the target has another scheme or is invalid, so it is not requested
             self._redirected[split(urljoin(exchange.url, exchange.location))].append(robots)
 
 
 def _opens(status: int) -> bool:
     """Return whether pages may be requested after this answer to a request for robots.txt.
 
-    A redirect does, until its target has answered: where it leads may not be known, and a loop allows all. So does 304,
-    which renews a copy that is older than the trace; and an unknown status, since nothing can be held against it.
+    After a redirect they may, until its target has answered: the target may be unknown, and a loop allows all pages.
+    After a 304 they may, because it renews a copy that is older than the trace. After an unknown status they may,
+    because it proves no violation.
     """
     # RFC 9309 2.3.1.2 to 2.3.1.4: 4xx is no file; 5xx, and politesse's reading of 206 and 429, is complete disallow.
     return status == 0 or (200 <= status < 500 and status not in {206, _TOO_MANY_REQUESTS})  # noqa: PLR2004 - classes

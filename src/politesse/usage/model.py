@@ -1,4 +1,4 @@
-"""Usage preferences: what sites say about the use of their content, purpose by purpose. Values only.
+"""Usage preferences: how sites want their content used, purpose by purpose. Values only.
 
 A usage preference is not a permission to request: it is reported beside the verdict and never changes it. Each
 mechanism has its own rules for which of its statements apply: the longest path (Content-Usage), the group
@@ -14,17 +14,17 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from politesse._base_errors import ConfigurationError, ConfigurationTypeError
+from politesse._checks import check_choice
 from politesse._text import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _MAX_SHOWN: Final = 160  # characters of a statement, in texts for people
 
 
 class Purpose(StrEnum):
-    """What content may be used for.
+    """A purpose for which content is used.
 
     >>> Purpose("ai-train")
     <Purpose.AI_TRAIN: 'ai-train'>
@@ -44,14 +44,10 @@ class Purpose(StrEnum):
         """Return the purpose with the name ``name``, the value of ``option``.
 
         Raises:
-            ConfigurationError: there is no such purpose.
+            ConfigurationError: the purpose is unknown.
         """
-        try:
-            return cls(name)
-        except ValueError:
-            given: object = name
-            kind = ConfigurationError if isinstance(given, str) else ConfigurationTypeError
-            raise kind(f"{option}: {name!r:.100} is not a purpose; give one of {', '.join(cls)}") from None
+        check_choice(option, name, frozenset(cls), f"one of {', '.join(cls)}")
+        return cls(name)
 
 
 class Preference(StrEnum):
@@ -131,16 +127,16 @@ class Statement:
     header: tdm-reservation: 1
 
     Attributes:
-        purpose: the purpose; None if the statement is unreadable or names no known purpose.
+        purpose: the purpose, or None if the statement is unreadable or names no known purpose.
         preference: the preference for that purpose.
         mechanism: the standard or convention that it follows.
-        place: where it stands.
+        place: the place of the statement.
         text: the statement as written; untrusted.
         number: the number of the line in robots.txt, or of the entry in tdmrep.json, from 1; 0 elsewhere.
         path: the path pattern that it is limited to, as written; empty if it is not limited.
-        agent: the crawler that it addresses, ``*`` for those that are not named; empty for all crawlers.
-        use: how far the use may go; None if nothing says so.
-        policy: the URL of a policy with details, as written; empty if there is none.
+        agent: the crawler that it addresses, ``*`` for all that are not named; empty for all crawlers.
+        use: how far the use may go, or None.
+        policy: the URL of a policy with details, as written, or empty.
         media: the kind of content that it is limited to, such as ``"images"``; empty for the page itself. A limited
             statement is reported, but decides nothing.
     """
@@ -175,7 +171,7 @@ class License:
 
     Attributes:
         url: the absolute URL of the license.
-        place: where the reference to it stands.
+        place: the place of the reference.
         text: the reference as written; untrusted.
         number: the number of the line in robots.txt, from 1; 0 elsewhere.
     """
@@ -191,7 +187,7 @@ class License:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The usage preferences of one resource. It has no truth value; query it by purpose.
+    """The usage preferences of a resource, without a truth value: query it by purpose.
 
     >>> says = Preference.DISALLOWED, Mechanism.TDMREP, Place.HEADER
     >>> reserved = (Statement(Purpose.TDM, *says, "tdm-reservation: 1"),)
@@ -203,7 +199,7 @@ class Usage:
       by header: tdm-reservation: 1
 
     Attributes:
-        statements: all statements about the resource, including those that are overruled.
+        statements: all statements about the resource, overruled ones included.
         applied: the statements that apply by the rules of their own mechanism.
         licenses: the licenses under which it is offered.
     """
@@ -219,7 +215,7 @@ class Usage:
             purpose: a Purpose, or its value, such as ``"ai-train"``.
 
         Raises:
-            ConfigurationError: there is no such purpose.
+            ConfigurationError: the purpose is unknown.
         """
         return most_restrictive(one.preference for one in self._counting(purpose))
 
@@ -227,16 +223,16 @@ class Usage:
         """Return the statements behind the preference for a purpose; none if it is UNSTATED.
 
         Raises:
-            ConfigurationError: there is no such purpose.
+            ConfigurationError: the purpose is unknown.
         """
         preference = self.preference(purpose)
         return tuple(one for one in self._counting(purpose) if one.preference is preference)
 
     def bearing(self, purpose: Purpose | str) -> tuple[Statement, ...]:
-        """Return every statement about a purpose, including those that are overruled.
+        """Return every statement about a purpose, overruled ones included.
 
         Raises:
-            ConfigurationError: there is no such purpose.
+            ConfigurationError: the purpose is unknown.
         """
         wanted = Purpose.given(purpose, "purpose")
         return tuple(one for one in self.statements if one.purpose is wanted)
@@ -298,6 +294,27 @@ def combine(usages: Iterable[Usage]) -> Usage:
     nearest = max((_NEARNESS.get(one.place, 0) for one in reserving), default=0)
     overruled = {one for one in reserving if _NEARNESS.get(one.place, 0) < nearest}
     return Usage(statements, tuple(one for one in applied if one not in overruled), licenses)
+
+
+class CombinedUsage:
+    """The preferences of several places about a URL; the sources are called, and combined, at each call of ``usage``.
+
+    Args:
+        sources: each returns the preferences of a place about a URL; they may raise InvalidURL.
+    """
+
+    __slots__ = ("_sources",)
+
+    def __init__(self, *sources: Callable[[str], Usage]) -> None:
+        self._sources = sources
+
+    def usage(self, url: str, /) -> Usage:
+        """Return the preferences about ``url``.
+
+        Raises:
+            InvalidURL: if ``url`` is none.
+        """
+        return combine(source(url) for source in self._sources)
 
 
 def _where(place: Place, number: int, text: str) -> str:

@@ -1,6 +1,6 @@
 """Parsers from the vocabulary of each mechanism to purposes and preferences. Pure; they never raise on content.
 
-``tdm-reservation`` applies to text and data mining only. It is not read as a preference about training a model.
+``tdm-reservation`` applies to text and data mining only, not to training a model.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SIGNAL = re.compile(r"([^\s=,;]++|=)(?:\s*+=(?:\s*+([^\s=,;]++)(?!\s*+=))?)?")
 def parse_content_usage(value: str) -> dict[Purpose, Preference]:
     """Parse the dictionary of Content-Usage: ``train-ai=n, search=y`` (draft-ietf-aipref-vocab 6; RFC 9651 3.2).
 
-    A purpose whose value is not the token ``y`` or ``n`` is UNSTATED; a purpose that is not named is left out. The last
+    A purpose whose value is not the token ``y`` or ``n`` is UNSTATED; unnamed purposes are omitted. The last
     of repeated keys counts. Parameters are ignored. The result is empty if the value is not a dictionary.
     """
     try:
@@ -60,7 +60,7 @@ def parse_content_signal(value: str) -> tuple[dict[Purpose, Preference], Use | N
     """Parse the signals of Content-Signal: ``search=yes, ai-train=no, use=reference``; case-insensitive.
 
     Commas, semicolons and blanks separate signals: sites use all three. A purpose whose value is neither ``yes`` nor
-    ``no`` is UNSTATED; a purpose that is not named is left out. The most restrictive value of a repeated purpose
+    ``no`` is UNSTATED; unnamed purposes are omitted. The most restrictive value of a repeated purpose
     counts, and the first known value of ``use``.
     """
     stated: dict[Purpose, Preference] = {}

@@ -101,7 +101,7 @@ def _text(octets: bytes) -> str:
 
 @dataclass
 class Origin:
-    """A server on loopback that writes down what it is asked; with the status None it never answers."""
+    """A server on loopback that logs its requests; with the status None it never answers."""
 
     robots: str = "User-agent: *\nDisallow: /private/\n"
     status: int | None = 200
@@ -117,12 +117,12 @@ class Origin:
 
 
 @asynccontextmanager
-async def serving(origin: Origin) -> AsyncIterator[Origin]:
+async def serving(origin: Origin, host: str = "127.0.0.1") -> AsyncIterator[Origin]:
     runner = web.ServerRunner(web.Server(origin.answer, handler_cancellation=True), shutdown_timeout=1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        origin.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, host, 0).start()
+        origin.base = f"http://{host}:{runner.addresses[0][1]}"
         yield origin
     finally:
         await runner.cleanup()

@@ -3,30 +3,34 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from politesse import __version__
+import politesse as package
 from tests.integration.cli.command import COMMAND, Origin, politesse, run_process, serving
+from tests.support.tiers import first_of
 
 
-async def test_all_allowed_exits_0() -> None:
-    async with serving(Origin()) as origin:
-        done = await politesse("check", f"{origin.base}/", f"{origin.base}/public")
-    assert done.code == 0
-    assert done.out.count("allowed: ") == 2
-    assert done.err == ""
-
-
-async def test_some_disallowed_exits_1_and_names_the_line() -> None:
-    async with serving(Origin()) as origin:
-        done = await politesse("check", f"{origin.base}/", f"{origin.base}/private/a")
-    assert done.code == 1
-    assert f"disallowed: {origin.base}/private/a" in done.out
-    assert "line 2, 'Disallow: /private/'" in done.out
-    assert f"source: {origin.base}/robots.txt, successful, status 200" in done.out
+@pytest.mark.parametrize(
+    ("status", "paths", "code", "told"),
+    [
+        (200, ["/", "/public"], 0, ["allowed: {}/\n", "allowed: {}/public\n"]),
+        (200, ["/", "/private/a"], 1, ["disallowed: {}/private/a", "line 2, 'Disallow: /private/'"]),
+        (200, ["/"], 0, ["source: {}/robots.txt, successful, status 200"]),
+        (503, ["/"], 2, ["not before: "]),
+        (429, ["/"], 2, ["not before: "]),
+    ],
+)
+async def test_exit_code_says_whether_all_are_allowed_and_decided(
+    status: int, paths: list[str], code: int, told: list[str]
+) -> None:
+    async with serving(Origin(status=status, headers={"Retry-After": "7"})) as origin:
+        done = await politesse("check", *(origin.base + path for path in paths))
+    assert (done.code, done.err) == (code, "")
+    assert all(one.format(origin.base) in done.out for one in told)
 
 
 async def test_verdicts_come_in_the_order_of_the_urls() -> None:
@@ -36,33 +40,11 @@ async def test_verdicts_come_in_the_order_of_the_urls() -> None:
     assert [json.loads(line)["url"] for line in done.out.splitlines()] == urls
 
 
-@pytest.mark.parametrize("status", [503, 429])
-async def test_undecided_url_exits_2(status: int) -> None:
-    async with serving(Origin(status=status, headers={"Retry-After": "7"})) as origin:
-        done = await politesse("check", f"{origin.base}/")
-    assert done.code == 2
-    assert "not before: " in done.out
-
-
 async def test_invalid_url_exits_2_and_the_others_are_judged() -> None:
     async with serving(Origin()) as origin:
         done = await politesse("check", "ftp://example.com/", f"{origin.base}/")
     assert done.code == 2
     assert f"\nallowed: {origin.base}/" in done.out
-
-
-async def test_undecided_wins_over_disallowed() -> None:
-    async with serving(Origin()) as denies, serving(Origin(status=500)) as fails:
-        done = await politesse("check", f"{denies.base}/private/a", f"{fails.base}/")
-    assert done.code == 2
-
-
-@pytest.mark.realtime
-async def test_a_server_that_never_answers_is_undecided_after_the_timeout() -> None:
-    async with serving(Origin(status=None)) as origin:
-        done = await politesse("check", f"{origin.base}/", "--timeout", "0.2")
-    assert done.code == 2
-    assert "unreachable" in done.out
 
 
 async def test_json_has_its_documented_keys() -> None:
@@ -82,13 +64,6 @@ async def test_json_has_its_documented_keys() -> None:
     assert source["fetched"] < source["fresh_until"]
 
 
-async def test_json_has_null_where_nothing_was_learned() -> None:
-    done = await politesse("check", "no url", "--json")
-    told = json.loads(done.out)
-    assert (told["rule"], told["source"], told["reason"]) == (None, None, "invalid-url")
-    assert told["note"]
-
-
 @pytest.mark.parametrize("agent", ["ExampleBot", "examplebot", "ExampleBot/2.1 (+https://example.com/bot)"])
 async def test_agent_chooses_the_group_and_is_not_impersonated(agent: str) -> None:
     robots = "User-agent: ExampleBot\nDisallow: /\n\nUser-agent: *\nAllow: /\n"
@@ -97,7 +72,7 @@ async def test_agent_chooses_the_group_and_is_not_impersonated(agent: str) -> No
         ordinary = await politesse("check", f"{origin.base}/")
     assert (judged.code, ordinary.code) == (1, 0)
     assert {request.headers["User-Agent"] for request in origin.requests} == {
-        f"politesse/{__version__} (robots.txt check)"
+        f"politesse/{package.__version__} (robots.txt check)"
     }
 
 
@@ -125,7 +100,7 @@ async def test_characters_that_the_encoding_lacks_are_escaped() -> None:
     assert f"allowed: {origin.base}/\\xe9\n" in done.out
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("options", first_of(1, [[], ["--json"]]))
 async def test_closed_stdout_ends_it_quietly(options: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -138,7 +113,7 @@ async def test_closed_stdout_ends_it_quietly(options: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("options", first_of(1, [[], ["--json"]]))
 def test_a_full_disk_exits_2_and_is_reported(options: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         command = [*COMMAND, "check", "no url", *options]
@@ -184,6 +159,17 @@ async def test_host_as_json_has_its_documented_keys() -> None:
     [robots] = host["robots"]
     assert list(robots) == ["origin", "result", "status", "fault", "age_s", "fetching", "next_fetch"]
     assert (robots["origin"], robots["result"], robots["status"]) == (origin.base, "successful", 200)
+
+
+async def test_a_url_without_a_scheme_is_answered_with_the_url_to_write() -> None:
+    done = await politesse("check", "example.com", "localhost:8000/a", "no url")
+    assert done.code == 2
+    assert "disallowed" not in done.out
+    assert re.findall("no URL: (.*)|write '(.*)'", done.out) == [
+        *(("example.com", ""), ("", "https://example.com")),
+        *(("localhost:8000/a", ""), ("", "https://localhost:8000/a")),
+        *(("no url", ""), ("", "https://example.com/page")),
+    ]
 
 
 async def test_without_a_url_there_is_no_host() -> None:

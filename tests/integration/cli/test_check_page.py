@@ -1,4 +1,4 @@
-"""``politesse check --page`` asks as politely as a crawl does, and prints what page and site say."""
+"""``politesse check --page`` requests as politely as a crawl does, and prints the statements of page and site."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from politesse import Gatekeeper
-from politesse.cli import gate_options
+from politesse.cli import running
 from tests.integration.cli.command import Origin, politesse, run_process, serving
 from tests.integration.sites import EAGER
 
@@ -50,7 +50,7 @@ class Site(Origin):
 @pytest.fixture(autouse=True)
 def _no_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for nothing between the requests of a command in this process; one in its own keeps its pace."""
-    monkeypatch.setattr(gate_options, "Gatekeeper", partial(Gatekeeper, pacing=EAGER))
+    monkeypatch.setattr(running, "Gatekeeper", partial(Gatekeeper, pacing=EAGER))
 
 
 def _site() -> Site:
@@ -107,12 +107,6 @@ async def test_a_page_is_reported_with_the_sources_of_what_it_says() -> None:
     assert site.asked == ["/robots.txt", "/page", "/.well-known/tdmrep.json", "/data.txt"]
 
 
-async def test_directive_that_names_the_crawler_counts_for_it_alone() -> None:
-    async with serving(_site()) as origin:
-        done = await politesse("check", "--page", f"{origin.base}/page", "--agent", "ExampleBot")
-    assert "must not archive: META examplebot 2: noarchive" in done.out
-
-
 async def test_json_has_the_page_under_its_own_key() -> None:
     async with serving(_site()) as origin:
         done = await politesse("check", "--page", "--json", f"{origin.base}/follow", f"{origin.base}/private/a")
@@ -150,20 +144,6 @@ async def test_a_redirect_to_a_denied_page_is_reported_and_not_followed() -> Non
     assert done.code == 2
     assert "page: a redirect leads to what may not be requested" in done.out
     assert "/private/a" not in site.asked
-
-
-async def test_a_page_that_cannot_be_fetched_is_reported() -> None:
-    class Silent(Site):
-        async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-            if request.path == "/page":
-                assert request.transport is not None
-                request.transport.close()
-            return await super().answer(request)
-
-    async with serving(Silent()) as origin:
-        done = await politesse("check", "--page", f"{origin.base}/page", "--timeout", "5")
-    assert done.code == 2
-    assert "page: ServerDisconnectedError" in done.out
 
 
 async def test_directives_of_an_error_page_do_not_count_for_the_page() -> None:

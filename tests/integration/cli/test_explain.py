@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse.robots import Dialect
-from tests.integration.cli.command import Origin, politesse, run_process, serving
+from tests.integration.cli.command import Origin, politesse, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,22 +39,22 @@ async def test_file_is_shown_with_numbers_and_marks(file: str) -> None:
     assert "of 2 matches: the longest rule that matches decides" in done.out
 
 
-async def test_misspelled_user_agent_is_reported_with_its_reading(tmp_path: Path) -> None:
-    path = tmp_path / "robots.txt"
-    path.write_text("User agent: *\nDissallow: /a\n")
-    done = await politesse("explain", "https://example.com/b", "--file", str(path))
+@pytest.mark.parametrize(
+    ("robots", "dialect", "shown"),
+    [
+        ("User agent: *\n", "rfc9309", "| 1  User agent: *   <- read as user-agent"),
+        ("User-agent: *\nDissallow: /a\n", "rfc9309", "| 2  Dissallow: /a   <- read as disallow"),
+        (
+            "User-agent: *\nDisallow:\nDisallow: /b\n",
+            "koster-1996",
+            "> 2  Disallow:   <- decides: later rules are not tried",
+        ),
+    ],
+)
+async def test_line_with_an_effect_has_a_remark(robots: str, dialect: str, shown: str) -> None:
+    done = await politesse("explain", "https://e.com/b", "--file", "-", "--dialect", dialect, stdin=robots.encode())
     assert done.code == 0
-    assert done.out.splitlines()[:2] == [
-        "| 1  User agent: *   <- read as user-agent",
-        "| 2  Dissallow: /a   <- read as disallow",
-    ]
-
-
-async def test_agent_chooses_the_group(file: str) -> None:
-    done = await politesse("explain", "https://example.com/z", "--agent", "FooBot/2.1", "--file", file)
-    assert done.code == 1
-    assert "> 3  Disallow: /   <- decides, length 1" in done.out
-    assert "  5  User-agent: *\n" in done.out
+    assert shown in done.out.splitlines()
 
 
 async def test_all_dialects_print_a_line_each_and_mark_those_that_differ(file: str) -> None:
@@ -94,14 +94,6 @@ async def test_robots_txt_is_fetched_once_for_all_dialects() -> None:
     assert [request.path for request in origin.requests] == ["/robots.txt"]
 
 
-async def test_site_is_explained_with_its_source() -> None:
-    async with serving(Origin(ROBOTS)) as origin:
-        done = await run_process("explain", f"{origin.base}/c")
-    assert done.code == 1
-    assert "> 8  Disallow: /c   <- decides, length 2" in done.out
-    assert f"source: {origin.base}/robots.txt, successful, status 200" in done.out
-
-
 @pytest.mark.parametrize(
     ("status", "code", "why"),
     [(404, 0, "there is no robots.txt"), (403, 0, "there is no robots.txt"), (503, 2, "unreachable"), (429, 2, "429")],
@@ -112,21 +104,6 @@ async def test_status_that_decides_is_explained(status: int, code: int, why: str
     assert done.code == code
     assert why in done.out
     assert "User-agent" not in done.out
-
-
-async def test_status_means_to_each_dialect_what_it_says() -> None:
-    async with serving(Origin(ROBOTS, status=403)) as origin:
-        done = await politesse("explain", f"{origin.base}/a", "--all-dialects")
-    closed = {line[2:].split()[0] for line in done.out.splitlines() if "disallowed" in line}
-    assert closed == {"koster-1996", "koster-1994", "perl"}
-
-
-async def test_empty_disallow_that_ended_the_trial_is_marked(tmp_path: Path) -> None:
-    path = tmp_path / "robots.txt"
-    path.write_text("User-agent: *\nDisallow:\nDisallow: /a\n")
-    done = await politesse("explain", "https://e.com/a", "--file", str(path), "--dialect", "koster-1996")
-    assert done.code == 0
-    assert "> 2  Disallow:   <- decides: later rules are not tried" in done.out
 
 
 @pytest.mark.parametrize(
@@ -169,19 +146,3 @@ async def test_usage_preferences_and_licenses_are_reported_beside_the_answer(tmp
     denied = await politesse("explain", "https://example.com/private", "--file", str(file))
     assert denied.code == 1
     assert "usage preferences" not in denied.out
-
-
-async def test_usage_preferences_of_a_site_are_in_the_json() -> None:
-    async with serving(Origin(PREFERENCES)) as origin:
-        done = await politesse("explain", f"{origin.base}/a", "--json")
-        denied = await politesse("explain", f"{origin.base}/private", "--json")
-    told = json.loads(done.out)
-    assert told["usage"] == {
-        "search": "allowed",
-        "ai-train": "disallowed",
-        "ai-input": "unstated",
-        "tdm": "unstated",
-    }
-    assert told["licenses"] == ["https://rsl.example/l.xml"]
-    refused = json.loads(denied.out)
-    assert (refused["usage"], refused["licenses"]) == (None, None)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -10,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from politesse import __version__
-from tests.integration.cli.command import COMMAND, Origin, politesse, read_terminal, serving, start
+import politesse as package
+from tests.integration.cli.command import COMMAND, Origin, politesse, serving, start
+from tests.support.tiers import first_of
 
 
 async def test_ten_thousand_urls_of_several_origins_are_all_sorted(tmp_path: Path) -> None:
@@ -28,17 +28,10 @@ async def test_ten_thousand_urls_of_several_origins_are_all_sorted(tmp_path: Pat
     assert sorted(rejected.read_text().splitlines()) == sorted(f"{url}\tdisallow-rule" for url in denied)
     assert [len(origin.requests) for origin in origins] == [1] * 5
     assert {origin.requests[0].headers["User-Agent"] for origin in origins} == {
-        f"politesse/{__version__} (robots.txt check)"
+        f"politesse/{package.__version__} (robots.txt check)"
     }
     assert "10,000 URLs" in done.err
-    assert "8,000 allowed, 2,000 denied, 0 could not be decided" in done.err
-
-
-async def test_few_may_wait_at_once_and_still_all_are_sorted() -> None:
-    async with serving(Origin()) as one, serving(Origin()) as other:
-        urls = [f"{origin.base}/{path}/{n}" for n in range(300) for origin in (one, other) for path in ("a", "private")]
-        done = await politesse("filter", "--max-pending", "1", stdin="\n".join(urls).encode())
-    assert sorted(done.out.splitlines()) == sorted(url for url in urls if "/private/" not in url)
+    assert "8,000 allowed, 2,000 disallowed, 0 could not be decided" in done.err
 
 
 async def test_undecided_urls_exit_2_and_are_not_lost(tmp_path: Path) -> None:
@@ -49,6 +42,18 @@ async def test_undecided_urls_exit_2_and_are_not_lost(tmp_path: Path) -> None:
     assert done.code == 2
     assert done.out.splitlines() == urls[:1]
     assert set(rejected.read_text().splitlines()) == {f"{urls[1]}\tunreachable", f"{urls[2]}\ttoo-many-requests"}
+
+
+async def test_comments_are_skipped_and_the_reason_of_a_dead_host_is_told_once() -> None:
+    async with serving(Origin()) as origin:
+        urls = [f"{origin.base}/", "# dead since 2025", "http://dead.invalid/a", "http://dead.invalid/b"]
+        done = await politesse("filter", stdin="\n".join(urls).encode())
+    assert (done.code, done.out.splitlines()) == (2, urls[:1])
+    told, reason = done.err.splitlines()
+    assert told.startswith("3 URLs in ")
+    assert told.endswith(": 1 allowed, 0 disallowed, 2 could not be decided")
+    assert reason.startswith("  http://dead.invalid/robots.txt: robots.txt is unreachable")
+    assert ": dns: " in reason
 
 
 async def test_lines_that_are_no_url_are_rejected_as_they_came(tmp_path: Path) -> None:
@@ -90,13 +95,6 @@ async def test_octets_of_an_allowed_url_are_passed_on_as_they_came() -> None:
     assert done.out.encode("utf-8", "surrogateescape") == url + b"\n"
 
 
-async def test_agent_chooses_the_group() -> None:
-    async with serving(Origin("User-agent: ExampleBot\nDisallow: /a\n")) as origin:
-        urls = [f"{origin.base}/a", f"{origin.base}/b"]
-        done = await politesse("filter", "--agent", "ExampleBot/1.0", stdin="\n".join(urls).encode())
-    assert (done.code, done.out.splitlines()) == (0, urls[1:])
-
-
 async def test_an_answer_comes_before_the_input_ends() -> None:
     async with serving(Origin()) as origin:
         process = await start("filter")
@@ -130,7 +128,7 @@ async def test_closed_stdout_ends_it_quietly_while_the_input_goes_on() -> None:
         assert process.stderr is not None
         feeding = asyncio.create_task(_feed(process.stdin, f"{origin.base}/page\n".encode()))
         await process.stdout.readline()
-        process.stdout._transport.close()  # type: ignore[attr-defined]  # what `| head -1` does
+        process.stdout._transport.close()  # type: ignore[attr-defined]  # as `| head -1` does
         err = (await process.stderr.read()).decode()
         assert await process.wait() == 141
         feeding.cancel()
@@ -152,12 +150,12 @@ async def test_interrupt_ends_it_cleanly_while_it_waits_for_input() -> None:
         assert await process.wait() == 130
         process.stdin.close()
     (summary,) = err.splitlines()
-    assert summary.startswith("1 URLs")
+    assert summary.startswith("1 URL in")
     assert summary.endswith("; interrupted")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell's redirections")
-@pytest.mark.parametrize("redirection", ["<&-", ">&-", "<&- >&-"])
+@pytest.mark.parametrize("redirection", first_of(1, ["<&-", ">&-", "<&- >&-"]))
 def test_without_input_or_output_it_exits_2(redirection: str) -> None:
     command = " ".join([*COMMAND, "filter", redirection])
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
@@ -171,28 +169,6 @@ async def test_a_full_disk_exits_2() -> None:
         done = await politesse("filter", "--rejected", "/dev/full", stdin=f"{origin.base}/private/\n".encode())
     assert done.code == 2
     assert "No space left on device" in done.err
-
-
-async def test_a_file_that_cannot_be_written_exits_2(tmp_path: Path) -> None:
-    done = await politesse("filter", "--rejected", str(tmp_path / "missing" / "file"))
-    assert done.code == 2
-    assert "No such file or directory" in done.err
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-async def test_in_a_terminal_progress_is_shown_on_stderr_and_stdout_stays_clean() -> None:
-    ours, terminal = os.openpty()
-    async with serving(Origin()) as origin:
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND, "filter", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=terminal
-        )
-        os.close(terminal)
-        out, _ = await process.communicate(f"{origin.base}/a\n".encode())
-    shown = await asyncio.to_thread(read_terminal, ours, bytearray())
-    assert (process.returncode, out) == (0, f"{origin.base}/a\n".encode())
-    assert b"\x1b[" in shown
-    assert b"1 URLs in" in shown
-    assert b"Traceback" not in shown
 
 
 async def _feed(stdin: asyncio.StreamWriter, line: bytes) -> None:

@@ -1,19 +1,16 @@
-"""``--fleet``, and ``politesse fleet``: commands that share what a Redis keeps, and what they show of it."""
+"""``--fleet``, and ``politesse fleet``: commands share the state in a Redis, and show it."""
 
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from rich.console import Console
 
 from politesse import Gatekeeper, PacingOptions
-from politesse.cli.fleet_command import print_status
 from politesse.options import FleetOptions
 from politesse.testing import ScriptedFetcher
 from tests.integration.cli.command import Done, Origin, politesse, run_process, serving
@@ -143,13 +140,6 @@ async def test_foreign_key_is_reported_and_the_rest_is_shown(
     assert list(foreign) == ["key", "error"]
 
 
-async def test_prefix_chooses_the_fleet(server: RedisServer, gate: Gatekeeper) -> None:
-    async with gate.turn("https://a.example/page", max_wait_s=20.0):
-        done = await status(server, "--fleet-prefix", "other:", "--json")
-    assert json.loads(done.out) == {"totals": NONE}
-    assert (await status(server, "--fleet-prefix", "{")).code == 2
-
-
 async def test_redis_that_is_away_or_refuses_is_one_line_without_the_password(server: RedisServer) -> None:
     url = f"redis://crawler:secret@127.0.0.1:{free_port()}/0"
     away = await politesse("fleet", "status", "--fleet", url)
@@ -159,13 +149,6 @@ async def test_redis_that_is_away_or_refuses_is_one_line_without_the_password(se
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
         assert problem in done.err
         assert "secret" not in done.err
-
-
-async def test_fleet_may_be_named_by_the_environment(server: RedisServer, client: redis.Redis) -> None:
-    del client
-    done = await politesse("fleet", "status", "--json", POLITESSE_FLEET=server.url)
-    assert json.loads(done.out) == {"totals": NONE}
-    assert (await politesse("fleet", "status")).code == 2
 
 
 async def test_commands_of_a_fleet_fetch_a_robots_txt_once(server: RedisServer, client: redis.Redis) -> None:
@@ -179,6 +162,7 @@ async def test_commands_of_a_fleet_fetch_a_robots_txt_once(server: RedisServer, 
     assert paths == ["/robots.txt", "/"]
 
 
+@pytest.mark.full
 async def test_crawl_keeps_the_pace_of_its_fleet(server: RedisServer, client: redis.Redis) -> None:
     del client
     fleet = FleetOptions(server.url, prefix="crawl-2:")
@@ -195,6 +179,7 @@ async def test_crawl_keeps_the_pace_of_its_fleet(server: RedisServer, client: re
     assert done.code == 0
 
 
+@pytest.mark.full
 async def test_commands_whose_redis_refuses_end_with_its_reason(server: RedisServer) -> None:
     url = server.url.replace("//", "//crawler:secret@")
     async with serving(Origin()) as origin:
@@ -207,6 +192,7 @@ async def test_commands_whose_redis_refuses_end_with_its_reason(server: RedisSer
         assert "secret" not in done.err
 
 
+@pytest.mark.full
 async def test_command_whose_redis_is_away_says_so_and_goes_on_when_it_is_back() -> None:
     own = RedisServer()
     try:
@@ -227,35 +213,6 @@ async def test_command_whose_redis_is_away_says_so_and_goes_on_when_it_is_back()
         assert f"{own.url} is back after " in done.err
     finally:
         own.remove()
-
-
-@pytest.mark.parametrize("terminal", ["", "terminal"])
-async def test_scan_shows_how_far_it_is(
-    server: RedisServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, terminal: str
-) -> None:
-    monkeypatch.setattr("politesse.cli.fleet_command._LINE_EVERY_S", 0.0)
-    monkeypatch.setattr("politesse._pacing.fleet.status._READ_AT_ONCE", 10)
-    for place in range(25):
-        client.set(f"politesse:other:{place}", "x")
-    out = Console(file=io.StringIO(), width=200)
-    err = Console(file=io.StringIO(), width=200, force_terminal=bool(terminal), color_system=None, legacy_windows=False)
-    assert await print_status(FleetOptions(server.url), {}, out, err, as_json=False) == 0
-    shown = [written(console) for console in (out, err)]
-    last = "0 hosts busy, 0 of them closed, 0 idle; 0 requests under way, 0 waiting, 25 keys of something else"
-    assert shown[0].splitlines()[-1] == last
-    if terminal:
-        assert last in shown[1]
-    else:
-        assert [line.rpartition(", ")[2] for line in shown[1].splitlines()] == [
-            "10 keys of something else",
-            "20 keys of something else",
-            "25 keys of something else",
-        ]
-
-
-def written(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 async def test_invalid_fleet_of_a_command_is_an_error(server: RedisServer) -> None:

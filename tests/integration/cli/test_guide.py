@@ -18,6 +18,7 @@ import pytest
 from politesse.cli import guide_command
 from politesse.cli.guide_command import TOPICS
 from tests.integration.cli.command import COMMAND, Done, politesse, read_terminal, run_process
+from tests.support.tiers import first_of
 
 GUIDES: Final = Path(guide_command.__file__).parents[1] / "guides"
 ELSEWHERE: Final = {"COLUMNS", "LESS", "LINES", "NO_COLOR", "PAGER"}  # settings of the terminal that runs the tests
@@ -25,7 +26,7 @@ STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 
 async def in_terminal(size: tuple[int, int], /, *arguments: str, **settings: str) -> str:
-    """Return what the command shows in a terminal of so many rows and columns."""
+    """Return the output of the command in a terminal of this size."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     process = await asyncio.create_subprocess_exec(
@@ -96,7 +97,10 @@ async def test_link_to_a_guide_is_a_command(
     ("topic", "message"),
     [
         ("pacng", "There is no guide 'pacng'. Did you mean pacing or pages? `politesse guide` lists all topics."),
-        ("Private", "There is no guide 'Private'. Did you mean private-addresses? `politesse guide` lists all topics."),
+        (
+            "Private-address",
+            "There is no guide 'Private-address'. Did you mean private-addresses? `politesse guide` lists all topics.",
+        ),
         ("xyz", "There is no guide 'xyz'. `politesse guide` lists all topics."),
         ("../pacing", "There is no guide '../pacing'. Did you mean pacing? `politesse guide` lists all topics."),
         ("\x1b[31m", "There is no guide '\\x1b[31m'. `politesse guide` lists all topics."),
@@ -109,7 +113,7 @@ async def test_unknown_topic_names_the_nearest(topic: str, message: str) -> None
     assert message in " ".join(done.err.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", first_of(1, TOPICS))
 async def test_in_a_terminal_nothing_is_cut_off_and_code_stands_at_column_0(topic: str) -> None:
     shown = STYLE.sub("", await in_terminal((24, 80), "guide", topic, PAGER="cat"))
     for code in re.findall(r"^```\w+\n(.*?)^```$", (GUIDES / f"{topic}.md").read_text(), re.DOTALL | re.MULTILINE):
@@ -117,6 +121,7 @@ async def test_in_a_terminal_nothing_is_cut_off_and_code_stands_at_column_0(topi
     assert "…" not in shown
 
 
+@pytest.mark.full
 async def test_in_a_terminal_prose_and_tables_keep_to_the_width() -> None:
     for columns in (80, 120):
         shown = STYLE.sub("", await in_terminal((24, columns), "guide", "dialects", PAGER="cat"))
@@ -144,7 +149,7 @@ async def test_interrupt_is_left_to_the_pager(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"PAGER": "no-such-pager"}, {"TERM": "dumb", "PAGER": "false"}, {"PAGER": "true"}]
+    "settings", first_of(1, [{"PAGER": "no-such-pager"}, {"TERM": "dumb", "PAGER": "false"}, {"PAGER": "true"}])
 )
 async def test_without_a_pager_or_when_it_is_left_nothing_fails(settings: dict[str, str]) -> None:
     shown = await in_terminal((24, 80), "guide", "pacing", **settings)

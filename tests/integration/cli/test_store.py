@@ -1,4 +1,4 @@
-"""``--store``, and ``politesse store``: what one run keeps, later ones use, show, prune and export."""
+"""``--store``, and ``politesse store``: later runs use, show, prune and export the records of a run."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_a_damaged_record_is_reported_and_the_others_are_exported(tmp_path
     async with serving(Origin()) as origin:
         await checked(path, f"{origin.base}/")
     store = SqliteStore(path)
-    await store.put("https://damaged.example", b"politesse/1 and nothing more")
+    await store.put("https://damaged.example", b"politesse/3 and nothing more")
     await store.put("https://binary.example", (await store.get(origin.base) or b""))  # a record of another origin
     await store.aclose()
     exported = await politesse("store", "export", str(target), "--store", str(path))

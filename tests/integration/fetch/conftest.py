@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 async def nothing_is_left_behind() -> AsyncIterator[None]:
-    """No task, no unclosed transport, no exception that nobody retrieved."""
+    """No task, no unclosed transport and no unretrieved exception is left."""
     loop = asyncio.get_running_loop()
     complaints: list[dict[str, object]] = []
     loop.set_exception_handler(lambda loop, context: complaints.append(context))

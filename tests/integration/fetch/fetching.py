@@ -1,4 +1,4 @@
-"""How the tests of AiohttpFetcher ask, and look at what comes back."""
+"""Requests of the tests of AiohttpFetcher, and checks of their results."""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ _FILL = b"#" * 1023 + b"\n"
 
 @dataclass(frozen=True)
 class Row:
-    """One way in which a server may answer, and what that comes to.
+    """An answer of a server, and its meaning.
 
     Attributes:
         name: for the test's id.
-        answer: what the server does.
-        result: what the attempt comes to.
-        status: what ``Verdict.source.status`` tells.
+        answer: the answer of the server.
+        result: the access result.
+        status: the expected ``Verdict.source.status``.
         fault: the fault that the fetcher returns, None for a response.
         denies: of ``/private`` and ``/public``, which are denied.
     """
@@ -126,6 +126,12 @@ BODIES = [
     _closed("gzip that is none", gzipped(FILE), FaultKind.ENCODING, 200),
     _closed("gzip with a wrong checksum", gzipped(gzip.compress(FILE)[:-8] + bytes(8)), FaultKind.ENCODING, 200),
     _closed("an encoding not asked for", response(200, b"x", Content_Encoding="br"), FaultKind.ENCODING, 200),
+    _closed(
+        "encodings in two lines",
+        _HEAD + b"Content-Encoding: gzip\r\nContent-Encoding: br\r\n\r\n" + gzip.compress(FILE),
+        FaultKind.ENCODING,
+        200,
+    ),
     _closed("reset in mid-body", reset_after(response(200, FILE, length=99)), FaultKind.TRUNCATED, 200),
 ]
 
@@ -148,6 +154,7 @@ REDIRECTS = [
         _file(f"{status}", {"/robots.txt": response(status, Location="/r"), "/r": response(200, FILE)})
         for status in (301, 302, 303, 307, 308)
     ),
+    _file("in octets of UTF-8", {"/robots.txt": _to("/r\xc3\xa9.txt"), "/r%C3%A9.txt": response(200, FILE)}),
     _file("five redirects", _chain(5)),
     Row("six redirects", _chain(6), UNAVAILABLE, 302, FaultKind.REDIRECT_LIMIT),
     Row("a redirect to itself", _to("/robots.txt"), UNAVAILABLE, 302, FaultKind.REDIRECT_LIMIT),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from politesse.origin import Origin
 from politesse.testing import ScriptedResolver
+from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     import ssl
@@ -24,7 +25,7 @@ FILE = b"User-agent: *\nDisallow: /private\n"
 
 @dataclass(frozen=True)
 class Request:
-    """What a server was asked."""
+    """A request that a server has received."""
 
     method: str
     target: str
@@ -99,12 +100,12 @@ def reset_after(octets: bytes) -> Handler:
 
 
 class Server:
-    """An HTTP/1.1 server of one answer a connection.
+    """An HTTP/1.1 server that closes each connection after an answer.
 
     Attributes:
-        answers: by request target; what is not there is 404.
-        requests: what was asked so far.
-        port: where it listens.
+        answers: by request target; others are 404.
+        requests: the requests so far.
+        port: the port of the server.
         closed_by_client: set when the client has closed a connection on which it was answered.
     """
 
@@ -133,6 +134,7 @@ class Server:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        await settle()  # a connection that is being accepted
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -175,7 +177,7 @@ def _parse(head: bytes) -> Request:
 
 
 class Names(ScriptedResolver):
-    """A Resolver for which every name that it is told of is on loopback."""
+    """A Resolver for which all given names are on loopback."""
 
     def __init__(self, *names: str, **addresses: Sequence[str]) -> None:
         super().__init__({**dict.fromkeys(names, ("127.0.0.1",)), **addresses})

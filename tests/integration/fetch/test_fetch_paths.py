@@ -1,4 +1,4 @@
-"""AiohttpFetcher asks for other files than robots.txt, and goes on where another request was redirected."""
+"""AiohttpFetcher asks for other files than robots.txt, and goes on after a redirect of another request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from politesse import FetchOptions
 from politesse.fetch import AiohttpFetcher
 from politesse.ports import FaultKind, FetchRequest, Validators
-from tests.integration.fetch.fetching import UA, faulted, fetch_from, responded
+from tests.integration.fetch.fetching import UA, faulted, responded
 from tests.integration.fetch.servers import Names, Server, response
 
 FILE = b"Dataset: /d.csv\n"
@@ -28,19 +28,6 @@ async def test_validators_of_another_file_than_robots_txt_make_its_request_condi
         result = responded(await AiohttpFetcher(UA).fetch(request))
         assert (result.status, result.conditional) == (304, True)
         assert server.requests[0].headers["if-none-match"] == '"1"'
-
-
-async def test_redirect_beyond_the_limit_reports_its_target() -> None:
-    async with Server({"/robots.txt": response(301, Location="dir/r.txt")}) as server:
-        fault = faulted(await fetch_from(server, max_redirects=0))
-        assert (fault.kind, fault.status) == (FaultKind.REDIRECT_LIMIT, 301)
-        assert fault.location == server.url("/dir/r.txt")
-
-
-async def test_a_loop_leads_nowhere() -> None:
-    async with Server({"/robots.txt": response(301, Location="/robots.txt")}) as server:
-        fault = faulted(await fetch_from(server))
-        assert (fault.kind, fault.location) == (FaultKind.REDIRECT_LIMIT, "")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "site.example"])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
+import aiohttp
 import pytest
-from aiohttp.test_utils import unused_port
 from yarl import URL
 
-from politesse import FetchOptions, Gatekeeper, Reason
+from politesse import Disallowed, FetchOptions, Gatekeeper, HostPolicy, PoliteSession, Reason
 from politesse.fetch import AiohttpFetcher
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchRequest
@@ -114,12 +114,6 @@ async def test_a_proxy_that_makes_no_connection_is_a_fault(url: str, answer: byt
         assert proxy.requests != []
 
 
-async def test_a_proxy_that_is_not_there_is_a_connect_fault() -> None:
-    fetcher = AiohttpFetcher(UA, FetchOptions(proxy=f"http://127.0.0.1:{unused_port()}"))
-    fault = faulted(await fetcher.fetch(FetchRequest(Origin.of("http://site.example/"), 5)))
-    assert fault.kind is FaultKind.CONNECT
-
-
 async def test_behind_a_proxy_a_redirect_to_another_host_is_followed() -> None:
     answers: dict[str, Answer] = {
         "http://site.example/robots.txt": response(302, Location="http://other.example/r"),
@@ -154,12 +148,38 @@ async def test_behind_a_proxy_a_redirect_that_names_a_private_address_closes_the
         assert len(proxy.requests) == 1
 
 
-async def test_behind_a_proxy_a_name_never_leads_to_a_private_literal_even_where_opted_in() -> None:
-    answers: dict[str, Answer] = {
-        "http://site.example/robots.txt": response(302, Location="http://169.254.169.254/latest/meta-data"),
-    }
-    async with Server(answers) as proxy:
-        fetcher = AiohttpFetcher(UA, FetchOptions(proxy=proxy.url(""), unguarded_redirects=True))
-        fault = faulted(await fetcher.fetch(FetchRequest(Origin.of("http://site.example/"), 5)))
-        assert fault.kind is FaultKind.REDIRECT_TARGET
-        assert len(proxy.requests) == 1
+@pytest.mark.parametrize("borrowed", [False, True], ids=["own connector", "borrowed connector"])
+async def test_a_proxy_of_the_environment_is_used_for_pages_only(
+    monkeypatch: pytest.MonkeyPatch, *, borrowed: bool
+) -> None:
+    async with Server(response(200, FILE)) as server, Server() as proxy:
+        proxy.answers[server.url("/page")] = response(200, b"page")
+        monkeypatch.setenv("http_proxy", proxy.url(""))
+        async with AsyncExitStack() as stack:
+            lender = aiohttp.ClientSession(trust_env=True)
+            session = await stack.enter_async_context(lender) if borrowed else None
+            gate = await stack.enter_async_context(Gatekeeper(UA, session=session))
+            web = await stack.enter_async_context(PoliteSession(gate, trust_env=True))
+            async with web.get(server.url("/page")) as page:
+                assert await page.read() == b"page"
+            assert not await gate.check(server.url("/private"))
+        await lender.close()
+        assert [request.target for request in server.requests] == ["/robots.txt"]
+        assert [request.target for request in proxy.requests] == [server.url("/page")]
+
+
+@pytest.mark.parametrize("path", ["/page", "/robots.txt"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "inside.example"])
+async def test_no_proxy_of_the_environment_is_asked_for_a_private_address(
+    monkeypatch: pytest.MonkeyPatch, path: str, host: str
+) -> None:
+    options = FetchOptions(private_addresses="deny")
+    async with Server() as proxy, Gatekeeper(UA, fetch=options, resolver=Names("inside.example")) as gate:
+        monkeypatch.setenv("http_proxy", proxy.url("", host="localhost"))
+        async with PoliteSession(gate, trust_env=True) as web:
+            with pytest.raises(Disallowed, match="private"):
+                await web.get(f"http://{host}:{proxy.port}{path}")
+            gate.set_policy("elsewhere.example", HostPolicy(exempt=True, reason="it has no robots.txt here"))
+            async with web.get("http://elsewhere.example/") as page:  # the proxy is private, and may be
+                assert page.status == 404
+        assert [request.target for request in proxy.requests] == ["http://elsewhere.example/"]

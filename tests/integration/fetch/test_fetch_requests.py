@@ -1,4 +1,4 @@
-"""What AiohttpFetcher sends, and which headers it brings back."""
+"""The requests of AiohttpFetcher, and the headers of its responses."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp.test_utils import unused_port
 
-from politesse import FetchOptions, Gatekeeper, Reason
+from politesse import FetchOptions
 from politesse.fetch import AiohttpFetcher
 from politesse.ports import FetchRequest, Validators
-from politesse.testing import ManualClock
 from tests.integration.fetch.fetching import (
     HEAD,
     UA,
@@ -45,20 +44,6 @@ async def test_request_has_the_user_agent_and_no_other_identification() -> None:
     assert request.headers.pop("accept").startswith("text/plain")
     assert request.headers.pop("connection") == "close"
     assert request.headers == {}
-
-
-async def test_every_hop_has_the_user_agent() -> None:
-    answers: dict[str, Answer] = {"/robots.txt": response(302, Location="/r"), "/r": response(200, FILE)}
-    async with Server(answers) as server:
-        await fetch_from(server, FetchOptions(from_address="bot@example.com"))
-        assert [request.headers["user-agent"] for request in server.requests] == [UA, UA]
-        assert [request.headers["from"] for request in server.requests] == ["bot@example.com"] * 2
-
-
-async def test_without_an_address_no_from_is_sent() -> None:
-    async with Server(response(200, FILE)) as server:
-        await fetch_from(server)
-        assert "from" not in server.requests[0].headers
 
 
 async def test_a_cookie_is_neither_kept_nor_sent() -> None:
@@ -129,17 +114,6 @@ async def test_the_headers_come_back_in_lower_case_and_the_first_of_each_name() 
     assert headers["cache-control"] == "public, max-age=60"  # RFC 9110 5.3: its lines are one list
 
 
-async def test_the_headers_are_those_of_the_last_hop() -> None:
-    answers: dict[str, Answer] = {
-        "/robots.txt": response(302, Location="/r", ETag='"redirect"', Cache_Control="max-age=5"),
-        "/r": response(200, FILE, ETag='"file"'),
-    }
-    async with Server(answers) as server:
-        headers = responded(await fetch_from(server)).headers
-    assert headers["etag"] == '"file"'
-    assert "cache-control" not in headers
-
-
 @pytest.mark.clause("RFC 9111 4.3.1")
 @pytest.mark.parametrize(
     ("etag", "last_modified", "sent"),
@@ -170,16 +144,6 @@ async def test_validators_are_not_sent_to_another_url(copy_came_from: str) -> No
         assert [name for name in server.requests[0].headers if name.startswith("if-")] == []
 
 
-async def test_validators_of_another_authority_are_not_sent() -> None:
-    async with Server(response(304)) as server:
-        validators = Validators(server.url(host="other.example"), '"x"', "")
-        result = responded(
-            await fetch_from(server, host="site.example", resolver=Names("site.example"), validators=validators)
-        )
-        assert result.conditional is False
-        assert "if-none-match" not in server.requests[0].headers
-
-
 async def test_behind_a_redirect_only_the_hop_that_the_copy_came_from_is_conditional() -> None:
     answers: dict[str, Answer] = {
         "/robots.txt": response(302, Location="/a"),
@@ -190,24 +154,3 @@ async def test_behind_a_redirect_only_the_hop_that_the_copy_came_from_is_conditi
         result = responded(await fetch_from(server, validators=Validators(server.url("/b"), '"x"', "")))
         assert (result.status, result.conditional) == (304, True)
         assert ["if-none-match" in request.headers for request in server.requests] == [False, False, True]
-
-
-async def test_a_redirect_that_leads_elsewhere_now_is_asked_without_condition() -> None:
-    answers: dict[str, Answer] = {"/robots.txt": response(302, Location="/new"), "/new": response(200, FILE)}
-    async with Server(answers) as server:
-        result = responded(await fetch_from(server, validators=Validators(server.url("/old"), '"x"', "")))
-        assert (result.body, result.conditional) == (FILE, False)
-
-
-async def test_a_304_renews_the_copy_through_cache_and_fetcher() -> None:
-    clock = ManualClock()
-    first = response(200, FILE, ETag='"x"', Cache_Control="max-age=600")
-    async with Server(first) as server, Gatekeeper(UA, clock=clock) as gate:
-        await gate.check(server.url("/private"))
-        server.answers["/robots.txt"] = response(304, Cache_Control="max-age=1200")
-        clock.advance(600)
-        verdict = await gate.check(server.url("/private"))
-        assert verdict.reason is Reason.DISALLOW_RULE
-        assert verdict.source is not None
-        assert verdict.source.fresh_until_wall == clock.wall() + 1200
-        assert [request.headers.get("if-none-match") for request in server.requests] == [None, '"x"']

@@ -1,4 +1,4 @@
-"""All fetches share a client session: what one of them does, waits for or closes is nothing to the others."""
+"""All fetches share a client session, and do not disturb each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import gc
 import aiohttp
 import pytest
 
-from politesse import FetchOptions
 from politesse.fetch import AiohttpFetcher
 from politesse.ports import FaultKind, FetchRequest
 from tests.integration.fetch.fetching import PUBLIC, UA, faulted, responded
@@ -38,19 +37,6 @@ async def test_more_than_a_hundred_fetches_are_under_way_at_once() -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await fetcher.aclose()
-
-
-async def test_a_fetch_that_comes_too_late_is_no_matter_to_another() -> None:
-    async with Server(silence) as silent, Server(response(200, FILE)) as server:
-        fetcher = AiohttpFetcher(UA, FetchOptions(total_timeout_s=0.3))
-        late = asyncio.create_task(fetcher.fetch(FetchRequest(silent.origin(), 0)))
-        while not silent.requests:
-            await asyncio.sleep(0.001)
-        assert responded(await fetcher.fetch(FetchRequest(server.origin(), 0))).body == FILE
-        assert not late.done()
-        assert faulted(await late).kind is FaultKind.TIMEOUT
-        assert responded(await fetcher.fetch(FetchRequest(server.origin(), 0))).body == FILE
         await fetcher.aclose()
 
 

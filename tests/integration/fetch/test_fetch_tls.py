@@ -18,7 +18,6 @@ from tests.integration.fetch.fetching import (
     UA,
     faulted,
     fetch_from,
-    responded,
     server_context,
     trusting,
 )
@@ -40,11 +39,6 @@ async def _fetch_over_tls(certificate: trustme.LeafCert, options: FetchOptions) 
     async with Server(response(200, FILE), server_context(certificate)) as server:
         result = await fetch_from(server, options, host="secure.example", resolver=Names("secure.example"))
         return result, len(server.requests)
-
-
-async def test_a_certificate_of_a_trusted_authority_is_accepted(authority: trustme.CA) -> None:
-    result, _ = await _fetch_over_tls(authority.issue_cert("secure.example"), trusting(authority))
-    assert responded(result).body == FILE
 
 
 def _expired(authority: trustme.CA) -> trustme.LeafCert:
@@ -98,20 +92,3 @@ async def test_through_the_gate_a_bad_certificate_is_a_closed_site(authority: tr
         assert verdict.source is not None
         assert verdict.source.status is None
         assert verdict.source.fault.startswith("tls")
-
-
-async def test_a_redirect_to_a_server_with_a_bad_certificate_is_a_tls_fault(authority: trustme.CA) -> None:
-    context = server_context(_expired(authority))
-    async with Server() as plain, Server(response(200, FILE), context) as secure:
-        there = secure.url(host="secure.example")
-        plain.answers["/robots.txt"] = response(301, Location=there)
-        fault = faulted(await fetch_from(plain, trusting(authority), resolver=Names("secure.example")))
-        assert (fault.kind, fault.final_url) == (FaultKind.TLS, there)
-
-
-async def test_a_redirect_from_http_to_https_is_followed(authority: trustme.CA) -> None:
-    context = server_context(authority.issue_cert("secure.example"))
-    async with Server() as plain, Server(response(200, FILE), context) as secure:
-        plain.answers["/robots.txt"] = response(301, Location=secure.url(host="secure.example"))
-        result = await fetch_from(plain, trusting(authority), host="secure.example", resolver=Names("secure.example"))
-        assert responded(result).body == FILE

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from redis.asyncio import Redis
 
-from politesse._pacing.fleet.wire import RedisWire
 from tests.integration.fleet.members import Members
 from tests.support.redis_servers import EXECUTABLES, RedisServer, shared_server
+from tests.support.tiers import first_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 
-@pytest.fixture(scope="module", params=EXECUTABLES)
+@pytest.fixture(scope="module", params=first_of(1, EXECUTABLES))
 def server(request: pytest.FixtureRequest) -> RedisServer:
     """Return a server that is older than any interval here."""
     server = shared_server(request.param)
@@ -30,9 +30,15 @@ def prefix() -> str:
 
 @pytest.fixture
 async def fleet(server: RedisServer, prefix: str) -> AsyncIterator[Members]:
-    members = Members(lambda: RedisWire.of_url(server.url), prefix)
+    members = Members(server.url, prefix)
     yield members
     await members.aclose()
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each link look at its server often."""
+    monkeypatch.setattr("politesse._pacing.fleet.session._LOOK_S", 0.2)
 
 
 @pytest.fixture

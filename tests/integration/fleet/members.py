@@ -4,25 +4,74 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from politesse import PacingOptions
 from politesse._pacing.fleet.link import FleetLink
-from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.fleet.pacer import FleetPacer
-from politesse._pacing.fleet.wire import RedisWire
+from politesse._pacing.fleet.wire import RedisWire, wire_to
 from politesse._pacing.local import LocalPacer
-from politesse._pacing.pace import PacingOptions
-from politesse._pacing.scoped import ScopedPacer
 from politesse.clock import SystemClock
 from politesse.events import Publisher
-from tests.support.pacing import Resolving, finish, wants
+from politesse.options import FleetOptions
+from tests.support.pacing import finish, wants
+from tests.support.redis_servers import client_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from politesse._pacing.fleet.messages import FleetWire
+    from politesse._pacing.fleet.messages import Reply, ScriptCall
+    from politesse._pacing.fleet.scripts import Script
+    from politesse._pacing.fleet.wire import FleetWire
+    from politesse.clock import Clock
     from politesse.events import Event
     from politesse.ports import Pacer
+
+
+OTHER_TIME: Final = """
+local server = redis
+local redis = setmetatable({call = function(name, ...)
+    if name == 'TIME' then
+        local time = server.call('TIME')
+        local micros = (time[1] * 1000000 + time[2]) %s
+        return {math.floor(micros / 1000000), micros - math.floor(micros / 1000000) * 1000000}
+    end
+    return server.call(name, ...)
+end}, {__index = server})
+"""
+
+
+class CountingWire(RedisWire):
+    """Counts the round trips of scripts."""
+
+    trips = 0
+
+    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+        self.trips += 1
+        return await super().exchange(calls, epochs)
+
+
+class ShiftedWire(RedisWire):
+    """Has scripts add to their time what a key holds, in seconds."""
+
+    def __init__(self, url: str, shift_key: str) -> None:
+        super().__init__(client_at(url))
+        self._shift_key = shift_key
+
+    def _source(self, script: Script) -> str:
+        return OTHER_TIME % f"+ (server.call('GET', '{self._shift_key}') or 0) * 1000000" + super()._source(script)
+
+
+class FastWire(RedisWire):
+    """Has scripts read a clock that runs 2 % too fast."""
+
+    def _source(self, script: Script) -> str:
+        return OTHER_TIME % "* 1.02" + super()._source(script)
+
+
+def pacer_of(options: PacingOptions, link: FleetLink, clock: Clock, publisher: Publisher) -> FleetPacer:
+    make = partial(LocalPacer, clock=clock, publisher=publisher)
+    return FleetPacer(options, link, make, clock=clock, publisher=publisher)
 
 
 async def visit(pacer: Pacer, status: int | None = 200) -> float:
@@ -40,39 +89,29 @@ class Members:
         events: what they have published.
     """
 
-    def __init__(self, wire: Callable[[], FleetWire], prefix: str) -> None:
-        self._wire = wire
+    def __init__(self, url: str, prefix: str) -> None:
+        self._url = url
         self._prefix = prefix
         self._clock = SystemClock()
         self._publisher = Publisher()
-        self._made: list[FleetPacer | ScopedPacer] = []
+        self._made: list[FleetPacer] = []
         self.events: list[Event] = []
         self._publisher.subscribe(self.events.append)
 
-    def link(self, url: str = "", prefix: str = "") -> FleetLink:
-        return self.link_of(RedisWire.of_url(url) if url else self._wire(), prefix)
+    def link(self, url: str = "", prefix: str = "", lease_s: float = 10.0) -> FleetLink:
+        options = FleetOptions(prefix=prefix or self._prefix, lease_s=lease_s)
+        return self.link_of(wire_to(url or self._url), options)
 
-    def link_of(self, wire: FleetWire, prefix: str = "") -> FleetLink:
-        options = FleetOptions(prefix=prefix or self._prefix, lease_s=10.0)
+    def link_of(self, wire: FleetWire, options: FleetOptions | None = None) -> FleetLink:
+        options = options or FleetOptions(prefix=self._prefix, lease_s=10.0)
         return FleetLink(wire, options, clock=self._clock, publisher=self._publisher)
 
     def member(self, options: PacingOptions | None = None, link: FleetLink | None = None) -> FleetPacer:
         options = options or PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
-        pacer = self._pacer(options, link or self.link())
-        self._made.append(pacer)
-        return pacer
-
-    def scoped_member(self, options: PacingOptions, addresses: Mapping[str, Sequence[str]]) -> ScopedPacer:
-        link, publisher = self.link(), self._publisher
-        make = partial(self._pacer, link=link)
-        pacer = ScopedPacer(options, make, clock=self._clock, resolver=Resolving(addresses), publisher=publisher)
+        pacer = pacer_of(options, link or self.link(), self._clock, self._publisher)
         self._made.append(pacer)
         return pacer
 
     async def aclose(self) -> None:
         for pacer in self._made:
             await pacer.aclose()
-
-    def _pacer(self, options: PacingOptions, link: FleetLink) -> FleetPacer:
-        local = partial(LocalPacer, clock=self._clock, publisher=self._publisher)
-        return FleetPacer(options, link, local, clock=self._clock, publisher=self._publisher)

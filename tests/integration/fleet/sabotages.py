@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from politesse._pacing.fleet.link import FleetLink
-from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.reserver import Reserver
 from politesse._pacing.fleet.scripts import Script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from politesse._pacing.fleet.messages import FleetWire
-    from politesse._pacing.fleet.options import FleetOptions
+    from politesse._pacing.fleet.wire import FleetWire
+    from politesse.options import FleetOptions
 
 
 def never_late() -> None:
@@ -30,8 +28,8 @@ def never_held() -> None:
 
 def never_known_again() -> None:
     """What is under way is not made known to a Redis that is back."""
-    FleetPacer.found = FleetPacer.lost  # type: ignore[method-assign]
-    FleetPacer._renew_all = lambda self: None  # type: ignore[method-assign]
+    Reserver.found = Reserver.lost  # type: ignore[method-assign]
+    Reserver.renew = lambda *_: None  # type: ignore[method-assign]
 
 
 def never_renewed() -> None:
@@ -42,7 +40,7 @@ def never_renewed() -> None:
         plain(self, wire, replace(options, lease_s=1.0), **others)
 
     FleetLink.__init__ = with_short_leases  # type: ignore[method-assign]
-    FleetPacer._renew_all = lambda self: None  # type: ignore[method-assign]
+    Reserver.renew = lambda *_: None  # type: ignore[method-assign]
 
 
 def never_closed() -> None:
@@ -56,18 +54,10 @@ def never_closed() -> None:
     FleetLink.post = without_closing  # type: ignore[method-assign]
 
 
-def never_their_end() -> None:
-    """A start counts from the last end in this process, though another process has asked the host since."""
-    Reserver._end_mono = lambda self, host, answer: (  # type: ignore[method-assign]
-        self._ends.get(host, ("", inf))[1] if answer.kind == "granted" and answer.ended else inf
-    )
-
-
 SABOTAGES: Final[Mapping[str, Callable[[], None]]] = {
     "late": never_late,
     "held": never_held,
     "known": never_known_again,
     "renewed": never_renewed,
     "closed": never_closed,
-    "their-end": never_their_end,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from contextlib import AsyncExitStack
 from itertools import pairwise
@@ -13,14 +14,12 @@ import pytest
 from redis.asyncio import Redis
 from redis.crc import key_slot
 
-from politesse import Gatekeeper
-from politesse._pacing.fleet.cluster_wire import ClusterWire
-from politesse._pacing.fleet.status import FleetHost, FleetReader
-from politesse._pacing.pace import PacingOptions
+from politesse import Gatekeeper, PacingOptions
 from politesse.errors import TooFar
 from politesse.events import ComponentFailed, FleetAway
 from politesse.options import FleetOptions
 from politesse.testing import ScriptedFetcher
+from tests.integration.cli.command import politesse
 from tests.integration.fleet.members import Members
 from tests.support.pacing import HOST, finish, wants
 from tests.support.redis_servers import EXECUTABLES, RedisServer
@@ -62,7 +61,7 @@ async def nodes() -> AsyncIterator[list[RedisServer]]:
 
 @pytest.fixture
 async def fleet(nodes: list[RedisServer], prefix: str) -> AsyncIterator[Members]:
-    members = Members(lambda: ClusterWire.of_url(nodes[0].url), prefix)
+    members = Members(nodes[0].url.replace("redis://", "redis+cluster://"), prefix)
     await asyncio.sleep(2.0)  # so that they are not young
     yield members
     await members.aclose()
@@ -77,6 +76,7 @@ async def _state(client: Redis) -> set[bytes]:
     return set((await _command(client, "CLUSTER", "INFO")).split())
 
 
+@pytest.mark.full
 async def test_the_hosts_of_all_nodes_keep_their_intervals(fleet: Members) -> None:
     hosts = [f"host{number}.example" for number in range(9)]
     starts: dict[str, list[float]] = {host: [] for host in hosts}
@@ -91,15 +91,6 @@ async def test_the_hosts_of_all_nodes_keep_their_intervals(fleet: Members) -> No
     await asyncio.gather(*(crawl(pacer, host) for pacer in members for host in hosts))
     assert [len(stamps) for stamps in starts.values()] == [8] * 9
     assert all(later - earlier >= 0.2 for stamps in starts.values() for earlier, later in pairwise(stamps))
-
-
-async def test_scripts_that_a_node_has_forgotten_are_loaded_again(fleet: Members, nodes: list[RedisServer]) -> None:
-    pacer = fleet.member()
-    finish(await pacer.start(wants()), 200)
-    for node in nodes:
-        async with Redis.from_url(node.url) as client:
-            await client.script_flush()
-    finish(await pacer.start(wants(), 10.0), 200)
 
 
 class Moving:
@@ -138,6 +129,7 @@ class Moving:
             await client.aclose()
 
 
+@pytest.mark.full
 async def test_a_slot_that_moves_takes_what_is_under_way_with_it(
     fleet: Members, nodes: list[RedisServer], prefix: str
 ) -> None:
@@ -176,6 +168,7 @@ async def test_a_slot_that_moves_takes_what_is_under_way_with_it(
     assert not any(isinstance(event, ComponentFailed) for event in fleet.events)
 
 
+@pytest.mark.full
 async def test_a_new_node_that_has_none_of_the_scripts_runs_them(
     fleet: Members, nodes: list[RedisServer], prefix: str
 ) -> None:
@@ -223,10 +216,9 @@ async def test_gates_by_the_url_of_a_cluster_keep_one_pace_and_show_who_holds_wh
         with pytest.raises(TooFar, match=r"held by https://a\.example/1"):
             async with other.turn("https://a.example/2", max_wait_s=1.0):
                 pass
-        reader = FleetReader(fleet)
-        found = [one async for several in reader.scan() for one in several]
-        named = await reader.find(["a.example", "nobody.example"])
-        await reader.aclose()
-    assert sorted(host.name for host in found if isinstance(host, FleetHost) and host.leases) == hosts
+        done = await politesse("fleet", "status", "--fleet", url, "--fleet-prefix", fleet.prefix, "--json")
+        named = await politesse("fleet", "status", "--fleet", url, "--fleet-prefix", fleet.prefix, "a.example")
+    *found, _ = map(json.loads, done.out.splitlines())
+    assert sorted(host["host"] for host in found if host["leases"]) == hosts
     assert len(found) == len(hosts)
-    assert [host.name for host in named if isinstance(host, FleetHost)] == ["a.example"]
+    assert named.out.startswith("host: a.example\n")

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.integration.fleet.crawls import Crawl, Host, least_margin_s, violations
+from tests.integration.fleet.processes import started
 from tests.integration.fleet.site import ObservedSite
 from tests.integration.fleet.slow_way import SlowWay
 from tests.support.redis_servers import RedisServer
@@ -67,9 +66,7 @@ class Fleet:
 
     async def add(self, wall_offset_s: float = 0.0) -> None:
         crawl = replace(self.crawl, wall_offset_s=wall_offset_s).to_json()
-        command = (sys.executable, "-m", "tests.integration.fleet.worker", crawl, str(len(self.workers)))
-        root = Path(__file__).parents[3]
-        self.workers.append(await asyncio.create_subprocess_exec(*command, cwd=root))
+        self.workers.append(await started("worker", crawl, str(len(self.workers))))
 
     async def all_are_at_work(self) -> None:
         until_mono = time.monotonic() + 90.0
@@ -248,7 +245,6 @@ async def test_nothing_starts_without_redis() -> None:
     [
         (nothing, "renewed", "at long"),
         (nothing, "closed", "after its 429"),
-        (nothing, "their-end", "gap at"),
         (redis_is_lost_after_an_end, "held", "gap at"),
         (redis_is_lost_during_long_requests, "known", "overlap at long"),
         (a_worker_stops_again_and_again, "late", "wide"),

@@ -12,23 +12,19 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from politesse._pacing.fleet import link as link_module
-from politesse._pacing.fleet.wire import RedisWire
-from politesse._pacing.pace import PacingOptions
-from politesse._redis.servers import text_of
+from politesse import PacingOptions
 from politesse.errors import ConfigurationError, TooFar
 from politesse.events import ComponentFailed, FleetAway, FleetBack
-from politesse.verdict import NotYet
 from tests.integration.fleet.members import visit
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
-from tests.support.redis_servers import RedisServer, free_port
+from tests.support.redis_servers import RedisServer, free_port, text_of
+from tests.support.tiers import first_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from politesse._pacing.fleet.pacer import FleetPacer
-    from politesse._pacing.fleet.scripts import Script
+    from politesse.ports import Pacer
     from tests.integration.fleet.members import Members
 
 pytestmark = pytest.mark.realtime
@@ -36,7 +32,7 @@ pytestmark = pytest.mark.realtime
 FAR: Final = "8999999999999999"
 
 
-async def nothing_starts(pacer: FleetPacer, seconds: float = 1.0) -> None:
+async def nothing_starts(pacer: Pacer, seconds: float = 1.0) -> None:
     with pytest.raises(TooFar, match="by fleet"):
         await pacer.start(wants(), seconds)
 
@@ -47,12 +43,6 @@ def aways(fleet: Members) -> list[str]:
 
 def failures(fleet: Members) -> list[str]:
     return [str(event.error) for event in fleet.events if isinstance(event, ComponentFailed)]
-
-
-@pytest.fixture
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have each link look at its server often."""
-    monkeypatch.setattr(link_module, "_LOOK_S", 0.2)
 
 
 @asynccontextmanager
@@ -84,7 +74,7 @@ async def command(client: Redis, *words: str | int) -> object:
         {"before": FAR},
         {"late": "nan"},
         {"before_late": "nan"},
-        {"start:other.1": "-5 0 0"},
+        {"start:other.1": "-5 0"},
         {"closed": "nan", "why": "backoff"},
         {"closed": FAR, "why": "a whim"},
         {"version": "inf"},
@@ -112,10 +102,10 @@ async def test_nonsense_in_a_key_is_an_error_that_names_its_field(
     name = "why" if "a whim" in fields.values() else name
     with pytest.raises(ConfigurationError, match=rf"{key}.*nonsense in its field {name}.*another prefix"):
         await fleet.member().start(wants())
-    assert set(map(text_of, await redis.hkeys(key))) == {"format", *fields}, "it is left alone"
+    assert {text_of(name) for name in await redis.hkeys(key)} == {"format", *fields}, "it is left alone"
 
 
-@pytest.mark.parametrize("kind", ["list", "set", "stream"])
+@pytest.mark.parametrize("kind", first_of(1, ["list", "set", "stream"]))
 async def test_a_value_of_another_type_is_an_error_that_names_the_key(
     fleet: Members, redis: Redis, prefix: str, kind: str
 ) -> None:
@@ -146,6 +136,7 @@ async def test_a_key_that_is_overwritten_is_reported_once_and_only_its_host_wait
     await visit(pacer)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "message",
     [
@@ -160,7 +151,7 @@ async def test_a_key_that_is_overwritten_is_reported_once_and_only_its_host_wait
     ],
     ids=repr,
 )
-async def test_a_message_of_somebody_else_is_reported_once_and_has_no_effect(
+async def test_a_message_of_somebody_else_has_no_effect(
     fleet: Members, redis: Redis, prefix: str, message: str
 ) -> None:
     pacer, other = [fleet.member(link=fleet.link()) for _ in range(2)]
@@ -168,7 +159,7 @@ async def test_a_message_of_somebody_else_is_reported_once_and_has_no_effect(
     held = await other.start(wants())
     other_owner = (await lease_of(redis, f"{prefix}host:{HOST}")).removeprefix("lease:").partition(".")[0]
     owners = {text_of(name).rpartition(":")[2] for name in await redis.pubsub_channels(f"{prefix}to:*")}
-    (own,) = owners - {other_owner}
+    (own,) = owners - {other_owner, "all"}
     text = message.format(key=f"{prefix}host:{HOST}", own=own, other=other_owner)
     for _ in range(3):
         assert await redis.publish(f"{prefix}to:{own}", text) == 1
@@ -176,8 +167,7 @@ async def test_a_message_of_somebody_else_is_reported_once_and_has_no_effect(
         await pacer.start(wants(), 0.3)
     finish(held, 200)
     await visit(pacer)
-    assert [f"{prefix}to:{own}" in text for text in failures(fleet)] == [True]
-    assert aways(fleet) == []
+    assert fleet.events == []
 
 
 async def lease_of(redis: Redis, key: str) -> str:
@@ -189,6 +179,7 @@ async def lease_of(redis: Redis, key: str) -> str:
 # Servers that refuse, or cannot serve
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rules", "missing"),
     [
@@ -196,10 +187,10 @@ async def lease_of(redis: Redis, key: str) -> str:
         ("~* &* +@all -script", "script"),
         ("~* &* +@all -info", "info"),
         ("~* &* +@all -subscribe", "subscribe"),
-        ("~* &* +@all -publish", "can't run this command"),
-        ("~* &* +@all -hset", "can't run this command"),
-        ("~other:* &* +@all", "keys"),
-        ("~* resetchannels &other:* +@all", "channels"),
+        ("~* &* +@all -publish", "(can't run this|'publish') command"),
+        ("~* &* +@all -hset", "(can't run this|'hset') command"),
+        ("~other:* &* +@all", "keys?"),
+        ("~* resetchannels &other:* +@all", "channels?"),
     ],
 )
 async def test_a_user_without_a_permission_is_an_error_that_names_it(
@@ -212,6 +203,7 @@ async def test_a_user_without_a_permission_is_an_error_that_names_it(
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.full
 async def test_a_permission_that_is_taken_away_is_an_error(fleet: Members, redis: Redis, server: RedisServer) -> None:
     await command(redis, "ACL", "SETUSER", "eve", "reset", "on", ">secret", "~*", "&*", "+@all")
     pacer = fleet.member(link=fleet.link(server.url.replace("//", "//eve:secret@")))
@@ -234,7 +226,7 @@ async def test_a_user_needs_no_more_than_the_permissions_that_are_listed(
     fleet: Members, redis: Redis, server: RedisServer, prefix: str
 ) -> None:
     commands = ["evalsha", "eval", "script|load", "info", "publish", "subscribe", "unsubscribe"]
-    commands += ["time", "hgetall", "hset", "hdel", "pexpire"]
+    commands += ["time", "hget", "hgetall", "hset", "hdel", "pexpire"]
     rules = [f"~{prefix}*", "resetchannels", f"&{prefix}*", *(f"+{name}" for name in commands)]
     await command(redis, "ACL", "SETUSER", "least", "reset", "on", ">secret", *rules)
     one, other = [fleet.member(link=fleet.link(server.url.replace("//", "//least:secret@"))) for _ in range(2)]
@@ -246,6 +238,7 @@ async def test_a_user_needs_no_more_than_the_permissions_that_are_listed(
     assert aways(fleet) == []
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("quick_looks")
 async def test_an_eviction_policy_that_is_set_later_is_an_error(fleet: Members, own_server: RedisServer) -> None:
     pacer = fleet.member(link=fleet.link(own_server.url))
@@ -262,6 +255,7 @@ async def test_an_eviction_policy_that_is_set_later_is_an_error(fleet: Members, 
     assert len(aways(fleet)) == 1
 
 
+@pytest.mark.full
 async def test_a_redis_without_memory_lets_nothing_start_and_is_reported_once(
     fleet: Members, own_server: RedisServer
 ) -> None:
@@ -283,6 +277,7 @@ async def test_a_redis_without_memory_lets_nothing_start_and_is_reported_once(
     assert [type(event) for event in fleet.events] == [FleetAway, FleetBack]
 
 
+@pytest.mark.full
 async def test_a_replica_lets_nothing_start_and_is_reported_once(fleet: Members, own_server: RedisServer) -> None:
     primary = RedisServer()
     try:
@@ -298,6 +293,7 @@ async def test_a_replica_lets_nothing_start_and_is_reported_once(fleet: Members,
         primary.remove()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("own_server", [("--lua-time-limit", "50")], indirect=True)
 async def test_a_redis_that_is_busy_with_a_script_lets_nothing_start(fleet: Members, own_server: RedisServer) -> None:
     pacer = fleet.member(link=fleet.link(own_server.url))
@@ -313,54 +309,7 @@ async def test_a_redis_that_is_busy_with_a_script_lets_nothing_start(fleet: Memb
     assert len(aways(fleet)) == 1
 
 
-class EndlessWire(RedisWire):
-    """Has scripts that do not end, until ``is_endless`` is unset."""
-
-    is_endless = True
-
-    def _source(self, script: Script) -> str:
-        return "while true do end" if self.is_endless else super()._source(script)
-
-
-@pytest.mark.parametrize("own_server", [("--lua-time-limit", "50")], indirect=True)
-async def test_a_script_that_is_killed_has_granted_nothing(fleet: Members, own_server: RedisServer) -> None:
-    wire = EndlessWire.of_url(own_server.url)
-    pacer = fleet.member(link=fleet.link_of(wire))
-    async with client_of(own_server) as client:
-        waiting = asyncio.create_task(pacer.start(wants()))
-        async with asyncio.timeout(10.0):
-            while not waiting.done() and len(aways(fleet)) == 0:
-                await asyncio.sleep(0.1)
-                try:
-                    await client.script_kill()
-                except RedisError:
-                    continue  # it does not run yet
-    assert not waiting.done()
-    wire.is_endless = False
-    async with client_of(own_server) as client, asyncio.timeout(20.0):
-        while not waiting.done():
-            await asyncio.sleep(0.1)
-            try:
-                await client.script_kill()
-            except RedisError:
-                continue
-    finish(await waiting, 200)
-
-
-@pytest.mark.slow
-async def test_a_redis_that_loads_its_data_lets_nothing_start(fleet: Members, own_server: RedisServer) -> None:
-    pacer = fleet.member(link=fleet.link(own_server.url))
-    await visit(pacer)
-    async with client_of(own_server) as client:
-        await client.mset({f"filler{number}": "" for number in range(4_000)})
-        await client.save()
-    own_server.kill()
-    own_server.start("--key-load-delay", "1000")
-    await nothing_starts(pacer)
-    assert len(aways(fleet)) == 1
-    await visit(pacer)
-
-
+@pytest.mark.full
 async def test_a_node_of_a_cluster_and_a_sentinel_are_errors_that_say_which_url_to_give(fleet: Members) -> None:
     node = RedisServer("--cluster-enabled", "yes")
     sentinel = RedisServer("--sentinel")
@@ -373,6 +322,7 @@ async def test_a_node_of_a_cluster_and_a_sentinel_are_errors_that_say_which_url_
         sentinel.remove()
 
 
+@pytest.mark.full
 async def test_a_server_that_is_no_redis_lets_nothing_start(fleet: Members) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
@@ -396,33 +346,7 @@ async def test_where_nothing_listens_nothing_starts(fleet: Members) -> None:
 # Connections
 
 
-async def test_a_connection_that_swallows_everything_lets_nothing_start(fleet: Members, server: RedisServer) -> None:
-    async with Switch(server.port) as switch:
-        pacer = fleet.member(link=fleet.link(switch.url))
-        await visit(pacer)
-        switch.swallow()
-        asked_mono = time.monotonic()
-        finish(await pacer.start(wants(), 30.0), 200)  # by new connections, after the loss and a whole hold
-        assert time.monotonic() - asked_mono >= 2.0
-        assert aways(fleet) == ["no answer within 1 s"]
-        await fleet.aclose()
-
-
-async def test_a_redis_that_never_answers_keeps_nobody_waiting_for_longer_than_he_says(fleet: Members) -> None:
-    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.read(65_536):
-            pass
-        writer.close()
-
-    async with await asyncio.start_server(swallow, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        pacer = fleet.member(link=fleet.link(f"redis://127.0.0.1:{port}/0"))
-        asked_mono = time.monotonic()
-        await nothing_starts(pacer, 0.5)
-        assert time.monotonic() - asked_mono < 4.0, "before the attempt to connect ends"
-        await fleet.aclose()
-
-
+@pytest.mark.full
 @pytest.mark.usefixtures("quick_looks")
 async def test_a_subscription_that_is_dead_is_noticed_though_scripts_run(fleet: Members, server: RedisServer) -> None:
     async with Switch(server.port) as switch:
@@ -435,10 +359,11 @@ async def test_a_subscription_that_is_dead_is_noticed_though_scripts_run(fleet: 
         await asyncio.sleep(0.1)
         finish(held, 200)  # nobody hears that the host is free
         finish(await asyncio.wait_for(waiting, 9.0), 200)
-        assert set(aways(fleet)) == {"what it publishes does not arrive within 1 s"}
+        assert set(aways(fleet)) == {"its messages do not arrive within 1 s"}
         await fleet.aclose()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["normal", "pubsub"])
 async def test_a_connection_that_redis_closes_is_a_loss(fleet: Members, own_server: RedisServer, kind: str) -> None:
     pacer = fleet.member(link=fleet.link(own_server.url))
@@ -451,17 +376,6 @@ async def test_a_connection_that_redis_closes_is_a_loss(fleet: Members, own_serv
     assert len(aways(fleet)) == 1
 
 
-@pytest.mark.usefixtures("quick_looks")
-async def test_a_connection_that_breaks_as_the_link_looks_is_a_loss(fleet: Members, own_server: RedisServer) -> None:
-    pacer = fleet.member(link=fleet.link(own_server.url))
-    await visit(pacer)
-    async with client_of(own_server) as client:
-        await command(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    await asyncio.sleep(0.6)
-    assert len(aways(fleet)) == 1
-    await visit(pacer)
-
-
 async def test_two_prefixes_of_which_one_begins_with_the_other_are_two_fleets(fleet: Members, prefix: str) -> None:
     one = fleet.member(PacingOptions(min_delay_s=2.0))
     other = fleet.member(PacingOptions(min_delay_s=2.0), fleet.link(prefix=f"{prefix}host:"))
@@ -470,6 +384,7 @@ async def test_two_prefixes_of_which_one_begins_with_the_other_are_two_fleets(fl
     assert await other.closed_until(HOST) is None
 
 
+@pytest.mark.full
 async def test_a_request_that_outlives_its_lease_still_counts(fleet: Members, redis: Redis, prefix: str) -> None:
     one, other, third = [fleet.member() for _ in range(3)]
     outlives = await one.start(wants())
@@ -484,39 +399,18 @@ async def test_a_request_that_outlives_its_lease_still_counts(fleet: Members, re
     assert await visit(third) - ended_mono >= 0.1
 
 
+@pytest.mark.full
 async def test_a_grant_that_is_heard_of_twice_does_not_free_the_host(fleet: Members, redis: Redis, prefix: str) -> None:
     one, other = [fleet.member(PacingOptions(min_delay_s=0.5, adaptive_factor=0.0)) for _ in range(2)]
     key = f"{prefix}host:{HOST}"
     permit = await one.start(wants())
     ticket = (await lease_of(redis, key)).removeprefix("lease:")
     seconds, micros = await redis.time()
-    message = f"{key}\ngranted\n{ticket}\n{seconds * 1_000_000 + micros}\n0\n0\n\n10000\n0\n0\n\n\n0"
+    message = f"{key}\ngranted\n{ticket}\n{seconds * 1_000_000 + micros}\n0\n0\n\n10000\n0\n0\n\n"
     await redis.publish(f"{prefix}to:{ticket.partition('.')[0]}", message)
     with pytest.raises(TooFar, match="in-flight"):
         await other.start(wants(), 0.5)
     finish(permit, 200)
-
-
-async def test_who_asks_now_and_then_is_told_that_a_key_cannot_be_used(
-    fleet: Members, redis: Redis, prefix: str
-) -> None:
-    await redis.set(f"{prefix}host:{HOST}", "1")
-    pacer, ready = fleet.member(), asyncio.Event()
-
-    async def asks() -> None:
-        while True:
-            pacer.when_ready(wants(), ready.set)
-            await ready.wait()
-            ready.clear()
-            assert isinstance(pacer.try_start(wants()), NotYet)
-
-    with pytest.raises(ConfigurationError, match="WRONGTYPE"):
-        await asyncio.wait_for(asks(), 5.0)
-    await redis.delete(f"{prefix}host:{HOST}")
-    async with asyncio.timeout(10.0):
-        while isinstance(answer := pacer.try_start(wants()), NotYet):
-            await asyncio.sleep(0.01)
-    finish(answer, 200)
 
 
 @pytest.mark.slow
@@ -531,7 +425,7 @@ sentinel failover-timeout fleet 6000
     sentinel = RedisServer("--sentinel", config=monitor, executable=own_server.executable)
     spans: list[tuple[float, float]] = []
 
-    async def crawl(pacer: FleetPacer) -> None:
+    async def crawl(pacer: Pacer) -> None:
         while True:
             permit = await pacer.start(wants())
             began_mono = time.monotonic()

@@ -129,6 +129,7 @@ async def test_queues_fed_from_a_stream_lose_nothing_when_one_is_killed(server: 
     assert_each_page_was_fetched_at_one_pace(site)
 
 
+@pytest.mark.full
 async def test_scrapy_with_scrapy_redis_loses_nothing_when_one_process_is_killed(server: RedisServer) -> None:
     site = tree()
     async with serving(site):
@@ -137,6 +138,7 @@ async def test_scrapy_with_scrapy_redis_loses_nothing_when_one_process_is_killed
     assert "ResourceWarning" not in log
 
 
+@pytest.mark.full
 async def test_scrapy_with_the_queue_of_scrapy_redis_itself_keeps_one_pace_and_ends(server: RedisServer) -> None:
     site = tree()
     own_queue = SCRAPY_CHANGES | {'"SCHEDULER_QUEUE_CLASS": StreamQueue,': ""}

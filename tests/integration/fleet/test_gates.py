@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
-import sys
 import time
+from asyncio.subprocess import PIPE
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,16 +16,18 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from redis.asyncio import Redis
 
-from politesse import Bound, Gatekeeper, NotYet, PacingOptions, PoliteQueue, PoliteSession, TooFar
+from politesse import Bound, Gatekeeper, NotYet, PacingOptions, PoliteSession, TooFar
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import FleetAway, FleetBack
-from politesse.options import FleetOptions, Limit
+from politesse.options import FleetOptions, Limit, SharedPacer
 from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
+from tests.integration.fleet.processes import started
 from tests.integration.fleet.slow_way import SlowWay
 from tests.integration.sites import UA, Server, Site
 from tests.support.pacing import Resolving
 from tests.support.redis_servers import RedisServer
+from tests.support.tiers import first_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -68,7 +69,7 @@ async def redis(server: RedisServer) -> AsyncIterator[Redis]:
         yield client
 
 
-def gate_of(fleet: FleetOptions | str, pacing: PacingOptions = QUICK, **options: object) -> Gatekeeper:
+def gate_of(fleet: FleetOptions | str | None, pacing: PacingOptions | None = QUICK, **options: object) -> Gatekeeper:
     site = ScriptedFetcher({"https://example.com": 404, "https://example.org": 404})
     return Gatekeeper(UA, fetcher=site, fleet=fleet, pacing=pacing, **options)  # type: ignore[arg-type]
 
@@ -92,19 +93,12 @@ async def connections(redis: Redis) -> int:
 # One pace
 
 
-@pytest.mark.parametrize("kinds", [("gate", "gate"), ("gate", "session")])
+@pytest.mark.parametrize("kinds", first_of(1, [("gate", "session"), ("gate", "gate")]))
 async def test_two_processes_keep_one_pace(server: RedisServer, site: Site, kinds: tuple[str, str]) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     async with Redis.from_url(server.url) as client:
         await client.flushdb()
     programs = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", "-m", "tests.integration.fleet.gate_program"),
-            *(kind, server.url, f"{site.base}/{place}", "3"),
-            cwd=ROOT,
-            env=environment,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        await started("gate_program", kind, server.url, f"{site.base}/{place}", "3", stderr=PIPE)
         for place, kind in enumerate(kinds)
     ]
     reports = [(await program.communicate())[1].decode() for program in programs]
@@ -114,16 +108,6 @@ async def test_two_processes_keep_one_pace(server: RedisServer, site: Site, kind
     pages = sorted((one for one in site.seen if one.path != "/robots.txt"), key=lambda one: one.started)
     # The server stamps the end of an answer before the client has it, and its start after the client has sent it.
     assert min(after.started - before.ended for before, after in pairwise(pages)) >= 1.0
-
-
-async def test_gates_of_a_fleet_fetch_a_robots_txt_once(fleet: FleetOptions) -> None:
-    fetchers = [ScriptedFetcher({"https://example.com": "User-agent: *\nDisallow: /private"}) for _ in range(3)]
-    gates = [Gatekeeper(UA, fetcher=fetcher, fleet=fleet) for fetcher in fetchers]
-    verdicts = await asyncio.gather(*(gate.check("https://example.com/private") for gate in gates))
-    for gate in gates:
-        await gate.aclose()
-    assert [verdict.allowed for verdict in verdicts] == [False, False, False]
-    assert sum(fetcher.count("https://example.com") for fetcher in fetchers) == 1
 
 
 async def test_gates_of_a_fleet_share_what_a_host_has_asked_for(fleet: FleetOptions) -> None:
@@ -138,6 +122,7 @@ async def test_gates_of_a_fleet_share_what_a_host_has_asked_for(fleet: FleetOpti
         assert status.closed_until is not None
 
 
+@pytest.mark.full
 async def test_closing_outlives_all_processes_and_is_kept_by_the_pace_alone(fleet: FleetOptions, redis: Redis) -> None:
     async with gate_of(fleet) as gate, gate.turn(PAGE, max_wait_s=20.0) as turn:
         turn.observe(429, {"Retry-After": "3600"})
@@ -149,17 +134,6 @@ async def test_closing_outlives_all_processes_and_is_kept_by_the_pace_alone(flee
         assert far.value.not_yet.bound_by is Bound.RETRY_AFTER
 
 
-async def test_fleets_with_other_prefixes_have_a_pace_each(server: RedisServer) -> None:
-    slow = PacingOptions(min_delay_s=SLOW_S, adaptive_factor=0.0)
-    prefixes = [f"{token_hex(4)}:" for _ in range(2)]
-    for prefix in prefixes:
-        async with gate_of(FleetOptions(server.url, prefix=prefix), slow) as gate:
-            await visit_now(gate)
-    async with gate_of(FleetOptions(server.url, prefix=prefixes[0]), slow) as gate:
-        with pytest.raises(TooFar, match="by floor"):
-            await visit_now(gate)
-
-
 async def test_hosts_of_one_address_share_its_limit_in_the_fleet(fleet: FleetOptions) -> None:
     pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, address=Limit(min_delay_s=SLOW_S))
     resolver = Resolving({"example.com": ["192.0.2.1"], "example.org": ["192.0.2.1"]})
@@ -169,13 +143,14 @@ async def test_hosts_of_one_address_share_its_limit_in_the_fleet(fleet: FleetOpt
             await visit_now(other, "https://example.org/page")
 
 
-async def test_gates_of_one_scope_share_their_connections(fleet: FleetOptions, redis: Redis) -> None:
+@pytest.mark.full
+async def test_gates_of_one_pacer_share_their_connections(fleet: FleetOptions, redis: Redis) -> None:
     before = await connections(redis)
-    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0, scope="crawl")
-    async with gate_of(fleet, pacing, store=MemoryStore()) as one:
+    pacer = SharedPacer(QUICK, fleet=fleet)
+    async with gate_of(None, None, store=MemoryStore(), pacer=pacer) as one:
         await visit(one)
         alone = await connections(redis)
-        async with gate_of(fleet, pacing, store=MemoryStore()) as other:
+        async with gate_of(None, None, store=MemoryStore(), pacer=pacer) as other:
             await visit(other)
             assert await connections(redis) == alone > before
         await visit(one)
@@ -184,6 +159,7 @@ async def test_gates_of_one_scope_share_their_connections(fleet: FleetOptions, r
 # What is shown
 
 
+@pytest.mark.full
 async def test_request_of_another_gate_that_is_waited_for_is_named(fleet: FleetOptions) -> None:
     async with gate_of(fleet) as one, gate_of(fleet) as other:
         async with one.turn(f"{PAGE}/1", max_wait_s=20.0):
@@ -239,12 +215,13 @@ async def test_without_its_redis_a_gate_answers_from_its_cache_and_starts_nothin
     assert [line[: len(address) + 8] for line in logged] == [f"{address} is away", f"{address} is back"]
 
 
-async def test_loss_is_logged_once_for_all_gates_of_a_scope_and_reaches_each(
+@pytest.mark.full
+async def test_loss_is_logged_once_for_all_gates_of_a_pacer_and_reaches_each(
     own_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0, scope="crawl")
+    pacer = SharedPacer(QUICK, fleet=own_server.url)
     events: list[list[Event]] = [[], []]
-    async with gate_of(own_server.url, pacing) as one, gate_of(own_server.url, pacing) as other:
+    async with gate_of(None, None, pacer=pacer) as one, gate_of(None, None, pacer=pacer) as other:
         one.subscribe(events[0].append)
         other.subscribe(events[1].append)
         await visit(one)
@@ -257,6 +234,7 @@ async def test_loss_is_logged_once_for_all_gates_of_a_scope_and_reaches_each(
     assert len([record for record in caplog.records if "is away" in record.getMessage()]) == 1
 
 
+@pytest.mark.full
 async def test_gate_whose_redis_is_away_from_the_start_says_so_when_a_turn_is_wanted(
     own_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,29 +260,14 @@ async def test_wrong_password_is_an_error_without_the_password(own_server: Redis
         assert "wrong" not in str(raised.value).replace("WRONGPASS", "")
 
 
-async def test_queue_whose_redis_refuses_raises_that(own_server: RedisServer) -> None:
-    async with Redis.from_url(own_server.url) as client:
-        await client.config_set("requirepass", "s3cret")
-    async with gate_of(own_server.url) as gate:
-        queue: PoliteQueue[None] = PoliteQueue(gate)
-        queue.put_nowait(PAGE)
-        async with asyncio.timeout(20.0):
-            with pytest.raises(ConfigurationError, match="refuses this client"):
-                async with queue.turn():
-                    pass
-
-
 # The end
 
 
-@pytest.mark.parametrize("scope", ["", "crawl"])
 @pytest.mark.parametrize("kind", ["gate", "session"])
-async def test_close_ends_all_tasks_and_connections(
-    fleet: FleetOptions, redis: Redis, scope: str, kind: str, site: Server
-) -> None:
+async def test_close_ends_all_tasks_and_connections(fleet: FleetOptions, redis: Redis, kind: str, site: Server) -> None:
     tasks, before = asyncio.all_tasks(), await connections(redis)
     if kind == "gate":
-        async with gate_of(fleet, PacingOptions(min_delay_s=0.1, scope=scope)) as gate:
+        async with gate_of(fleet, PacingOptions(min_delay_s=0.1)) as gate:
             await visit(gate)
             assert await connections(redis) > before
     else:
@@ -319,6 +282,7 @@ async def test_close_ends_all_tasks_and_connections(
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["turn", "try_turn", "try_turns"])
 async def test_start_that_is_granted_during_the_close_holds_nobody_up(
     server: RedisServer, redis: Redis, fleet: FleetOptions, kind: str
@@ -361,6 +325,7 @@ async def test_cancelled_turns_put_off_nobody(fleet: FleetOptions) -> None:
         assert time.monotonic() - began_mono < 3.9
 
 
+@pytest.mark.full
 async def test_turn_that_is_waited_for_ends_with_the_gate_while_redis_stands_still(own_server: RedisServer) -> None:
     gate = gate_of(own_server.url)
     async with gate.turn(PAGE, max_wait_s=20.0):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 import time
+from asyncio.subprocess import PIPE
 from contextlib import AsyncExitStack
 from pathlib import Path
 from secrets import token_hex
@@ -16,8 +15,10 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.integration.fleet.asker import Job
+from tests.integration.fleet.processes import started
 from tests.integration.fleet.robots_site import Robots, RobotsSite
 from tests.support.redis_servers import EXECUTABLES, shared_server
+from tests.support.tiers import first_of
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -31,20 +32,9 @@ FIRST, *OTHERS = EXECUTABLES
 servers = pytest.mark.parametrize("server", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 
 
-async def started(stack: AsyncExitStack, job: Job, asker: int) -> Process:
+async def asker_of(stack: AsyncExitStack, job: Job, number: int) -> Process:
     """Start an asker, which waits for ``told``."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.integration.fleet.asker",
-        job.to_json(),
-        str(asker),
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process = await started("asker", job.to_json(), str(number), stdin=PIPE, stdout=PIPE, stderr=PIPE)
     stack.push_async_callback(ended, process)
     return process
 
@@ -77,7 +67,7 @@ async def check_one_fetch_each(server: str, *, origins: int, questions: int, is_
     async with AsyncExitStack() as stack:
         site = await stack.enter_async_context(RobotsSite([Robots.of_host(number) for number in range(origins)]))
         job = Job(shared_server(server).url, f"{token_hex(4)}:", site.port, origins, questions, is_fleet=is_fleet)
-        askers = [await started(stack, job, asker) for asker in range(4)]
+        askers = [await asker_of(stack, job, asker) for asker in range(4)]
         for asker in askers:
             await told(asker)
         answers = await asyncio.gather(*(answered(asker) for asker in askers))
@@ -87,7 +77,7 @@ async def check_one_fetch_each(server: str, *, origins: int, questions: int, is_
 
 
 @servers
-@pytest.mark.parametrize("is_fleet", [False, True])
+@pytest.mark.parametrize("is_fleet", first_of(1, [True, False]))
 async def test_four_processes_fetch_each_file_once_and_answer_right(server: str, *, is_fleet: bool) -> None:
     await check_one_fetch_each(server, origins=60, questions=600, is_fleet=is_fleet)
 
@@ -95,6 +85,7 @@ async def test_four_processes_fetch_each_file_once_and_answer_right(server: str,
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @servers
+@pytest.mark.full
 async def test_50_000_questions_about_500_origins_make_500_requests(server: str) -> None:
     await check_one_fetch_each(server, origins=500, questions=12_500)
 
@@ -107,13 +98,14 @@ async def left_s(job: Job, origin: int) -> float:
 
 
 @servers
+@pytest.mark.full
 @pytest.mark.parametrize("late_s", [pytest.param(0.1, marks=pytest.mark.slow), 5.0])  # the machine may be busy
 async def test_a_leader_that_is_killed_in_mid_fetch_is_replaced_when_its_lease_ends(server: str, late_s: float) -> None:
     lease_s = 2.0  # it is renewed in time on a busy machine, too
     async with AsyncExitStack() as stack:
         site = await stack.enter_async_context(RobotsSite([Robots(200, "User-agent: *\nDisallow: /a", 0.0)]))
         job = Job(shared_server(server).url, f"{token_hex(4)}:", site.port, 1, 20, lease_s)
-        leader, *others = [await started(stack, job, asker) for asker in range(3)]
+        leader, *others = [await asker_of(stack, job, asker) for asker in range(3)]
         site.hang.add(0)
         await told(leader)
         async with asyncio.timeout(30):
@@ -130,15 +122,3 @@ async def test_a_leader_that_is_killed_in_mid_fetch_is_replaced_when_its_lease_e
             assert await answered(other) == right_answers(job, site, place)
         [_, second] = site.starts[0]
         assert -0.01 < second - ends_mono < late_s  # Redis counts whole milliseconds
-
-
-@servers
-async def test_fleets_with_different_prefixes_do_not_see_each_other(server: str) -> None:
-    async with AsyncExitStack() as stack:
-        site = await stack.enter_async_context(RobotsSite([Robots.of_host(number) for number in range(10)]))
-        for fleet in ("one:", "two:"):
-            job = Job(shared_server(server).url, f"{token_hex(4)}:{fleet}", site.port, 10, 50)
-            asker = await started(stack, job, 0)
-            await told(asker)
-            assert await answered(asker) == right_answers(job, site, 0)
-        assert {len(starts) for starts in site.starts.values()} == {2}

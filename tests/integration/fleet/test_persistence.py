@@ -55,6 +55,7 @@ async def closed_host(server: RedisServer) -> bool:
     return False
 
 
+@pytest.mark.full
 async def test_what_no_process_remembers_outlives_a_restart_only_if_redis_writes_it(
     server: RedisServer, request: pytest.FixtureRequest
 ) -> None:
@@ -66,6 +67,7 @@ async def test_what_no_process_remembers_outlives_a_restart_only_if_redis_writes
     assert await closed_host(server) == ("with-aof" in request.node.name)
 
 
+@pytest.mark.full
 async def test_what_a_process_remembers_outlives_a_restart(server: RedisServer) -> None:
     async with gate_at(server.url) as gate:
         await visit(gate, 429)
@@ -75,6 +77,7 @@ async def test_what_a_process_remembers_outlives_a_restart(server: RedisServer) 
         assert await closed_host(server)
 
 
+@pytest.mark.full
 async def test_replica_that_is_promoted_knows_what_had_arrived() -> None:
     primary = RedisServer()
     replica = RedisServer("--replicaof", "127.0.0.1", str(primary.port))

@@ -14,7 +14,6 @@ from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions, Limit
 from politesse.queue import QueueClosed
 from politesse.testing import ScriptedFetcher
-from tests.integration.fleet.slow_way import SlowWay
 from tests.integration.sites import UA
 from tests.support.pacing import Resolving
 from tests.support.redis_servers import RedisServer, shared_server
@@ -98,6 +97,7 @@ async def until(taken: list[str], number: int) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pacing", [ALONE, WIDE, SCOPED], ids=["alone", "wide", "scoped"])
 async def test_queues_of_a_fleet_take_few_scripts_for_a_turn(
     server: RedisServer, prefix: str, redis: Redis, pacing: PacingOptions
@@ -112,45 +112,7 @@ async def test_queues_of_a_fleet_take_few_scripts_for_a_turn(
         assert await scripts(redis) - before <= MOST * scopes * taken
 
 
-async def test_an_event_loop_that_is_slower_than_a_slack_takes_few_scripts(
-    server: RedisServer, prefix: str, redis: Redis
-) -> None:
-    async with gate_of(server.url, prefix, ALONE) as gate:
-        async with gate.turn("https://a.example/", max_wait_s=20.0):
-            before = await scripts(redis)
-        async with queue_of(gate, 5) as taken:
-            async with asyncio.timeout(60.0):
-                while len(taken) < 6:
-                    time.sleep(0.08)  # noqa: ASYNC251 - it stands for work that blocks the event loop
-                    await asyncio.sleep(0)
-        assert await scripts(redis) - before <= MOST * len(taken)
-
-
-async def test_a_redis_that_is_far_away_takes_few_scripts(server: RedisServer, prefix: str, redis: Redis) -> None:
-    async with SlowWay(server.port, 0.2) as way, gate_of(way.url, prefix, ALONE) as gate:
-        before = await scripts(redis)
-        async with queue_of(gate, 5) as taken:
-            await until(taken, 6)
-        assert await scripts(redis) - before <= MOST * len(taken)
-
-
-async def test_a_start_that_comes_before_its_own_time_is_not_reserved_again_at_once(
-    server: RedisServer, prefix: str, redis: Redis
-) -> None:
-    pacing = PacingOptions(min_delay_s=1.0, adaptive_factor=0.0)
-    async with SlowWay(server.port, 0.2) as way, gate_of(way.url, prefix, pacing) as gate:
-        async with queue_of(gate, 6, workers=1) as taken:
-            await until(taken, 6)
-            way.trip_s = 0.0  # starts are still reserved as long before their time as for the slow way
-            before, so_far = await scripts(redis), len(taken)
-            async with asyncio.timeout(60.0):
-                while len(taken) < so_far + 3:  # and Redis forgets when the hosts were asked
-                    if keys := await redis.keys(f"{prefix}host:*"):
-                        await redis.delete(*keys)
-                    await asyncio.sleep(0.005)
-        assert await scripts(redis) - before <= MOST * (len(taken) - so_far)
-
-
+@pytest.mark.full
 @pytest.mark.parametrize("closed_by", ["429", "visit-time"])
 async def test_a_closed_host_takes_few_scripts(server: RedisServer, prefix: str, redis: Redis, closed_by: str) -> None:
     hour = time.gmtime().tm_hour
@@ -173,6 +135,7 @@ async def test_a_closed_host_takes_few_scripts(server: RedisServer, prefix: str,
         assert taken == []
 
 
+@pytest.mark.full
 async def test_gates_that_try_many_turns_at_once_do_not_put_off_each_other_for_ever(
     server: RedisServer, prefix: str
 ) -> None:
@@ -194,6 +157,7 @@ async def test_gates_that_try_many_turns_at_once_do_not_put_off_each_other_for_e
             await asyncio.gather(try_until_had(one), try_until_had(other))
 
 
+@pytest.mark.full
 async def test_a_queue_with_several_scopes_raises_that_redis_refuses(own_server: RedisServer, prefix: str) -> None:
     async with gate_of(own_server.url, prefix, SCOPED, "User-agent: *\nCrawl-delay: 30\n") as gate:
         await gate.check("https://a.example/")  # its fetch counts for the pace: the host is not ready

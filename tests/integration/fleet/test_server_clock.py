@@ -4,63 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from politesse._pacing.fleet import link as link_module
-from politesse._pacing.fleet.wire import RedisWire
-from politesse._pacing.pace import PacingOptions
+from politesse import PacingOptions
 from politesse.errors import TooFar
 from politesse.events import FleetAway
 from politesse.verdict import NotYet
-from tests.integration.fleet.members import visit
+from tests.integration.fleet.members import FastWire, ShiftedWire, visit
 from tests.support.pacing import HOST, finish, wants
+from tests.support.redis_servers import client_at
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from redis.asyncio import Redis
 
-    from politesse._pacing.fleet.pacer import FleetPacer
-    from politesse._pacing.fleet.scripts import Script
+    from politesse.ports import Pacer
     from tests.integration.fleet.members import Members
     from tests.support.redis_servers import RedisServer
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.usefixtures("quick_looks")]
 
-LOOK_S: Final = 0.3
 HOUR_S: Final = 3_600
-SHIFTED_TIME: Final = """
-local server, shift = redis, redis.call('GET', '%s') or '0'
-local redis = setmetatable({call = function(name, ...)
-    if name == 'TIME' then
-        local time = server.call('TIME')
-        return {time[1] + tonumber(shift), time[2]}
-    end
-    return server.call(name, ...)
-end}, {__index = server})
-"""
-
-
-class ShiftedWire(RedisWire):
-    """Has scripts add to their time what a key holds, in seconds."""
-
-    shift_key = ""
-
-    def _source(self, script: Script) -> str:
-        return SHIFTED_TIME % self.shift_key + super()._source(script)
-
-
-@pytest.fixture(autouse=True)
-def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "_LOOK_S", LOOK_S)
 
 
 @pytest.fixture
-async def members(fleet: Members, server: RedisServer, prefix: str, request: pytest.FixtureRequest) -> list[FleetPacer]:
+async def members(fleet: Members, server: RedisServer, prefix: str, request: pytest.FixtureRequest) -> Sequence[Pacer]:
     """Return two pacers that are connected."""
-    wires = [ShiftedWire.of_url(server.url) for _ in range(2)]
-    for wire in wires:
-        wire.shift_key = f"{prefix}shift"
+    wires = [ShiftedWire(server.url, f"{prefix}shift") for _ in range(2)]
     options = PacingOptions(adaptive_factor=0.0, **getattr(request, "param", {"min_delay_s": 0.1}))
     links = [fleet.link_of(wire) for wire in wires]
     pacers = [fleet.member(options, link) for link in links]
@@ -79,18 +53,19 @@ def was_noticed(fleet: Members, way: str) -> bool:
     return any(f"its clock was set {way} by" in event.error for event in fleet.events if isinstance(event, FleetAway))
 
 
-async def test_a_clock_that_is_right_is_never_reported(fleet: Members, members: list[FleetPacer]) -> None:
+async def test_a_clock_that_is_right_is_never_reported(fleet: Members, members: Sequence[Pacer]) -> None:
     for _ in range(10):
         for pacer in members:
             await visit(pacer)
-    await asyncio.sleep(2 * LOOK_S)
+    await asyncio.sleep(0.6)
     assert fleet.events == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, -1))])
 @pytest.mark.parametrize("members", [{"min_delay_s": 3.0}], indirect=True)
 async def test_an_interval_is_kept(
-    fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str, by_s: int
+    fleet: Members, members: Sequence[Pacer], redis: Redis, prefix: str, by_s: int
 ) -> None:
     one, other = members
     await visit(one)
@@ -101,9 +76,10 @@ async def test_an_interval_is_kept(
     assert was_noticed(fleet, "forward" if by_s > 0 else "back")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by_s", [HOUR_S, pytest.param(-HOUR_S, marks=pytest.mark.slow)])
 async def test_a_request_under_way_keeps_the_others_away(
-    fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str, by_s: int
+    fleet: Members, members: Sequence[Pacer], redis: Redis, prefix: str, by_s: int
 ) -> None:
     one, other = members
     held = await one.start(wants())
@@ -118,7 +94,7 @@ async def test_a_request_under_way_keeps_the_others_away(
 @pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S])
 @pytest.mark.parametrize("members", [{"min_delay_s": 0.1, "backoff_min_s": 6.0}], indirect=True)
 async def test_a_closed_host_stays_closed_and_no_longer_than_that(
-    fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str, by_s: int
+    fleet: Members, members: Sequence[Pacer], redis: Redis, prefix: str, by_s: int
 ) -> None:
     one, other = members
     await visit(one, 429)
@@ -128,8 +104,9 @@ async def test_a_closed_host_stays_closed_and_no_longer_than_that(
     assert 5.9 <= time.monotonic() - refused_mono <= 25.0
 
 
+@pytest.mark.full
 async def test_who_waits_in_line_is_served_after_the_clock_was_set_back(
-    fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str
+    fleet: Members, members: Sequence[Pacer], redis: Redis, prefix: str
 ) -> None:
     one, other = members
     held = await one.start(wants())
@@ -143,8 +120,9 @@ async def test_who_waits_in_line_is_served_after_the_clock_was_set_back(
     assert time.monotonic() - ended_mono >= 0.1
 
 
+@pytest.mark.full
 async def test_a_fleet_that_starts_after_the_clock_was_set_back_waits_no_longer_than_an_interval(
-    fleet: Members, members: list[FleetPacer], redis: Redis, prefix: str
+    fleet: Members, members: Sequence[Pacer], redis: Redis, prefix: str
 ) -> None:
     await set_clock(redis, prefix, HOUR_S)
     one, other = members
@@ -154,9 +132,10 @@ async def test_a_fleet_that_starts_after_the_clock_was_set_back_waits_no_longer_
     finish(await other.start(wants(), 5.0), 200)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("members", [{"min_delay_s": 0.1, "max_concurrent": 2, "backoff_min_s": 0.5}], indirect=True)
 async def test_a_process_that_knows_of_a_closing_by_the_clock_before_goes_on(
-    members: list[FleetPacer], redis: Redis, prefix: str
+    members: Sequence[Pacer], redis: Redis, prefix: str
 ) -> None:
     one, other = members
     held = await one.start(wants())  # so that this process remembers the closing
@@ -164,7 +143,21 @@ async def test_a_process_that_knows_of_a_closing_by_the_clock_before_goes_on(
     await one.closed_until(HOST)
     await set_clock(redis, prefix, -HOUR_S)
     async with asyncio.timeout(15.0):
-        while isinstance(answer := one.try_start(wants()), NotYet):
+        while isinstance(answer := (await one.try_starts([wants()]))[0], NotYet):
             await asyncio.sleep(0.01)
     finish(answer, 200)
     finish(held, 200)
+
+
+@pytest.mark.full
+async def test_a_clock_that_runs_too_fast_is_reported_once_and_the_fleet_goes_on(
+    fleet: Members, server: RedisServer
+) -> None:
+    pacer = fleet.member(
+        PacingOptions(min_delay_s=0.5, adaptive_factor=0.0), fleet.link_of(FastWire(client_at(server.url)))
+    )
+    starts = [await visit(pacer) for _ in range(14)]
+    assert all(later - earlier >= 0.5 for earlier, later in pairwise(starts)), starts
+    (error,) = [event.error for event in fleet.events if isinstance(event, FleetAway)]
+    assert "its clock runs 2.0% too fast" in error or "its clock runs 1.9% too fast" in error
+    assert starts[-1] - starts[-8] <= 7 * 0.7, "it goes on"

@@ -31,6 +31,18 @@ async def store(nodes: list[RedisServer], prefix: str) -> AsyncIterator[RedisSto
     await store.aclose()
 
 
+async def test_first_calls_at_once_find_the_nodes_together(
+    nodes: list[RedisServer],  # noqa: F811 - the fixture
+    prefix: str,
+) -> None:
+    for number in range(6):
+        store = RedisStore(nodes[0].url.replace("redis://", "redis+cluster://"), prefix=f"{prefix}{number}:")
+        leases = await asyncio.gather(*(store.get_or_lease(key, "") for key in KEYS[-24:]))
+        assert {type(lease) for lease in leases} == {Lease}
+        await store.aclose()
+
+
+@pytest.mark.full
 async def test_records_and_leases_of_all_keys_are_where_a_script_finds_both(store: RedisStore) -> None:
     leases = await asyncio.gather(*(store.get_or_lease(key, "") for key in KEYS))
     granted = {key: lease for key, lease in zip(KEYS, leases, strict=True) if isinstance(lease, Lease)}
@@ -48,6 +60,7 @@ async def test_records_and_leases_of_all_keys_are_where_a_script_finds_both(stor
     assert await asyncio.gather(*map(store.get, KEYS)) == [None] * len(KEYS)
 
 
+@pytest.mark.full
 async def test_scripts_are_sent_again_to_a_node_that_has_lost_them(
     store: RedisStore,
     nodes: list[RedisServer],  # noqa: F811 - the fixture
@@ -60,6 +73,7 @@ async def test_scripts_are_sent_again_to_a_node_that_has_lost_them(
     assert set(await asyncio.gather(*map(store.get, KEYS))) == {b"two"}
 
 
+@pytest.mark.full
 async def test_a_node_that_is_away_is_a_store_error_and_its_loss_leaves_nothing_open(
     store: RedisStore,
     nodes: list[RedisServer],  # noqa: F811 - the fixture

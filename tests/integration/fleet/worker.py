@@ -8,14 +8,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from politesse._pacing.fleet.link import FleetLink
-from politesse._pacing.fleet.options import FleetOptions
-from politesse._pacing.fleet.pacer import FleetPacer
-from politesse._pacing.fleet.wire import RedisWire
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.pace import PacingOptions
+from politesse import PacingOptions
 from politesse.clock import SystemClock
 from politesse.events import Publisher
+from politesse.options import FleetOptions, SharedPacer
 from politesse.ports import TurnRequest
 from tests.integration.fleet.crawls import Crawl
 from tests.integration.fleet.sabotages import SABOTAGES
@@ -35,15 +31,13 @@ class WrongClock(SystemClock):
         return time.time() + self._offset_s
 
 
-def pacer_of(crawl: Crawl) -> FleetPacer:
+def pacer_for(crawl: Crawl) -> Pacer:
     clock = WrongClock(crawl.wall_offset_s)
     publisher = Publisher()
     publisher.subscribe(partial(print, file=sys.stderr))
     options = PacingOptions(adaptive_factor=0.0, backoff_min_s=crawl.backoff_s, backoff_max_s=crawl.backoff_s)
-    fleet = FleetOptions(prefix=crawl.prefix, lease_s=crawl.lease_s)
-    link = FleetLink(RedisWire.of_url(crawl.redis_url), fleet, clock=clock, publisher=publisher)
-    make = partial(LocalPacer, clock=clock, publisher=publisher)
-    pacer = FleetPacer(options, link, make, clock=clock, publisher=publisher)
+    fleet = FleetOptions(crawl.redis_url, prefix=crawl.prefix, lease_s=crawl.lease_s)
+    pacer = SharedPacer(options, fleet=fleet, clock=clock).join(publisher, None, None).pacer
     for host in crawl.hosts:
         pacer.set_limits(host.name, host.interval_s, host.max_concurrent)
     return pacer
@@ -66,7 +60,7 @@ async def visit_for_ever(pacer: Pacer, crawl: Crawl, host: Host, number: str) ->
 async def main(crawl: Crawl, number: str) -> None:
     if crawl.sabotage:
         SABOTAGES[crawl.sabotage]()
-    pacer = pacer_of(crawl)
+    pacer = pacer_for(crawl)
     async with asyncio.TaskGroup() as group:
         for host in crawl.hosts:
             for _ in range(crawl.tasks * host.max_concurrent):

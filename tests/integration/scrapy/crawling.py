@@ -11,26 +11,26 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
 from politesse.testing import Exchange, assert_polite
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 SPIDER: Final = Path(__file__).with_name("spider.py")
 ADDON: Final = {"ADDONS": {"politesse.integrations.scrapy.PolitesseAddon": 100}}
 AGENT: Final = "ExampleBot"
+USER_AGENT: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 QUICK: Final = ADDON | {
     "DOWNLOAD_DELAY": 0,
     "POLITESSE_PACING": {"adaptive_factor": 0.0, "backoff_min_s": 0.5},
     "POLITESSE_CACHE": {"retry_min_s": 1.0},
 }
 FORGETFUL: Final = QUICK | {"POLITESSE_STORE": False}
-"""The next run of a job finds sites that have changed, and does not know what they said before."""
+"""The next run of a job finds sites that have changed, and has no stored copy of their robots.txt."""
 OPEN: Final = "User-agent: *\nAllow: /\n"
 
 _MAX_CRAWL_S: Final = 100.0  # a crawl that hangs; the machine may be slow
@@ -38,18 +38,17 @@ _MAX_CRAWL_S: Final = 100.0  # a crawl that hangs; the machine may be slow
 
 @dataclass
 class Crawl:
-    """What came of a crawl."""
+    """The result of a crawl."""
 
     pages: list[str]
-    statuses: dict[str, int]
     ignored: dict[str, str]
+    types: dict[str, list[str]]
     parsed: dict[str, dict[str, bool]]
     stats: dict[str, int | str]
     stats_s: dict[str, float]
-    slots: list[str]
     decisions: int
     data_txt: list[list[str]]
-    said: dict[str, tuple[list[str], bool] | None]
+    said: dict[str, list[object] | None]
     log: str
     elapsed_s: float
 
@@ -68,7 +67,7 @@ async def crawl(
     environment: Mapping[str, str] | None = None,
     **task: object,
 ) -> Crawl:
-    """Run a crawl to its end; see spider.py for what a task is."""
+    """Run a crawl to its end; spider.py reads the task."""
     started = time.monotonic()
     process = await start(json.dumps({"urls": urls, "settings": settings, **task}), environment)
     ended = asyncio.ensure_future(process.communicate())
@@ -83,21 +82,7 @@ async def crawl(
     assert process.returncode == 0, log
     for sign in ("Task was destroyed", "never retrieved", "was never awaited", "was never entered", "Unhandled error"):
         assert sign not in log, log
-    done: dict[str, Any] = json.loads(out)
-    return Crawl(
-        pages=[url for url, _ in done["pages"]],
-        statuses=dict(done["pages"]),
-        ignored=done["ignored"],
-        parsed=dict(done["parsed"]),
-        stats=done["stats"],
-        stats_s=done["stats_s"],
-        slots=done.get("slots", []),
-        decisions=done.get("decisions", 0),
-        data_txt=done["data_txt"],
-        said={url: said and tuple(said) for url, said in done["said"].items()},
-        log=log,
-        elapsed_s=time.monotonic() - started,
-    )
+    return Crawl(**json.loads(out), log=log, elapsed_s=time.monotonic() - started)
 
 
 async def start(task: str, environment: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
@@ -114,10 +99,15 @@ async def start(task: str, environment: Mapping[str, str] | None = None) -> asyn
 
 
 async def crawl_until(
-    number: int, when: Callable[[], bool], urls: list[str], settings: Mapping[str, object], **task: object
+    number: int,
+    when: Callable[[], bool],
+    urls: list[str],
+    settings: Mapping[str, object],
+    *,
+    kill_after_s: float | None = None,
 ) -> str:
-    """Run a crawl until a condition holds, send it a signal, and return its log."""
-    process = await start(json.dumps({"urls": urls, "settings": settings, **task}))
+    """Run a crawl until a condition holds, send it a signal, and maybe kill it; return its log."""
+    process = await start(json.dumps({"urls": urls, "settings": settings}))
     ended = asyncio.ensure_future(process.communicate())
     try:
         async with asyncio.timeout(_MAX_CRAWL_S):
@@ -125,6 +115,10 @@ async def crawl_until(
                 await asyncio.sleep(0.02)
             if not ended.done():
                 process.send_signal(number)
+            if kill_after_s is not None:
+                await asyncio.wait({ended}, timeout=kill_after_s)
+                if not ended.done():
+                    process.kill()
             _, err = await asyncio.shield(ended)
     finally:
         if process.returncode is None:
@@ -135,7 +129,7 @@ async def crawl_until(
 
 @dataclass
 class Site:
-    """An origin on loopback that writes down what it is asked, as ``Exchange`` and as header fields."""
+    """An origin on loopback that records its requests, as ``Exchange`` and as header fields."""
 
     robots: str | int | Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = 404
     pages: dict[str, Callable[[], web.Response]] = field(default_factory=dict)
@@ -241,23 +235,23 @@ def chain(number: int) -> dict[str, Callable[[], web.Response]]:
 
 
 @asynccontextmanager
-async def serving(*sites: Site, ssl_context: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+async def serving(*sites: Site) -> AsyncIterator[None]:
     """Serve each site at an address of its own, 127.0.0.2 and so on, and so as a host of its own."""
     async with AsyncExitStack() as stack:
         for place, site in enumerate(sites, 2):
             runner = web.ServerRunner(web.Server(site.answer, handler_cancellation=True), shutdown_timeout=0.1)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            await web.TCPSite(runner, f"127.0.0.{place}", 0, ssl_context=ssl_context).start()
+            await web.TCPSite(runner, f"127.0.0.{place}", 0).start()
             host, port = runner.addresses[0][:2]
-            site.base = f"{'http' if ssl_context is None else 'https'}://{host}:{port}"
+            site.base = f"http://{host}:{port}"
         yield
 
 
-def least_gap_s(site: Site) -> float:
-    """Return the least time between the end of a page and the start of the next one, by the server's clock."""
-    pages = sorted(site.page_exchanges, key=lambda page: page.started)
-    return min(after.started - before.ended for before, after in pairwise(pages))
+def least_gap_s(site: Site, *, every: bool = False) -> float:
+    """Return the least pause between pages that the server saw; with ``every`` between all exchanges."""
+    exchanges = sorted(site.exchanges if every else site.page_exchanges, key=lambda exchange: exchange.started)
+    return min(after.started - before.ended for before, after in pairwise(exchanges))
 
 
 def assert_sites_polite(*sites: Site, min_delay_s: float = 0.0) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Meddler:
-    """Does to a request what its path says."""
+    """Changes a request, or the gate, as its path names."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler

@@ -1,4 +1,4 @@
-"""A Scrapy crawl in a process of its own: what to do comes as JSON, what came of it goes as JSON."""
+"""A Scrapy crawl in a process of its own: it reads its task as JSON, and writes its result as JSON."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import importlib
 import json
 import sys
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
 from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.http import Response, TextResponse
+from scrapy.utils.python import global_object_name
 
 from politesse import CacheOptions, PacingOptions
 from politesse.integrations.scrapy import RobotsTxtMiddleware
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 TASK: dict[str, Any] = json.loads(sys.argv[1])
-DONE: dict[str, Any] = {"pages": [], "ignored": {}, "parsed": [], "data_txt": [], "said": {}}
+DONE: dict[str, Any] = {"pages": [], "ignored": {}, "parsed": {}, "data_txt": [], "said": {}, "types": {}}
+DONE |= {"decisions": 0}
 
 
 class TaskSpider(Spider):
@@ -41,15 +44,17 @@ class TaskSpider(Spider):
             meta["dont_obey_robotstxt"] = True
         if url.endswith("#slot"):
             meta["download_slot"] = f"mine {number}"
-        headers = {"User-Agent": "OtherBot/2.0"} if url.endswith("#other") else {}
-        if "host" in TASK:
-            headers["Host"] = TASK["host"]
+        agent = {"other": "OtherBot/2.0", "browser": "Mozilla/5.0 (X11; Linux x86_64)"}.get(url.partition("#")[2])
+        headers = {"User-Agent": agent} if agent else {}
+        hosts = {"other-host": "other.example", "same-host": urlsplit(url).netloc}
+        if (host := hosts.get(urlsplit(url).fragment)) is not None:
+            headers["Host"] = host
         return Request(
             url, meta=meta, headers=headers, errback=self.ignored, dont_filter=TASK.get("dont_filter", False)
         )
 
     async def parse(self, response: Response) -> AsyncIterator[Request]:
-        DONE["pages"].append([response.url, response.status])
+        DONE["pages"].append(response.url)
         page = response.meta.get("politesse_page")
         DONE["said"][response.url] = page and [[f"{one.field}: {one.name}" for one in page.statements], page.truncated]
         if response.url in TASK.get("direct", {}):
@@ -61,8 +66,6 @@ class TaskSpider(Spider):
             assert middleware is not None
             answer = await middleware.gate.datatxt(response.url)
             DONE["data_txt"].append([answer.outcome, answer.text])
-        if TASK.get("forget_slots"):
-            forget_slots(self)
         if TASK.get("followable"):
             # As spiders do who hand all of it on.
             for link in followable_links(response.body, response.url, headers=response.headers, token="ExampleBot"):
@@ -74,6 +77,7 @@ class TaskSpider(Spider):
     def ignored(self, failure: Any) -> None:
         assert "politesse_page" not in failure.request.meta
         DONE["ignored"][failure.request.url] = f"{type(failure.value).__name__}: {failure.value}"
+        DONE["types"][failure.request.url] = [global_object_name(kind) for kind in type(failure.value).__mro__]
         if TASK.get("errback_raises"):
             raise ValueError(failure.request.url)
 
@@ -84,18 +88,7 @@ class TaskSpider(Spider):
 
     def parsed(self, robotparser: Any, request: Request) -> None:
         verdicts = {agent: robotparser.allowed(request.url, agent) for agent in ("ExampleBot", "OtherBot")}
-        DONE["parsed"].append([request.url, verdicts])
-
-
-def forget_slots(spider: Spider) -> None:
-    """Let a minute pass for the downloader, but not for the pacer, and clear away idle slots."""
-    module = importlib.import_module("scrapy.core.downloader")
-    name = "monotonic" if hasattr(module, "monotonic") else "time"
-    clock = getattr(module, name)
-    setattr(module, name, lambda: clock() + 61)
-    assert spider.crawler.engine is not None
-    spider.crawler.engine.downloader._slot_gc()
-    DONE["slots"] = sorted(spider.crawler.engine.downloader.slots)
+        DONE["parsed"][request.url] = verdicts
 
 
 def main() -> None:

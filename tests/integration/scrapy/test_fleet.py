@@ -1,9 +1,8 @@
-"""Scrapy processes of a fleet: one pace at the server, and what they do while their Redis is away."""
+"""Scrapy processes of a fleet: their pace at the server, and their requests while the Redis is away."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -18,7 +17,6 @@ from tests.integration.scrapy.crawling import (
     in_turn,
     least_gap_s,
     serving,
-    start,
     status,
 )
 from tests.support.redis_servers import RedisServer
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
 DELAY_S: Final = 0.3
 HOLD_S: Final = 1.0  # nothing starts for so long after a connection to a server that has just started
@@ -73,11 +71,16 @@ async def kept_up(site: Site, pages: int) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
-async def test_processes_of_a_fleet_keep_one_pace_together(processes: int, site: Site, redis: RedisServer) -> None:
-    done = await crawl_together(site, processes, settings_of(redis))
-    assert sorted(site.page_paths) == sorted(site.pages)  # each once
+async def test_processes_of_a_fleet_keep_one_pace_together_and_a_closed_host_is_closed_for_all(
+    site: Site, redis: RedisServer
+) -> None:
+    site.pages["/0"] = in_turn(status(429, Retry_After="2"), html())
+    done = await crawl_together(site, 4, settings_of(redis))
+    assert sorted(site.page_paths) == sorted(["/0", *site.pages])  # each once, and the refused page once more
     assert least_gap_s(site) >= DELAY_S
+    pages = sorted(site.page_exchanges, key=lambda page: page.started)
+    (place,) = [place for place, page in enumerate(pages) if page.status == 429]
+    assert pages[place + 1].started - pages[place].ended >= 2.0  # closed for all of them
     for one in done:
         assert one.ignored == {}
         assert one.stats["finish_reason"] == "finished"
@@ -85,33 +88,11 @@ async def test_processes_of_a_fleet_keep_one_pace_together(processes: int, site:
         assert "ResourceWarning" not in one.log
 
 
-async def test_spiders_of_one_process_are_paced_together_with_those_of_another(redis: RedisServer) -> None:
-    site = Site(OPEN, {f"/{page}": html() for page in range(4)}, page_s=0.02)
-    async with serving(site):
-        slow = {"USER_AGENT": "SlowBot/1.0 (+https://example.com/bot)", "DOWNLOAD_DELAY": 0.5}
-        fleet = settings_of(redis)
-        await asyncio.gather(crawl(urls_of(site), fleet, beside=[slow]), crawl(urls_of(site), fleet))
-    assert sorted(site.page_paths) == sorted([*site.pages] * 3)
-    assert least_gap_s(site) >= DELAY_S
-
-
-async def test_host_that_one_process_finds_closed_is_closed_for_the_other(redis: RedisServer) -> None:
-    site = Site(OPEN, {f"/{page}": html() for page in range(8)})
-    site.pages["/0"] = in_turn(status(429, Retry_After="2"), html())
-    async with serving(site):
-        done = await crawl_together(site, 2, settings_of(redis))
-    pages = sorted(site.page_exchanges, key=lambda page: page.started)
-    (place,) = [place for place, page in enumerate(pages) if page.status == 429]
-    assert pages[place + 1].started - pages[place].ended >= 2.0
-    assert sorted(site.page_paths) == sorted(["/0", *site.pages])
-    assert [one.ignored for one in done] == [{}, {}]
-
-
 async def test_nothing_starts_while_the_redis_is_away_and_no_page_is_lost(site: Site, redis: RedisServer) -> None:
     crawling = asyncio.ensure_future(crawl_together(site, 2, settings_of(redis)))
     await kept_up(site, 4)
     redis.kill()
-    await asyncio.sleep(0.5)  # what was granted before may have started
+    await asyncio.sleep(0.5)  # requests that were granted before may start
     before = [*site.page_paths]
     await asyncio.sleep(1.5)
     assert site.page_paths == before
@@ -165,22 +146,3 @@ async def test_a_redis_that_refuses_the_crawler_closes_the_spider_with_one_line(
     (line,) = [line for line in done.log.splitlines() if "POLITESSE_FLEET cannot be used" in line]
     assert "ERROR: The spider is closed" in line
     assert "wrong@" not in done.log
-
-
-@pytest.mark.parametrize(
-    ("fleet", "problem"),
-    [
-        (5, "POLITESSE_FLEET: give the URL of a Redis, as 'redis://host:6379/0', a politesse.options.FleetOptions"),
-        (True, "POLITESSE_FLEET: give the URL of a Redis"),
-        ("http://:secret@127.0.0.1/0", "fleet"),
-        ("localhost:6379", "fleet"),
-    ],
-)
-async def test_fleet_that_is_none_is_one_line_of_error(fleet: object, problem: str) -> None:
-    task = {"urls": ["http://127.0.0.2:9/"], "settings": ADDON | {"POLITESSE_FLEET": fleet}}
-    process = await start(json.dumps(task))
-    _, err = await asyncio.wait_for(process.communicate(), 60)
-    log = err.decode()
-    (error,) = [line for line in log.splitlines() if "ERROR" in line or "CRITICAL" in line]
-    assert f"ERROR: The spider does not start: {problem}" in error
-    assert "secret" not in log

@@ -1,4 +1,4 @@
-"""The settings in the guide to Scrapy do what they say."""
+"""The settings in the guide to Scrapy work as written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def settings_in(text: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.realtime
-async def test_settings_of_the_guide_keep_a_crawler_out_of_what_is_disallowed() -> None:
+@pytest.mark.full
+async def test_settings_of_the_guide_keep_a_crawler_out_of_disallowed_pages() -> None:
     addon, middleware = settings_in(GUIDE)
     parser = {name: value for name, value in middleware.items() if name != "DOWNLOADER_MIDDLEWARES"}
 

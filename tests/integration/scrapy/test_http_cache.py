@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,7 +12,7 @@ from tests.integration.scrapy.crawling import ADDON, Crawl, Site, answering, cra
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
 ROBOTS: Final = "User-agent: *\nDisallow: /private\n"
 RFC2616: Final = {"HTTPCACHE_POLICY": "scrapy.extensions.httpcache.RFC2616Policy"}
@@ -36,17 +37,37 @@ def assert_served(site: Site, done: Crawl) -> None:
     assert done.ignored == {f"{site.base}/private": "IgnoreRequest: Forbidden by robots.txt"}
 
 
-@pytest.mark.parametrize("first", [ADDON | NO_DELAY, SCRAPYS_OWN], ids=["politesse", "scrapy"])
-async def test_cached_pages_are_served_without_a_wait_when_the_server_is_down(
-    tmp_path: Path, first: dict[str, object]
+@pytest.fixture(scope="module", params=[ADDON | NO_DELAY, SCRAPYS_OWN], ids=["politesse", "scrapy"])
+def cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, dict[str, object]]:
+    """Return a site that is down, and the settings for the cache that has its pages."""
+    site, cache = twenty_pages(), cached_in(tmp_path_factory.mktemp("cache"))
+
+    async def crawl_once() -> None:
+        async with serving(site):
+            await crawl([f"{site.base}/"], request.param | cache)
+
+    asyncio.run(crawl_once())
+    return site, ADDON | cache | {"DOWNLOAD_DELAY": DELAY_S}
+
+
+async def test_cached_pages_are_served_without_a_wait_and_the_others_stay_forbidden_when_the_server_is_down(
+    cached: tuple[Site, dict[str, object]],
 ) -> None:
-    site = twenty_pages()
-    async with serving(site):
-        await crawl([f"{site.base}/"], first | cached_in(tmp_path))
-    done = await crawl([f"{site.base}/"], ADDON | cached_in(tmp_path) | {"DOWNLOAD_DELAY": DELAY_S})
+    site, settings = cached
+    unknown = f"{site.base}/unknown"
+    done = await crawl([unknown, f"{site.base}/"], settings | {"POLITESSE_MAX_WAIT": 1})
+    assert "robots.txt is unreachable" in done.ignored.pop(unknown)
     assert_served(site, done)
     assert done.stats["httpcache/hit"] == 20
-    assert done.log.count("Error downloading") == 1  # robots.txt, for the page that is not in the cache
+    assert done.log.count("Error downloading") == 1  # robots.txt, for the pages that are not in the cache
+
+
+async def test_only_cached_pages_are_served_with_ignore_missing(cached: tuple[Site, dict[str, object]]) -> None:
+    site, settings = cached
+    urls = [f"{site.base}/", f"{site.base}/unknown"]
+    done = await crawl(urls, settings | {"HTTPCACHE_IGNORE_MISSING": True})
+    assert sorted(done.pages) == sorted(f"{site.base}{path}" for path in site.pages)
+    assert done.ignored[urls[1]].startswith("IgnoreRequest: Ignored request not in cache")
 
 
 async def test_stale_pages_are_served_when_the_server_is_down(tmp_path: Path) -> None:
@@ -59,17 +80,6 @@ async def test_stale_pages_are_served_when_the_server_is_down(tmp_path: Path) ->
     assert done.stats["httpcache/errorrecovery"] == 20
 
 
-async def test_a_page_that_is_not_cached_stays_forbidden_and_holds_up_no_cached_one(tmp_path: Path) -> None:
-    site = twenty_pages()
-    async with serving(site):
-        await crawl([f"{site.base}/"], ADDON | NO_DELAY | cached_in(tmp_path))
-    unknown = f"{site.base}/unknown"
-    settings = ADDON | cached_in(tmp_path) | {"DOWNLOAD_DELAY": DELAY_S, "POLITESSE_MAX_WAIT": 1}
-    done = await crawl([unknown, f"{site.base}/"], settings)
-    assert sorted(done.pages) == sorted(f"{site.base}{path}" for path in site.pages)
-    assert "robots.txt is unreachable" in done.ignored[unknown]
-
-
 async def test_robots_txt_is_fetched_from_the_server_before_a_page_that_is_not_cached(tmp_path: Path) -> None:
     site = Site(404, {"/": html("/new"), "/new": html()})
     async with serving(site):
@@ -80,13 +90,3 @@ async def test_robots_txt_is_fetched_from_the_server_before_a_page_that_is_not_c
     assert site.paths == ["/robots.txt", "/", "/new", "/robots.txt"]
     assert done.pages == [f"{site.base}/new"]
     assert set(done.ignored) == {f"{site.base}/later"}
-
-
-async def test_only_cached_pages_are_served_with_ignore_missing(tmp_path: Path) -> None:
-    site = twenty_pages()
-    async with serving(site):
-        await crawl([f"{site.base}/"], ADDON | NO_DELAY | cached_in(tmp_path))
-    settings = ADDON | cached_in(tmp_path) | {"DOWNLOAD_DELAY": DELAY_S, "HTTPCACHE_IGNORE_MISSING": True}
-    done = await crawl([f"{site.base}/", f"{site.base}/unknown"], settings)
-    assert sorted(done.pages) == sorted(f"{site.base}{path}" for path in site.pages)
-    assert done.ignored[f"{site.base}/unknown"].startswith("IgnoreRequest: Ignored request not in cache")

@@ -1,8 +1,7 @@
-"""What pages say to crawlers, handed on by the middleware in real crawls."""
+"""The directives of pages, in the meta of responses of real crawls."""
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import os
 from typing import TYPE_CHECKING, Final
@@ -10,27 +9,19 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from aiohttp import web
 
-from tests.integration.scrapy.crawling import ADDON, Site, crawl, redirect, serving
+from tests.integration.scrapy.crawling import QUICK, Site, crawl, redirect, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
-QUICK: Final = {"DOWNLOAD_DELAY": 0, "POLITESSE_PACING": {"adaptive_factor": 0.0}}
 ROBOTS: Final = "User-agent: *\nDisallow: /private\n"
 META: Final = '<meta name="robots" content="noarchive">'
-MIDDLEWARE_ALONE: Final = {
-    "ROBOTSTXT_OBEY": True,
-    "DOWNLOADER_MIDDLEWARES": {
-        "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
-        "politesse.integrations.scrapy.RobotsTxtMiddleware": 100,
-    },
-}
 HEADER: Final = "X-Robots-Tag: noindex"
-BOTH: Final = ([HEADER, "META robots: noarchive"], False)
-HEADER_ALONE: Final = ([HEADER], True)
+BOTH: Final[list[object]] = [[HEADER, "META robots: noarchive"], False]
+HEADER_ALONE: Final[list[object]] = [[HEADER], True]
 
 
 def page(
@@ -55,38 +46,33 @@ def page(
 
 
 async def test_directives_of_pages_are_in_the_meta() -> None:
+    head = '<meta name="examplebot" content="noarchive"><meta name="otherbot" content="nosnippet">'
+    named = page(head, tags=("examplebot: nofollow", "otherbot: noindex"))
     pages = {
-        "/": page(META, "/zipped", "/repeated", "/text", "/moved", "/private", "/strange"),
+        "/": page(META, "/zipped", "/repeated", "/text", "/moved", "/private", "/strange", "/named", "/other#other"),
         "/zipped": page(coding="gzip"),
         "/repeated": page("", tags=("otherbot: none", "noindex", "nofollow")),
         "/text": page(content_type="text/plain"),
         "/moved": redirect("/target"),
         "/target": page(),
         "/strange": page(coding="compress"),
+        "/named": named,
+        "/other": named,
     }
     site = Site(ROBOTS, pages)
     async with serving(site):
-        done = await crawl([f"{site.base}/"], ADDON | QUICK)
+        done = await crawl([f"{site.base}/"], QUICK)
     assert {url.removeprefix(site.base): said for url, said in done.said.items()} == {
         "/": BOTH,
         "/zipped": BOTH,
-        "/repeated": (["X-Robots-Tag: noindex", "X-Robots-Tag: nofollow"], False),
-        "/text": ([HEADER], False),
+        "/repeated": [["X-Robots-Tag: noindex", "X-Robots-Tag: nofollow"], False],
+        "/text": [[HEADER], False],
         "/target": BOTH,
         "/strange": HEADER_ALONE,
+        "/named": [["X-Robots-Tag: nofollow", "META examplebot: noarchive"], False],
+        "/other": [["X-Robots-Tag: noindex", "META otherbot: nosnippet"], False],
     }
     assert list(done.ignored) == [f"{site.base}/private"]
-
-
-@pytest.mark.parametrize(("mark", "expected"), [("", ["nofollow", "noarchive"]), ("#other", ["noindex", "nosnippet"])])
-async def test_directive_that_names_a_crawler_is_for_it_alone(mark: str, expected: list[str]) -> None:
-    head = '<meta name="examplebot" content="noarchive"><meta name="otherbot" content="nosnippet">'
-    site = Site(ROBOTS, {"/": page(head, tags=("examplebot: nofollow", "otherbot: noindex"))})
-    async with serving(site):
-        done = await crawl([f"{site.base}/{mark}"], ADDON | QUICK)
-    [said] = done.said.values()
-    assert said is not None
-    assert [one.partition(": ")[2] for one in said[0]] == expected
 
 
 @pytest.mark.parametrize("queue", ["PickleFifoDiskQueue", "MarshalFifoDiskQueue"])
@@ -97,61 +83,15 @@ async def test_meta_that_is_handed_to_new_requests_passes_queues_on_disk(queue: 
     names = ("SCHEDULER_DISK_QUEUE", "SCHEDULER_START_DISK_QUEUE")
     settings = {"JOBDIR": str(tmp_path)} | dict.fromkeys(names, f"scrapy.squeues.{queue}")
     async with serving(site):
-        done = await crawl([f"{site.base}/"], ADDON | QUICK | settings, followable=True)
+        done = await crawl([f"{site.base}/"], QUICK | settings, followable=True)
     assert {url.removeprefix(site.base): said for url, said in done.said.items()} == {
         "/": BOTH,
-        "/a": ([], False),
-        "/b": ([HEADER], False),
+        "/a": [[], False],
+        "/b": [[HEADER], False],
     }
     assert list(done.ignored) == [f"{site.base}/private"]
     assert done.stats["scheduler/enqueued/disk"] == done.stats["scheduler/enqueued"]
     assert "scheduler/unserializable" not in done.stats
-
-
-async def test_middleware_alone_hands_on_and_its_meta_passes_the_queue_on_disk(tmp_path: Path) -> None:
-    site = Site(ROBOTS, {"/": page(META, "/a", "/private"), "/a": page("", tags=())})
-    settings = MIDDLEWARE_ALONE | {"JOBDIR": str(tmp_path)}
-    async with serving(site):
-        done = await crawl([f"{site.base}/"], settings, followable=True)
-    assert done.said == {f"{site.base}/": BOTH, f"{site.base}/a": ([], False)}
-    assert list(done.ignored) == [f"{site.base}/private"]
-    assert "scheduler/unserializable" not in done.stats
-
-
-async def test_middleware_alone_refuses_a_host_header_that_names_another_site() -> None:
-    site = Site(404, {"/": page()})
-    async with serving(site):
-        done = await crawl([f"{site.base}/"], MIDDLEWARE_ALONE, host="other.example")
-    assert site.page_paths == []
-    assert list(done.ignored) == [f"{site.base}/"]
-
-
-async def test_links_that_must_not_be_followed_are_not() -> None:
-    pages = {"/": page("", "/a", "/b"), "/a": page("", "/c", tags=("examplebot: nofollow",)), "/b": page("", "/d")}
-    pages |= {"/c": page(), "/d": page()}
-    site = Site(ROBOTS, pages)
-    async with serving(site):
-        done = await crawl([f"{site.base}/"], ADDON | QUICK, followable=True)
-    assert sorted(url.removeprefix(site.base) for url in done.pages) == ["/", "/a", "/b", "/d"]
-
-
-async def test_no_directives_are_in_the_meta_if_the_setting_is_off() -> None:
-    site = Site(ROBOTS, {"/": page()})
-    async with serving(site):
-        done = await crawl([f"{site.base}/"], ADDON | QUICK | {"POLITESSE_PAGE_DIRECTIVES": False})
-    assert done.said == {f"{site.base}/": None}
-
-
-async def test_page_that_is_still_compressed_is_marked() -> None:
-    behind = MIDDLEWARE_ALONE["DOWNLOADER_MIDDLEWARES"] | {"politesse.integrations.scrapy.RobotsTxtMiddleware": 595}  # type: ignore[operator]
-    site = Site(ROBOTS, {"/": page(coding="gzip")})
-    async with serving(site):
-        url = f"{site.base}/"
-        crawls = await asyncio.gather(
-            crawl([url], ADDON | QUICK | {"COMPRESSION_ENABLED": False}),
-            crawl([url], MIDDLEWARE_ALONE | {"DOWNLOADER_MIDDLEWARES": behind}),
-        )
-    assert [done.said for done in crawls] == [{url: HEADER_ALONE}] * 2
 
 
 async def test_missing_extra_is_logged_once_and_headers_still_count(tmp_path: Path) -> None:
@@ -159,11 +99,11 @@ async def test_missing_extra_is_logged_once_and_headers_still_count(tmp_path: Pa
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     site = Site(ROBOTS, {"/": page(META, "/a", "/text"), "/a": page(), "/text": page(content_type="text/plain")})
     async with serving(site):
-        done = await crawl([f"{site.base}/"], ADDON | QUICK, environment={"PYTHONPATH": path})
+        done = await crawl([f"{site.base}/"], QUICK, environment={"PYTHONPATH": path})
     assert {url.removeprefix(site.base): said for url, said in done.said.items()} == {
         "/": HEADER_ALONE,
         "/a": HEADER_ALONE,
-        "/text": ([HEADER], False),
+        "/text": [[HEADER], False],
     }
     assert done.log.count("WARNING: The METAs of pages are not read") == 1
     assert "pip install '.[html]'" in done.log

@@ -18,7 +18,7 @@ from tests.integration.scrapy.crawling import ADDON, Site, crawl, html, serving
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
 SERVER: Final = Path(__file__).with_name("ftp_server.py")
 HOST: Final = "127.0.0.2"  # of the first Site as well
@@ -51,42 +51,29 @@ async def test_files_of_ftp_are_paced_by_their_host_and_need_no_robots_txt(tmp_p
     for number in range(3):
         (tmp_path / f"{number}").write_text("page")
     site = Site("User-agent: *\nDisallow: /0\n", {"/a": html(), "/b": html()})
-    async with serving(site), serving_ftp(tmp_path) as files:
+    shut = Site(503, {"/": html()})
+    async with serving(site), serving(shut), serving_ftp(tmp_path) as files:
         urls = [f"{files.base}/{number}" for number in range(3)] + [f"{site.base}/a", f"{site.base}/b"]
-        done = await crawl(urls, ADDON | {"DOWNLOAD_DELAY": 0.5})
-    assert set(done.pages) == set(urls)
+        done = await crawl([*urls, f"{shut.base}/"], ADDON | {"DOWNLOAD_DELAY": 0.5, "POLITESSE_MAX_WAIT": 2})
+    assert set(done.pages) == set(urls)  # the robots.txt of another port of the host is unreachable
+    assert set(done.ignored) == {f"{shut.base}/"}
     assert site.robots_count == 1
     assert len(files.started) == 3  # nothing has requested a robots.txt there
     starts = sorted([*files.started, *(exchange.started for exchange in site.page_exchanges)])
     assert min(after - before for before, after in pairwise(starts)) >= 0.5
-    assert "robotstxt/forbidden" not in done.stats
 
 
-async def test_files_of_ftp_do_not_wait_for_the_robots_txt_of_their_host(tmp_path: Path) -> None:
-    (tmp_path / "0").write_text("page")
-    site = Site(503, {"/": html()})
-    async with serving(site), serving_ftp(tmp_path) as files:
-        urls = [f"{site.base}/", f"{files.base}/0"]
-        done = await crawl(urls, ADDON | {"DOWNLOAD_DELAY": 0, "POLITESSE_MAX_WAIT": 2})
-    assert done.pages == [f"{files.base}/0"]
-    assert set(done.ignored) == {f"{site.base}/"}
-
-
-async def test_data_and_local_files_have_no_host_and_no_delay(tmp_path: Path) -> None:
+async def test_urls_without_a_host_or_a_handler_have_no_delay_and_end_as_in_scrapy_itself(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text("page")
     urls = [f"data:,{number}" for number in range(20)] + [f"{file.as_uri()}?{number}" for number in range(20)]
-    done = await crawl(urls, ADDON)  # a DOWNLOAD_DELAY of one second
+    unknown = ["foo://example.com/page", "foo://other.example/", "about:config"]
+    delay: dict[str, object] = {
+        "DOWNLOAD_DELAY": 30
+    }  # with it, twenty pages take ten minutes, and ``crawl`` waits for less than two
+    plain, done = await asyncio.gather(crawl(unknown, {}), crawl([*urls, *unknown], ADDON | delay))
     assert set(done.pages) == set(urls)
-    assert done.elapsed_s < 20.0
-    assert "robotstxt/request_count" not in done.stats
-
-
-async def test_scheme_without_a_handler_is_not_supported_as_in_scrapy_itself() -> None:
-    urls = ["foo://example.com/page", "foo://other.example/", "about:config"]
-    plain, done = await asyncio.gather(crawl(urls, {}), crawl(urls, ADDON | {"DOWNLOAD_DELAY": 0}))
     assert done.ignored == plain.ignored
-    assert set(done.ignored) == set(urls)
-    for why in done.ignored.values():
-        assert why.startswith("NotSupported: Unsupported URL scheme")
-    assert "robotstxt/forbidden" not in done.stats
+    assert set(done.ignored) == set(unknown)
+    assert all(why.startswith("NotSupported: Unsupported URL scheme") for why in done.ignored.values())
+    assert done.robots_stats() == {}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -12,9 +10,13 @@ from aiohttp import web
 from aiohttp.test_utils import unused_port
 from scrapy import signals
 
+from politesse import FetchOptions, Gatekeeper
+from politesse.testing import ScriptedFetcher
 from tests.integration.scrapy.crawling import (
     ADDON,
     FORGETFUL,
+    OPEN,
+    USER_AGENT,
     Site,
     answering,
     chain,
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from tests.integration.scrapy.crawling import Crawl
+    Robots = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
 QUICK: Final = {"DOWNLOAD_DELAY": 0, "POLITESSE_PACING": {"adaptive_factor": 0.0}}
 
@@ -52,7 +54,7 @@ async def breaking_off(request: web.BaseRequest) -> web.StreamResponse:
     return response
 
 
-def site_of(robots: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | int | str) -> Site:
+def site_of(robots: Robots | int | str) -> Site:
     return Site(robots, {"/": html()})
 
 
@@ -60,7 +62,7 @@ async def test_a_site_whose_robots_txt_cannot_be_fetched_is_closed_by_default() 
     unavailable, failing, hanging, broken = site_of(503), site_of(500), site_of(never), site_of(breaking_off)
     partial, elsewhere = site_of(206), site_of(answering(redirect("ftp://127.0.0.1/robots.txt")))
     sites = [unavailable, failing, hanging, broken, partial, elsewhere]
-    patch = {"politesse.integrations.scrapy.engine_fetcher._TIMEOUT_S": 1.0}
+    patch = {"politesse.integrations.scrapy._robots._TIMEOUT_S": 1.0}
     async with serving(*sites):
         gone = "http://127.0.0.20:9"
         urls = [f"{base}/" for base in (*(site.base for site in sites), gone)]
@@ -72,7 +74,7 @@ async def test_a_site_whose_robots_txt_cannot_be_fetched_is_closed_by_default() 
     assert [site.robots_count for site in sites] == [2] * 6  # once in each crawl: when to ask again is not for Scrapy
     assert set(closed.ignored) == set(urls)
     for url, why in closed.ignored.items():
-        assert why.startswith("IgnoreRequest: Forbidden by robots.txt (robots.txt is unreachable"), url
+        assert "Forbidden by robots.txt (robots.txt is unreachable" in why, url
     assert "the server answered with status 503" in closed.ignored[f"{unavailable.base}/"]
     assert "timeout" in closed.ignored[f"{hanging.base}/"]
     assert "ftp" in closed.ignored[f"{elsewhere.base}/"]
@@ -115,29 +117,7 @@ async def test_an_expired_copy_is_fetched_again_with_its_validator_alone(tmp_pat
     assert done.robots_stats()["robotstxt/response_status_count/304"] == len(asked) - 1
 
 
-async def test_request_that_would_wait_too_long_is_dropped_and_the_crawl_ends() -> None:
-    hour = time.gmtime(time.time() + 6 * 3600)
-    window = f"{time.strftime('%H%M', hour)}-{time.strftime('%H%M', time.gmtime(time.time() + 7 * 3600))}"
-    closed = Site(404, {"/": in_turn(status(429, Retry_After="600"), html()), "/a": html()})
-    slow = Site("User-agent: *\nCrawl-delay: 30\n", {"/": html()})
-    visits = Site(f"User-agent: *\nVisit-time: {window}\n", {"/": html()})
-    put_off = site_of(answering(status(429, Retry_After="60")))
-    sites = [closed, slow, visits, put_off]
-    async with serving(*sites):
-        urls = [f"{site.base}{path}" for site in sites for path in ("/", "/a")]
-        done = await crawl(urls, ADDON | QUICK | {"POLITESSE_MAX_WAIT": 5})
-    assert [site.page_paths for site in sites] == [[closed.page_paths[0]], [], [], []]
-    # One of each got its robots.txt, and then nothing could be had in time; one was answered with 429.
-    assert done.stats["politesse/too_far"] == 5
-    assert "No turn at 127.0.0.3 within 5 s" in done.ignored[f"{slow.base}/"]
-    assert "visit-time" in done.ignored[f"{visits.base}/"]
-    assert "429" in done.ignored[f"{put_off.base}/"]
-    assert done.robots_stats()["robotstxt/forbidden"] == 2
-    assert put_off.robots_count == 1
-    assert done.stats["finish_reason"] == "finished"
-
-
-async def test_a_spider_is_closed_in_time_and_what_waits_is_kept(tmp_path: Path) -> None:
+async def test_a_spider_is_closed_in_time_and_waiting_requests_are_kept(tmp_path: Path) -> None:
     closed = Site(404, {"/": status(503, Retry_After="3000"), "/a": html()})
     hanging = site_of(never)
     waiting = Site("User-agent: *\nCrawl-delay: 60\n", {"/": html()})
@@ -159,36 +139,41 @@ async def test_a_spider_is_closed_in_time_and_what_waits_is_kept(tmp_path: Path)
     assert resumed.pages == [f"{closed.base}{closed.page_paths[1]}"]
 
 
-@dataclass(frozen=True)
-class Odd:
-    """Sites whose robots.txt is odd, and what came of one crawl of all."""
+async def test_first_page_waits_for_the_interval_after_the_robots_txt_that_reopens_its_site() -> None:
+    slow = text("User-agent: *\nCrawl-delay: 1\n")
+    troubles = [answering(status(number)) for number in (503, 429, 500)]
 
-    far: Site
-    target: Site
-    sixth: Site
-    endless: Site
-    sent: list[int]
-    later: Site
-    done: Crawl
+    def then_slow(trouble: Robots) -> Robots:
+        answers = [trouble, answering(slow)]
+
+        async def robots(request: web.BaseRequest) -> web.StreamResponse:
+            return await (answers.pop(0) if len(answers) > 1 else answers[0])(request)
+
+        return robots
+
+    sites = [site_of(then_slow(trouble)) for trouble in (*troubles, breaking_off)]
+    async with serving(*sites):
+        quick = QUICK | {"POLITESSE_CACHE": {"retry_min_s": 1.0}}
+        quick["POLITESSE_PACING"] = {"adaptive_factor": 0.0, "backoff_min_s": 1.0}
+        await crawl([f"{site.base}/" for site in sites], ADDON | quick)
+    for site in sites:
+        assert site.paths == ["/robots.txt", "/robots.txt", "/"]
+        assert site.exchanges[2].started - site.exchanges[1].ended >= 1.0
 
 
-@pytest.fixture(scope="module")
-def odd() -> Odd:
-    return asyncio.run(crawl_odd_sites())
-
-
-async def crawl_odd_sites() -> Odd:
+async def test_robots_txt_is_followed_for_five_redirects_read_to_its_limit_and_counted_once() -> None:
     rules = "User-agent: *\nDisallow: /private\n"
     front = {"/": html("/private"), "/private": html()}
-    sent = [0]
+    sent = 0
 
     async def without_end(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal sent
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(rules.encode())
-        while sent[0] < 64 * 1024 * 1024:
+        while sent < 64 * 1024 * 1024:
             await response.write(b"# nothing\n" * 1000)
-            sent[0] += 10_000
+            sent += 10_000
         return response
 
     far, sixth, target, endless = Site(), Site(), Site(rules), Site(without_end, front)
@@ -199,54 +184,59 @@ async def crawl_odd_sites() -> Odd:
         sixth.pages = front | hops | {"/6": text(rules)}
         far.robots = sixth.robots = answering(redirect("/1"))
         urls = [f"{site.base}/" for site in (far, sixth, endless, later)]
-        # A site may have its robots.txt elsewhere, whatever else is not wanted from there.
+        # A site may have its robots.txt on a host whose pages are not wanted.
         wanted = [f"127.0.0.{place}" for place in (2, 3, 5, 6)]
-        # What Retry-After asks for holds, unless our own backoff is longer.
-        backoff: dict[str, object] = {"POLITESSE_CACHE": {"retry_min_s": 1.0}}
+        # Retry-After holds, unless our own backoff is longer.
+        backoff: dict[str, object] = {"POLITESSE_CACHE": {"retry_min_s": 1.0}, "DOWNLOAD_DELAY": 0}
         backoff["POLITESSE_PACING"] = {"adaptive_factor": 0.0, "backoff_min_s": 1.0}
-        done = await crawl(urls, ADDON | backoff | {"DOWNLOAD_DELAY": 0}, allowed_domains=wanted)
-    return Odd(far, target, sixth, endless, sent, later, done)
+        done = await crawl(urls, ADDON | backoff, allowed_domains=wanted)
+    assert far.paths == ["/robots.txt", "/1", "/2", "/3", "/4", "/"]
+    assert target.paths == ["/robots.txt"]
+    assert "offsite/filtered" not in done.stats
+    # A sixth redirect: as if the site had no robots.txt.
+    assert sixth.paths == ["/robots.txt", "/1", "/2", "/3", "/4", "/5", "/", "/private"]
+    assert endless.page_paths == ["/"]
+    assert sent < 16 * 1024 * 1024  # 500 KiB, and the buffers on the way
+    assert later.paths == ["/robots.txt", "/robots.txt", "/"]
+    assert later.exchanges[1].started - later.exchanges[0].ended >= 2.0
+    assert set(done.ignored) == {f"{site.base}/private" for site in (far, endless, later)}
+    counted = done.robots_stats()
+    assert counted["robotstxt/request_count"] == counted["robotstxt/response_count"] == 5
+    statuses = {number: counted[f"robotstxt/response_status_count/{number}"] for number in (200, 302, 429)}
+    assert statuses == {200: 3, 302: 1, 429: 1}
 
 
-def test_five_redirects_of_robots_txt_are_followed_and_bind_the_first_site(odd: Odd) -> None:
-    assert odd.far.paths == ["/robots.txt", "/1", "/2", "/3", "/4", "/"]
-    assert odd.target.paths == ["/robots.txt"]
-    assert f"{odd.far.base}/private" in odd.done.ignored
-
-
-def test_robots_txt_may_lead_where_pages_may_not(odd: Odd) -> None:
-    assert odd.target.base.startswith("http://127.0.0.4:")
-    assert "offsite/filtered" not in odd.done.stats
-
-
-def test_a_sixth_redirect_is_as_if_there_were_no_robots_txt(odd: Odd) -> None:
-    assert odd.sixth.paths == ["/robots.txt", "/1", "/2", "/3", "/4", "/5", "/", "/private"]
-
-
-def test_a_robots_txt_too_long_to_be_read_is_cut_and_not_read_on(odd: Odd) -> None:
-    assert odd.endless.page_paths == ["/"]
-    assert f"{odd.endless.base}/private" in odd.done.ignored
-    assert odd.sent[0] < 16 * 1024 * 1024  # 500 KiB, and what the buffers on the way hold
-
-
-def test_deferred_robots_txt_is_fetched_again_at_the_stated_time(odd: Odd) -> None:
-    assert odd.later.paths == ["/robots.txt", "/robots.txt", "/"]
-    first, second, _ = odd.later.exchanges
-    assert second.started - first.ended >= 2.0
-    assert f"{odd.later.base}/private" in odd.done.ignored
-
-
-def test_robots_txt_is_counted_once_however_often_it_is_redirected(odd: Odd) -> None:
-    counted = odd.done.robots_stats()
-    assert counted["robotstxt/request_count"] == 5
-    assert counted["robotstxt/response_count"] == 5
-    assert counted["robotstxt/response_status_count/200"] == 3
-    assert counted["robotstxt/response_status_count/302"] == 1
-    assert counted["robotstxt/response_status_count/429"] == 1
-
-
-async def test_a_refused_connection_is_quoted_without_the_period_of_its_message() -> None:
-    url = f"http://127.0.0.1:{unused_port()}/"
-    done = await crawl([url], ADDON | QUICK | {"POLITESSE_MAX_WAIT": 1})
-    assert "Connection refused)" in done.ignored[url]
+async def test_errback_of_a_site_that_cannot_be_reached_gets_the_exception_of_plain_scrapy() -> None:
+    urls = [f"http://127.0.0.1:{unused_port()}/", "http://host.invalid/"]
+    retried = {"RETRY_TIMES": 2, "HTTPERROR_ALLOW_ALL": True}
+    plain = await crawl(urls, retried)
+    done = await crawl(urls, ADDON | QUICK | {"POLITESSE_MAX_WAIT": 1} | retried)
+    for url in urls:
+        assert set(plain.types[url]) < set(done.types[url])
+        assert "scrapy.exceptions.IgnoreRequest" in done.types[url]
+    assert "Connection refused)" in done.ignored[urls[0]]
     assert "Connection refused, since 20" in done.log
+    assert "Forbidden by robots.txt (robots.txt is unreachable" in done.ignored[urls[1]]
+    assert "retry/count" not in done.stats
+
+
+async def test_denied_private_address_is_not_requested_even_if_a_store_has_its_robots_txt(tmp_path: Path) -> None:
+    site = Site(OPEN, {"/": html()})
+    kept = ADDON | QUICK | {"POLITESSE_STORE": str(tmp_path / "robots.db")}
+    async with serving(site):
+        by_name = f"http://localhost:{site.base.rpartition(':')[2]}"
+        exempt = [f"{base}/exempt#disobey" for base in (site.base, by_name)]
+        urls = [f"{site.base}/", f"{site.base}/robots.txt", f"{by_name}/robots.txt", *exempt]
+        assert (await crawl(urls[:1], kept)).pages == urls[:1]
+        # Fetched when the name had a public address.
+        fetcher = ScriptedFetcher({by_name: OPEN})
+        fetcher.options = FetchOptions(private_addresses="deny")  # type: ignore[attr-defined]
+        async with Gatekeeper(USER_AGENT, fetcher=fetcher, store=tmp_path / "robots.db") as gate:
+            assert await gate.check(f"{by_name}/")
+        urls.append(f"{by_name}/")
+        asked = len(site.exchanges)
+        done = await crawl(urls, kept | {"POLITESSE_PRIVATE_ADDRESSES": "deny", "POLITESSE_MAX_WAIT": 1})
+    assert done.pages == []
+    assert set(done.ignored) == set(urls)
+    assert all("private" in why for why in done.ignored.values()), done.ignored
+    assert len(site.exchanges) == asked

@@ -6,8 +6,10 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from politesse import CacheOptions
+from politesse._cache.codec import decode, encode
 from politesse._cache.guarded_store import GuardedStore
-from politesse._cache.options import CacheOptions
+from politesse._cache.record import Copy, Record
 from politesse._cache.robots import RobotsCache
 from politesse.events import ComponentFailed, Event, Publisher, RobotsFetched
 from politesse.origin import Origin
@@ -15,11 +17,12 @@ from politesse.ports import FetchResponse
 from politesse.robots import Dialect
 from politesse.stores.memory import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from politesse._cache.entry import Entry
+    from politesse._cache.robots import Entry
     from politesse.ports import Fetcher, Store
     from politesse.testing import Answer
 
@@ -54,7 +57,8 @@ class Bench:
             fetcher or self.scripted,
             GuardedStore(self.store, timeout_s=options.store_timeout_s, clock=self.clock),
             dialect=Dialect.RFC9309,
-            options=options,
+            policy=options.policy(Dialect.RFC9309),
+            max_bytes=options.max_entries_bytes,
             clock=self.clock,
             publisher=publisher,
             jitter=lambda: 0.0,
@@ -106,12 +110,25 @@ def status(status: int, **headers: str) -> FetchResponse:
     return FetchResponse(status, f"{SITE}/robots.txt", named)
 
 
+async def stored(store: Store) -> Record:
+    """Return the record of SITE in a store."""
+    kept = await store.get(SITE)
+    assert kept is not None
+    return decode(kept, SITE)
+
+
+async def store_copy(store: Store, url: str, etag: str, confirmed_wall: float) -> None:
+    """Put a copy of FILE for SITE into a store."""
+    copy = Copy(AccessResult.SUCCESSFUL, 200, url, FILE.encode(), etag, "", confirmed_wall, DAY)
+    await store.put(SITE, encode(Record(copy, None), SITE))
+
+
 def site_number(number: int) -> str:
     return f"https://host{number}.example"
 
 
 class FaultyStore(MemoryStore):
-    """A MemoryStore that raises what it is told to, by method, and can be filled with anything."""
+    """A MemoryStore that raises an error for each method in ``errors``."""
 
     def __init__(self, **errors: Exception) -> None:
         super().__init__()

@@ -4,9 +4,7 @@ import asyncio
 
 import pytest
 
-from politesse import Gatekeeper
-from politesse._cache.entry import Entry
-from politesse._cache.options import CacheOptions
+from politesse import CacheOptions, Gatekeeper
 from politesse.origin import Origin
 from politesse.ports import FetchRequest, FetchResult, Validators
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -66,19 +64,7 @@ async def test_cancelling_one_waiter_does_not_affect_the_others(victim: int) -> 
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(answers.pop(victim), asyncio.CancelledError)
         assert len(answers) == 99
-        assert all(isinstance(answer, Entry) and answer.rules[BOT].allowed("/") for answer in answers)
-        assert bench.scripted.count(SITE) == 1
-
-
-async def test_timeout_of_one_waiter_does_not_affect_the_others() -> None:
-    async with caching({SITE: FILE}) as bench:
-        bench.scripted.gate.clear()
-        patient = bench.start()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0):
-                await bench.ask()
-        bench.scripted.gate.set()
-        assert (await patient).rules[BOT].allowed("/")
+        assert all(not isinstance(answer, BaseException) and answer.rules[BOT].allowed("/") for answer in answers)
         assert bench.scripted.count(SITE) == 1
 
 
@@ -98,20 +84,6 @@ async def test_flight_ends_normally_although_all_waiters_were_cancelled() -> Non
         assert held is not None
         assert not held.rules[BOT].allowed("/private")
         assert await bench.ask() is held
-        assert bench.scripted.count(SITE) == 1
-
-
-async def test_who_asks_after_the_others_have_gone_joins_the_flight() -> None:
-    async with caching({SITE: FILE}) as bench:
-        bench.scripted.gate.clear()
-        first = bench.start()
-        await settle()
-        first.cancel()
-        await settle()
-        second = bench.start()
-        await settle()
-        bench.scripted.gate.set()
-        assert (await second).rules[BOT].allowed("/")
         assert bench.scripted.count(SITE) == 1
 
 
@@ -146,17 +118,6 @@ async def test_event_of_a_fetch_has_the_answer_and_the_source() -> None:
         assert event.source is entry.source
 
 
-async def test_event_of_a_fetch_has_its_duration() -> None:
-    async with caching({SITE: FILE}) as bench:
-        bench.scripted.gate.clear()
-        task = bench.start()
-        await settle()
-        bench.clock.advance(2.5)
-        bench.scripted.gate.set()
-        await task
-        assert [event.elapsed_s for event in bench.fetched()] == [2.5]
-
-
 async def test_asking_ahead_waits_for_nothing_and_spares_the_question_its_wait() -> None:
     async with caching({SITE: FILE}) as bench:
         for _ in range(3):
@@ -170,34 +131,12 @@ async def test_asking_ahead_waits_for_nothing_and_spares_the_question_its_wait()
         assert bench.scripted.count(SITE) == 1
 
 
-async def test_asking_ahead_of_a_closed_cache_starts_nothing() -> None:
-    async with caching({SITE: FILE}) as bench:
-        await bench.cache.aclose()
-        bench.cache.ask_ahead(Origin.of(SITE), BOT)
-        assert bench.cache.in_flight == 0
-
-
-async def test_a_request_follows_the_five_redirects_of_the_dialect() -> None:
-    async with caching({SITE: FILE}) as bench:
-        await bench.ask()
-        assert bench.scripted.requests == [FetchRequest(Origin.of(SITE), 5, None)]
-
-
-async def test_a_fresh_copy_answers_without_a_request() -> None:
-    async with caching({SITE: FILE}) as bench:
-        entry = await bench.ask()
-        bench.clock.advance(0.9 * DAY - 1)
-        assert await bench.ask() is entry
-        await settle()
-        assert bench.scripted.count(SITE) == 1
-
-
 async def test_copy_is_refreshed_in_the_background_from_nine_tenths_of_its_lifetime() -> None:
     async with caching({SITE: [FILE, "User-agent: *\nDisallow: /new\n"]}) as bench:
         old = await bench.ask()
         bench.clock.advance(0.9 * DAY)
         bench.scripted.gate.clear()
-        async with asyncio.timeout(1):  # nobody waits for the refresh, which is held back
+        async with asyncio.timeout(1):  # the refresh is held back, and no task waits for it
             assert [await bench.ask() for _ in range(100)] == [old] * 100
         assert bench.cache.valid(SITE) is old
         await settle()
@@ -226,14 +165,6 @@ async def test_a_refresh_that_landed_is_not_repeated_until_the_new_copy_is_old()
         await bench.ask()
         await settle()
         assert bench.scripted.count(SITE) == 3
-
-
-async def test_without_a_question_nothing_is_refreshed() -> None:
-    async with caching({SITE: FILE}) as bench:
-        await bench.ask()
-        bench.clock.advance(30 * DAY)
-        await settle()
-        assert bench.scripted.count(SITE) == 1
 
 
 async def test_a_refresh_that_is_still_under_way_at_the_deadline_is_waited_for() -> None:
@@ -272,18 +203,6 @@ async def test_failed_refresh_keeps_the_copy_and_is_retried_after_the_backoff() 
         assert bench.scripted.count(SITE) == 3
 
 
-async def test_copy_is_fetched_again_when_stale_if_background_refresh_is_off() -> None:
-    async with caching({SITE: FILE}, options=CacheOptions(refresh_after=1.0)) as bench:
-        old = await bench.ask()
-        bench.clock.advance(DAY - 1)
-        assert await bench.ask() is old
-        await settle()
-        assert bench.scripted.count(SITE) == 1
-        bench.clock.advance(1)
-        assert await bench.ask() is not old
-        assert bench.scripted.count(SITE) == 2
-
-
 async def test_a_stale_copy_does_not_answer_and_is_revalidated_with_its_validators() -> None:
     first = file(etag='"x"', last_modified="then", cache_control="max-age=600")
     async with caching({SITE: [first, not_modified(cache_control="max-age=1200")]}) as bench:
@@ -310,24 +229,6 @@ async def test_a_confirmed_copy_keeps_its_compiled_rules() -> None:
         old = await bench.ask()
         bench.clock.advance(600)
         assert (await bench.ask()).rules[BOT] is old.rules[BOT]
-
-
-async def test_copy_with_no_cache_is_fetched_at_most_once_a_minute() -> None:
-    async with caching({SITE: file(cache_control="no-cache")}, options=CacheOptions(refresh_after=1.0)) as bench:
-        for _ in range(180):
-            await bench.ask()
-            bench.clock.advance(1)
-        assert bench.scripted.count(SITE) == 3
-
-
-async def test_missing_file_is_fetched_again_after_a_day() -> None:
-    async with caching({SITE: [404, FILE]}, options=CacheOptions(refresh_after=1.0)) as bench:
-        assert (await bench.ask()).source.result is AccessResult.UNAVAILABLE
-        bench.clock.advance(DAY - 1)
-        assert (await bench.ask()).source.result is AccessResult.UNAVAILABLE
-        assert bench.scripted.count(SITE) == 1
-        bench.clock.advance(1)
-        assert (await bench.ask()).source.result is AccessResult.SUCCESSFUL
 
 
 async def test_answer_without_lifetime_still_answers_its_waiters() -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from contextlib import suppress
 
 import pytest
 
@@ -30,16 +29,6 @@ async def test_who_waits_when_the_cache_is_closed_gets_a_closed_error() -> None:
         assert bench.cache.in_flight == 0
 
 
-async def test_who_asks_a_closed_cache_gets_a_closed_error() -> None:
-    async with caching({SITE: FILE}) as bench:
-        await bench.ask()
-        await bench.cache.aclose()
-        with pytest.raises(ClosedError, match=r"https://example\.com"):
-            await bench.ask()
-        assert bench.cache.valid(SITE) is None
-        assert bench.scripted.count(SITE) == 1
-
-
 async def test_closing_during_a_background_refresh_leaves_no_task_and_logs_nothing() -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
@@ -50,24 +39,7 @@ async def test_closing_during_a_background_refresh_leaves_no_task_and_logs_nothi
         await bench.ask()
         await settle()
         assert bench.cache.in_flight == 1
-    await settle()  # the loop holds on to what it has just handed over
-    gc.collect()
-    await settle()
-    assert complaints == []
-
-
-async def test_closing_after_all_waiters_were_cancelled_logs_nothing() -> None:
-    complaints: list[dict[str, object]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
-    async with caching({SITE: FILE}) as bench:
-        bench.scripted.gate.clear()
-        task = bench.start()
-        await settle()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-    del task
-    await settle()  # the loop holds on to what it has just handed over
+    await settle()  # the loop still refers to its last callback
     gc.collect()
     await settle()
     assert complaints == []
@@ -118,8 +90,3 @@ async def test_a_question_from_outside_the_loop_is_answered_and_starts_no_refres
         assert await bench.ask() is entry
         await settle()
         assert bench.scripted.count(SITE) == 2
-
-
-async def test_repr_of_an_entry_shows_origin_and_result() -> None:
-    async with caching({SITE: FILE}) as bench:
-        assert repr(await bench.ask()) == "<Entry https://example.com: successful, rules for ['examplebot']>"

@@ -2,23 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from politesse._cache.options import CacheOptions
-from politesse._cache.outcome import AccessPolicy
+from politesse import CacheOptions
 from politesse.errors import ConfigurationError
 from politesse.robots import Dialect
-from politesse.robots.traits import Grace, Lifetimes, Outcomes
+from politesse.robots.traits import Grace, Outcomes
 from politesse.verdict import AccessResult
 
 DAY = 86_400.0
-
-
-def test_the_option_for_401_and_403_stands_above_the_dialect() -> None:
-    for dialect in Dialect:
-        assert CacheOptions(on_forbidden="disallow").policy(dialect).outcomes.forbidden_disallows is True
-        assert CacheOptions(on_forbidden="allow").policy(dialect).outcomes.forbidden_disallows is False
-        assert (
-            CacheOptions().policy(dialect).outcomes.forbidden_disallows is dialect.traits.outcomes.forbidden_disallows
-        )
 
 
 def test_options_reach_the_policy() -> None:
@@ -27,52 +17,21 @@ def test_options_reach_the_policy() -> None:
         refresh_after=0.5,
         on_too_many_requests="allow",
         stale_if_unreachable_s=2 * DAY,
-        after_grace="allow",
         retry_min_s=2.0,
         retry_max_s=3.0,
     )
-    assert options.policy(Dialect.RFC9309) == AccessPolicy(
-        outcomes=Outcomes(
+    policy = options.policy(Dialect.RFC9309)
+    assert policy.options is options
+    assert policy.outcomes == (
+        Outcomes(
             lifetimes=Dialect.RFC9309.traits.outcomes.lifetimes,
             forbidden_disallows=False,
             too_many_requests=AccessResult.UNAVAILABLE,
             too_many_redirects=AccessResult.UNAVAILABLE,
             unavailable_copy_s=0.0,
-            grace=Grace(stale_s=2 * DAY, after_allows=True),
-            max_redirects=5,
-        ),
-        min_lifetime_s=1.0,
-        refresh_after=0.5,
-        retry_min_s=2.0,
-        retry_max_s=3.0,
-    )
-
-
-def test_options_reach_the_policy_for_other_files_but_for_what_robots_txt_alone_means() -> None:
-    options = CacheOptions(
-        min_lifetime_s=1.0,
-        refresh_after=0.5,
-        on_forbidden="disallow",
-        on_too_many_requests="allow",
-        stale_if_unreachable_s=2 * DAY,
-        after_grace="allow",
-        retry_min_s=2.0,
-        retry_max_s=3.0,
-    )
-    assert options.file_policy() == AccessPolicy(
-        outcomes=Outcomes(
-            lifetimes=Lifetimes(default_s=7 * DAY, max_s=7 * DAY, max_unavailable_s=DAY),
-            forbidden_disallows=False,
-            too_many_requests=AccessResult.TOO_MANY_REQUESTS,
-            too_many_redirects=AccessResult.UNAVAILABLE,
-            unavailable_copy_s=0.0,
             grace=Grace(stale_s=2 * DAY),
             max_redirects=5,
-        ),
-        min_lifetime_s=1.0,
-        refresh_after=0.5,
-        retry_min_s=2.0,
-        retry_max_s=3.0,
+        )
     )
 
 
@@ -95,7 +54,6 @@ def test_options_reach_the_policy_for_other_files_but_for_what_robots_txt_alone_
         ("max_concurrent_fetches", 0),
         ("on_forbidden", "deny"),
         ("on_too_many_requests", "disallow"),
-        ("after_grace", "maybe"),
     ],
 )
 def test_invalid_option_is_named_with_its_value(name: str, value: object) -> None:
@@ -104,27 +62,10 @@ def test_invalid_option_is_named_with_its_value(name: str, value: object) -> Non
     assert repr(value) in str(caught.value)
 
 
-def test_the_default_options_are_those_of_the_design() -> None:
-    options = CacheOptions()
-    assert options.min_lifetime_s == 60.0
-    assert options.refresh_after == 0.9
-    assert options.on_forbidden is None
-    assert (options.on_too_many_requests, options.stale_if_unreachable_s, options.after_grace) == (None, None, None)
-    policy = options.policy(Dialect.RFC9309)
-    assert policy.outcomes.too_many_requests is AccessResult.TOO_MANY_REQUESTS
-    assert policy.outcomes.grace.stale_s == DAY
-    assert policy.outcomes.grace.after_allows is False
-    assert (options.retry_min_s, options.retry_max_s) == (60.0, 3600.0)
-
-
 def test_options_stand_above_every_dialect() -> None:
     for dialect in Dialect:
-        policy = CacheOptions(
-            on_too_many_requests="defer", stale_if_unreachable_s=3 * DAY, after_grace="disallow"
-        ).policy(dialect)
+        policy = CacheOptions(on_too_many_requests="defer", stale_if_unreachable_s=3 * DAY).policy(dialect)
         assert policy.outcomes.too_many_requests is AccessResult.TOO_MANY_REQUESTS
         assert (policy.outcomes.grace.stale_s, policy.outcomes.grace.stale_from_failure) == (3 * DAY, False)
-        assert policy.outcomes.grace.after_allows is False
         assert policy.outcomes.grace.closed_s == dialect.traits.outcomes.grace.closed_s
-        assert CacheOptions(after_grace="allow").policy(dialect).outcomes.grace.after_allows is True
         assert CacheOptions().policy(dialect).outcomes.grace == dialect.traits.outcomes.grace

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import tracemalloc
 import zlib
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politesse._cache.codec import _DICTIONARY, decode, encode
-from politesse._cache.record import Copy, Moment, Record, Trouble
+from politesse._cache.codec import decode, decode_state, encode, encode_state, framed
+from politesse._cache.record import Copy, Record, Trouble
+from politesse._pacing.host_state import BackoffRecord, HostState, joined
 from politesse.errors import StoreError
-from politesse.verdict import AccessResult
+from politesse.ports import MAX_BODY_BYTES
+from politesse.verdict import AccessResult, Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,10 @@ RECORD = Record(
         retry_wall=1_800_000_340.5,
     ),
 )
-DATA = encode(RECORD)
+KEY = "https://example.com"
+VERSION = b"politesse/3 "
+STATE_VERSION = b"politesse-pace/1 "
+DATA = encode(RECORD, KEY)
 
 # What remote servers write: any character, and the lone surrogates that stand for octets that are no UTF-8.
 _TEXT = st.text(st.characters() | st.characters(categories=["Cs"]), max_size=60)
@@ -75,128 +78,122 @@ _TROUBLES = st.builds(
 _RECORDS = st.builds(Record, _COPIES, st.none() | _TROUBLES) | st.builds(Record, st.none(), _TROUBLES)
 
 
-def _outcome(data: bytes) -> Record | StoreError:
+HOST = "example.com"
+_SECONDS = st.floats(0.0, 1e6)
+_ANSWERS = st.builds(
+    BackoffRecord,
+    closed_s=st.floats(-1e6, 1e6),
+    closed_by=st.sampled_from([Bound.RETRY_AFTER, Bound.BACKOFF, Bound.RATE_LIMIT]),
+    backoff_s=_SECONDS,
+    fetch_backoff_s=_SECONDS,
+    refused_s=st.floats(-1e10, 0.0),
+    latency_s=_SECONDS,
+    answered=st.booleans(),
+    quota_interval_s=_SECONDS,
+    quota_s=st.floats(-1e6, 1e6),
+)
+_STATES = st.builds(
+    HostState,
+    noted_by=st.text(max_size=16),
+    run=st.text(max_size=16),
+    wall=st.floats(0.0, 1e11),
+    mono=_SECONDS,
+    asked_s=st.none() | _SECONDS,
+    under_way=st.booleans(),
+    answers=st.none() | _ANSWERS,
+    answers_s=_SECONDS,
+)
+STATE = HostState(
+    "pacer",
+    "run",
+    1_800_000_000.5,
+    12.5,
+    3.0,
+    answers=BackoffRecord(
+        closed_s=9.0,
+        closed_by=Bound.BACKOFF,
+        backoff_s=10.0,
+        fetch_backoff_s=0.0,
+        refused_s=-1.0,
+        latency_s=0.5,
+        answered=True,
+        quota_interval_s=0.0,
+        quota_s=0.0,
+    ),
+    answers_s=20.0,
+)
+STATE_DATA = encode_state(STATE, HOST)
+
+Read: TypeAlias = "Callable[[object], Record | HostState]"
+KINDS: dict[str, tuple[Read, bytes, Record | HostState]] = {
+    "record": (lambda data: decode(data, KEY), DATA, RECORD),
+    "state": (lambda data: decode_state(data, HOST), STATE_DATA, STATE),
+}
+every_kind = pytest.mark.parametrize(("read", "data", "kept"), KINDS.values(), ids=KINDS)
+
+
+def _outcome(read: Read, data: object) -> object:
     """Decode; anything that is raised but StoreError fails the test."""
     try:
-        return decode(data)
+        return read(data)
     except StoreError as error:
         return error
 
 
-def _sealed(version: bytes, content: bytes) -> bytes:
-    return version + hashlib.blake2b(content, digest_size=16).digest() + content
-
-
-def _of_version_1(head: object, compressed_body: bytes) -> bytes:
-    octets = json.dumps(head).encode()
-    return _sealed(b"politesse/1 ", len(octets).to_bytes(4, "big") + octets + compressed_body)
-
-
-def _of_version_2(head: object, body: bytes, *, length: int | None = None) -> bytes:
-    octets = json.dumps(head).encode()
-    lengths = len(octets).to_bytes(4, "big") + (len(body) if length is None else length).to_bytes(4, "big")
-    compressor = zlib.compressobj(zdict=_DICTIONARY)
-    return _sealed(b"politesse/2 ", lengths + compressor.compress(octets + body) + compressor.flush())
-
-
-def _head() -> dict[str, object]:
-    """Return the head of the specimen."""
+def _with_head(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Return the specimen with a changed head and a right digest."""
     copy, trouble = RECORD.copy, RECORD.trouble
     assert copy is not None
     assert trouble is not None
-    parts: dict[str, object] = {"copy": asdict(copy), "trouble": asdict(trouble), "moment": None}
-    del parts["copy"]["body"]  # type: ignore[attr-defined]
-    return parts
-
-
-def _body() -> bytes:
-    assert RECORD.copy is not None
-    return RECORD.copy.body
-
-
-def _with_head(change: Callable[[dict[str, object]], object], version: int) -> bytes:
-    """Return the specimen with another head, and all its lengths and its digest right."""
-    head = _head()
-    if version == 2:
-        change(head)
-        return _of_version_2(head, _body())
-    head["body_bytes"] = len(_body())
+    head: dict[str, Any] = {"key": KEY, "copy": asdict(copy), "trouble": asdict(trouble), "moment": None}
+    del head["copy"]["body"]
     change(head)
-    return _of_version_1(head, zlib.compress(_body()))
+    return _sealed(json.dumps(head).encode() + b"\n" + copy.body)
 
 
-both_versions = pytest.mark.parametrize("version", [1, 2])
+def _sealed(plain: bytes) -> bytes:
+    return framed(VERSION, zlib.compress(plain))
 
 
 @given(_RECORDS)
 def test_a_record_comes_back_as_it_was(record: Record) -> None:
-    assert decode(encode(record)) == record
+    assert decode(encode(record, KEY), KEY) == record
 
 
-@pytest.mark.parametrize("result", AccessResult)
-def test_an_access_result_comes_back_as_such(result: AccessResult) -> None:
-    copy = Copy(result, 200, URL, b"", "", "", 0.0, 0.0)
-    back = decode(encode(Record(copy, None))).copy
-    assert back is not None
-    assert back.result is result
-
-
-@both_versions
-def test_a_record_of_either_version_is_readable(version: int) -> None:
-    assert decode(_with_head(lambda head: None, version)) == RECORD
-
-
-@both_versions
-def test_a_record_of_an_older_version_has_no_moment(version: int) -> None:
-    assert decode(_with_head(lambda head: head.pop("moment"), version)).moment is None
-
-
-def test_what_most_records_have_in_common_takes_no_room() -> None:
-    body = b"User-agent: *\nDisallow: /wp-admin/\nAllow: /wp-admin/admin-ajax.php\n"
-    copy = Copy(AccessResult.SUCCESSFUL, 200, URL, body, "", "", 1_800_000_000.123, 86_400.0)
-    assert len(encode(Record(copy, None, Moment("0123456789abcdef", 1_800_000_000.123, 4711.123)))) < 200
-
-
-def test_a_file_is_kept_compressed() -> None:
-    assert RECORD.copy is not None
+def test_a_file_is_stored_compressed() -> None:
     copy = Copy(AccessResult.SUCCESSFUL, 200, URL, b"Disallow: /private\n" * 10_000, "", "", 0.0, 0.0)
-    assert len(encode(Record(copy, None))) < len(copy.body) / 20
+    assert len(encode(Record(copy, None), KEY)) < len(copy.body) / 20
 
 
-@pytest.mark.parametrize("length", range(len(DATA) - 4))
-def test_a_record_cut_off_anywhere_is_damaged(length: int) -> None:
-    assert isinstance(_outcome(DATA[:length]), StoreError)
+@given(_STATES, st.text(max_size=60))
+def test_a_state_comes_back_as_it_was(state: HostState, host: str) -> None:
+    assert decode_state(encode_state(state, host), host) == state
 
 
-@given(st.integers(0, len(DATA) - 1), st.integers(1, 255))
-def test_a_flipped_octet_raises_nothing_but_store_error_and_never_changes_the_record(place: int, mask: int) -> None:
-    damaged = bytearray(DATA)
-    damaged[place] ^= mask
-    outcome = _outcome(bytes(damaged))
-    assert isinstance(outcome, StoreError) or outcome == RECORD
+@every_kind
+def test_octets_cut_off_anywhere_are_damaged(read: Read, data: bytes, kept: Record | HostState) -> None:
+    assert read(data) == kept
+    assert all(isinstance(_outcome(read, data[:length]), StoreError) for length in range(len(data)))
 
 
+@every_kind
 @given(
     st.lists(st.tuples(st.integers(0, len(DATA)), st.integers(0, 30), st.binary(max_size=30)), min_size=1, max_size=3)
 )
-def test_damage_in_several_places_raises_nothing_but_store_error(cuts: list[tuple[int, int, bytes]]) -> None:
-    damaged = DATA
+def test_damage_raises_nothing_but_store_error(
+    read: Read, data: bytes, kept: Record | HostState, cuts: list[tuple[int, int, bytes]]
+) -> None:
     for place, removed, inserted in cuts:
-        damaged = damaged[:place] + inserted + damaged[place + removed :]
-    outcome = _outcome(damaged)
-    assert isinstance(outcome, StoreError) or outcome == RECORD
+        data = data[:place] + inserted + data[place + removed :]
+    outcome = _outcome(read, data)
+    assert isinstance(outcome, StoreError) or outcome == kept
 
 
-@given(st.binary(max_size=200))
-def test_noise_is_no_record(noise: bytes) -> None:
-    with pytest.raises(StoreError):
-        decode(noise)
-
-
-@given(st.sampled_from([b"politesse/1 ", b"politesse/2 "]), st.binary(max_size=200))
-def test_noise_behind_a_right_version_is_no_record(version: bytes, noise: bytes) -> None:
-    with pytest.raises(StoreError):
-        decode(version + noise)
+@every_kind
+@given(st.sampled_from([b"", VERSION, STATE_VERSION]), st.binary(max_size=200))
+def test_noise_is_damaged(read: Read, data: bytes, kept: Record | HostState, start: bytes, noise: bytes) -> None:
+    del data, kept
+    assert isinstance(_outcome(read, start + noise), StoreError)
 
 
 _JSON = st.recursive(
@@ -208,142 +205,109 @@ _JSON = st.recursive(
 
 @given(_JSON, st.binary(max_size=30))
 def test_a_head_of_any_other_shape_is_damaged(head: object, body: bytes) -> None:
-    for data in (_of_version_1(head, zlib.compress(body)), _of_version_2(head, body)):
-        with pytest.raises(StoreError, match="damaged"):
-            decode(data)
+    with pytest.raises(StoreError, match="damaged"):
+        decode(_sealed(json.dumps(head).encode() + b"\n" + body), KEY)
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        b"politesse/3 ",
-        b"politesse/0 ",
-        b"politesse/22 ",
-        b"politesse/2",
-        b"POLITESSE/2 ",
-        b"\x80\x04",
-        b" politesse/2 ",
-    ],
-)
-def test_another_version_is_named_as_such(start: bytes) -> None:
-    with pytest.raises(StoreError, match="another version"):
-        decode(start + DATA[len(b"politesse/2 ") :] if start != b"politesse/2" else start)
+@given(_JSON)
+def test_content_of_any_other_shape_is_no_state(content: object) -> None:
+    data = framed(STATE_VERSION, json.dumps(content).encode())
+    assert isinstance(_outcome(KINDS["state"][0], data), StoreError)
 
 
-def test_a_message_about_another_version_does_not_repeat_the_record() -> None:
-    with pytest.raises(StoreError) as caught:
-        decode(b"x" * 100_000)
+@given(st.sampled_from([*json.loads(STATE_DATA[len(framed(STATE_VERSION, b"")) :])]), _JSON)
+def test_field_of_any_other_kind_raises_nothing_but_store_error(name: str, value: object) -> None:
+    content = json.loads(STATE_DATA[len(framed(STATE_VERSION, b"")) :]) | {name: value}
+    outcome = _outcome(KINDS["state"][0], framed(STATE_VERSION, json.dumps(content).encode()))
+    assert isinstance(outcome, StoreError | HostState)
+
+
+@pytest.mark.parametrize("start", [b"politesse/2 ", b"politesse/33 ", b"POLITESSE/3 ", b"\x80\x04", b" politesse/3 "])
+def test_another_version_is_named_as_such_and_the_record_not_quoted(start: bytes) -> None:
+    with pytest.raises(StoreError, match="another version") as caught:
+        decode(start + b"x" * 100_000, KEY)
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("part", ["copy", "trouble"])
-@pytest.mark.parametrize("change", ["missing", "text", "infinite", "result"])
-@both_versions
-def test_a_part_with_other_fields_is_damaged(part: str, change: str, version: int) -> None:
-    def spoil(head: dict[str, object]) -> None:
-        fields = head[part]
-        assert isinstance(fields, dict)
-        if change == "missing":
-            del fields["status"]
-        elif change == "text":
-            fields["final_url"] = 1
-        elif change == "infinite":
-            fields["confirmed_wall" if part == "copy" else "retry_wall"] = float("inf")
-        else:
-            fields["result"] = "allowed"
-
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("copy", "result", "allowed"),
+        ("copy", "final_url", 1),
+        ("copy", "etag", None),
+        ("copy", "cut_bytes", "x"),
+        ("copy", "confirmed_wall", float("inf")),
+        ("copy", "confirmed_wall", 10**400),
+        ("trouble", "retry_wall", float("nan")),
+        ("trouble", "failures", None),
+        ("trouble", "failures", True),
+    ],
+)
+def test_a_field_of_another_type_is_damaged(part: str, name: str, value: object) -> None:
     with pytest.raises(StoreError, match="damaged"):
-        decode(_with_head(spoil, version))
+        decode(_with_head(lambda head: head[part].update({name: value})), KEY)
 
 
-@pytest.mark.parametrize("length", [0, 1, 659, 661, 10**9, -2, 1.5, None, "660", [], {}])
-def test_a_body_of_another_length_than_the_head_says_is_damaged(length: object) -> None:
-    assert len(_body()) == 660
+@pytest.mark.parametrize("part", ["copy", "trouble"])
+def test_a_part_without_a_field_is_damaged(part: str) -> None:
+    with pytest.raises(StoreError, match="damaged"):
+        decode(_with_head(lambda head: head[part].pop("status")), KEY)
+
+
+def test_what_a_later_version_adds_is_ignored_and_what_it_adds_now_has_a_default() -> None:
+    def change(head: dict[str, Any]) -> None:
+        for part in (head, head["copy"], head["trouble"]):
+            part["mood"] = "good"
+        del head["copy"]["cut_bytes"]
+
+    assert decode(_with_head(change), KEY) == RECORD
+
+
+def test_a_body_that_swells_is_bounded_in_memory() -> None:
+    data = _sealed(b"{}\n" + bytes(200_000_000))
+    tracemalloc.start()
+    try:
+        assert isinstance(_outcome(KINDS["record"][0], data), StoreError)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * MAX_BODY_BYTES
+
+
+@pytest.mark.parametrize("key", ["https://b.example", "http://example.com", "https://example.com:8443", ""])
+def test_a_record_answers_for_its_own_key_only(key: str) -> None:
+    with pytest.raises(StoreError, match="is one of"):
+        decode(DATA, key)
+
+
+@pytest.mark.parametrize("key", [None, 1, [], "", {KEY: 1}])
+def test_a_record_with_another_kind_of_key_answers_for_none(key: object) -> None:
     with pytest.raises(StoreError):
-        decode(_with_head(lambda head: head.update(body_bytes=length), version=1))
-    if isinstance(length, int) and length >= 0:
-        with pytest.raises(StoreError):
-            decode(_of_version_2(_head(), _body(), length=length))
+        decode(_with_head(lambda head: head.update(key=key)), KEY)
 
 
-@pytest.mark.parametrize("claimed", [0, 100, 600_000])
-def test_a_body_that_swells_beyond_what_the_head_says_is_bounded_in_memory(claimed: int) -> None:
-    head = {"copy": None, "trouble": None, "moment": None}
-    bomb = bytes(100_000_000)
-    old = _of_version_1(head | {"body_bytes": claimed}, zlib.compress(bomb))
-    for data in (old, _of_version_2(head, bomb, length=claimed)):
-        tracemalloc.start()
-        try:
-            with pytest.raises(StoreError):
-                decode(data)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 2 * (claimed + len(data)) + 200_000
-
-
-@pytest.mark.parametrize("part", ["copy", "trouble", "head"])
-@both_versions
-def test_what_a_later_version_adds_is_ignored(part: str, version: int) -> None:
-    def add(head: dict[str, object]) -> None:
-        fields = head if part == "head" else head[part]
-        assert isinstance(fields, dict)
-        fields["mood"] = "good"
-
-    assert decode(_with_head(add, version)) == RECORD
-
-
-@pytest.mark.parametrize("name", ["status", "failures", "confirmed_wall", "etag"])
-@pytest.mark.parametrize("value", [True, [], {}, "x", float("nan"), 10**400])
-@both_versions
-def test_a_field_of_another_kind_is_damaged(name: str, value: object, version: int) -> None:
-    def spoil(head: dict[str, object]) -> None:
-        fields = head["trouble" if name == "failures" else "copy"]
-        assert isinstance(fields, dict)
-        fields[name] = value
-
-    if (name, value) == ("etag", "x") or (name in {"status", "failures"} and value == 10**400):
-        assert isinstance(decode(_with_head(spoil, version)), Record)
-    else:
-        with pytest.raises(StoreError, match="damaged"):
-            decode(_with_head(spoil, version))
-
-
-def test_a_record_answers_for_its_own_key_only() -> None:
-    kept = encode(RECORD, "https://a.example")
-    assert decode(kept, "https://a.example") == RECORD
-    for other in ("https://b.example", "http://a.example", "https://a.example:8443"):
-        with pytest.raises(StoreError, match=other):
-            decode(kept, other)
-
-
-@pytest.mark.parametrize("key", [None, 1, [], "", "https://a.example/", {"https://a.example": 1}])
-@both_versions
-def test_a_record_with_another_kind_of_key_answers_for_none(key: object, version: int) -> None:
-    with pytest.raises(StoreError):
-        decode(_with_head(lambda head: head.update(key=key), version), "https://a.example")
-
-
-@pytest.mark.parametrize("given", ["text", 1, None, [], object()])
-def test_what_is_no_octets_is_no_record(given: object) -> None:
+@every_kind
+@pytest.mark.parametrize("given_", ["text", 1, None, [], object()])
+def test_what_is_no_octets_is_damaged(read: Read, data: bytes, kept: Record | HostState, given_: object) -> None:
+    del data, kept
     with pytest.raises(StoreError, match="bytes"):
-        decode(given)  # type: ignore[arg-type]
+        read(given_)
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
 def test_octets_of_any_type_are_read(kind: type) -> None:
-    assert decode(kind(DATA)) == RECORD
+    assert decode(kind(DATA), KEY) == RECORD
 
 
-@pytest.mark.parametrize("name", ["record-2", "record-1", "record-1-without-key", "record-1-without-moment"])
-def test_a_record_of_an_earlier_version_is_read(name: str) -> None:
-    record = decode((Path(__file__).parent / "data" / f"{name}.bin").read_bytes(), "https://example.com")
-    assert (record.copy, record.trouble) == (RECORD.copy, RECORD.trouble)
-    assert record.moment == (None if name.endswith("moment") else Moment("run", 1_800_000_100.5, 12.25))
-
-
-@pytest.mark.parametrize("name", ["record-2", "record-1"])
-def test_the_record_in_the_tree_names_its_key(name: str) -> None:
-    data = (Path(__file__).parent / "data" / f"{name}.bin").read_bytes()
-    with pytest.raises(StoreError, match="example"):
-        decode(data, "https://other.example")
+@given(_STATES, _STATES, _SECONDS)
+def test_joining_loses_nothing_that_binds(ours: HostState, theirs: HostState, passed_s: float) -> None:
+    both = joined(ours, theirs, passed_s)
+    for state, ago_s in ((ours, 0.0), (theirs, passed_s)):
+        answers = state.answers if state is ours else state.answers_after(passed_s)
+        if answers is not None and answers.closed_s > 0.0:
+            assert both.answers is not None
+            assert both.answers.closed_s >= answers.closed_s
+            assert both.answers.backoff_s >= answers.backoff_s
+        if state.asked_s is not None:
+            assert both.asked_s is not None
+            assert both.asked_s <= state.asked_s + ago_s

@@ -1,18 +1,18 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse._cache.files import SiteFile, SiteFiles
-from politesse._cache.options import CacheOptions
-from politesse.errors import ClosedError, PolitesseError
-from politesse.events import ComponentFailed, Event, Publisher, SiteFileFetched
+from politesse import CacheOptions
+from politesse._cache.files import SiteFiles
+from politesse.errors import PolitesseError
+from politesse.events import Event, Publisher, SiteFileFetched
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.sites import SiteFile
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import FileOutcome
 from tests.support.tasks import settle
@@ -134,16 +134,6 @@ async def test_unsettled_file_is_retried_after_a_backoff_and_not_per_question(an
         assert bench.asked == 2
 
 
-async def test_retry_after_is_kept() -> None:
-    async with keeping(respond(503, retry_after="600"), FILE) as bench:
-        assert (await bench.ask()).not_before == bench.clock.wall() + 600
-        bench.clock.advance(599)
-        await bench.ask()
-        assert bench.asked == 1
-        bench.clock.advance(1)
-        assert (await bench.ask()).outcome is FileOutcome.FOUND
-
-
 @pytest.mark.clause(f"{DRAFT} 3.4")
 @pytest.mark.parametrize(
     ("headers", "lifetime_s"),
@@ -168,66 +158,6 @@ async def test_a_file_is_kept_for_as_long_as_its_headers_say_or_a_week(
         assert (file.body, file.age_s, bench.asked) == (b"A: 1", lifetime_s - 1, 1)
         bench.clock.advance(1)
         assert ((await bench.ask()).body, bench.asked) == (b"A: 2", 2)
-
-
-async def test_wall_clock_that_is_set_back_changes_no_lifetime() -> None:
-    async with keeping(FILE) as bench:
-        await bench.ask()
-        bench.clock.advance(DAY)
-        bench.clock.set_wall(0.0)
-        file = await bench.ask()
-        assert (file.outcome, file.age_s, bench.asked) == (FileOutcome.FOUND, DAY, 1)
-        bench.clock.advance(6 * DAY - 1)
-        bench.clock.set_wall(0.0)
-        assert (await bench.ask()).age_s == 7 * DAY - 1
-        await settle()  # it is asked for again behind the answer
-        assert bench.asked == 2
-
-
-async def test_wall_clock_that_is_set_forward_ends_a_lifetime_once() -> None:
-    async with keeping(FILE) as bench:
-        await bench.ask()
-        bench.clock.set_wall(4_000_000_000.0)
-        for _ in range(3):
-            file = await bench.ask()
-            assert (file.outcome, file.age_s, bench.asked) == (FileOutcome.FOUND, 0, 2)
-
-
-async def test_copy_near_its_end_is_refreshed_in_the_background() -> None:
-    async with keeping("A: 1", "A: 2") as bench:
-        await bench.ask()
-        bench.clock.advance(6.5 * DAY)
-        assert (await bench.ask()).body == b"A: 1"
-        assert (await bench.ask()).body == b"A: 1"
-        await settle()
-        assert (await bench.ask()).body == b"A: 2"
-        assert bench.asked == 2
-
-
-async def test_a_304_confirms_the_copy() -> None:
-    first = respond(200, FILE, etag='"1"', cache_control="max-age=3600")
-    async with keeping(first, respond(304, conditional=True)) as bench:
-        await bench.ask()
-        bench.clock.advance(HOUR)
-        file = await bench.ask()
-        assert (file.outcome, file.body, file.age_s) == (FileOutcome.FOUND, FILE.encode(), 0)
-        validators = bench.scripted.requests[1].validators
-        assert validators is not None
-        assert (validators.url, validators.etag) == (URL, '"1"')
-        bench.clock.advance(0.8 * HOUR)
-        await bench.ask()
-        assert bench.asked == 2
-
-
-async def test_a_copy_serves_for_a_day_while_its_file_is_unreachable() -> None:
-    async with keeping(respond(200, FILE, cache_control="max-age=3600"), 500) as bench:
-        await bench.ask()
-        bench.clock.advance(HOUR)
-        file = await bench.ask()
-        assert (file.outcome, file.body, file.not_before) == (FileOutcome.FOUND, FILE.encode(), None)
-        assert "500" in file.fault
-        bench.clock.advance(DAY)
-        assert (await bench.ask()).outcome is FileOutcome.RETRY
 
 
 async def test_a_file_that_has_gone_is_unknown_at_once() -> None:
@@ -261,36 +191,6 @@ async def test_files_of_one_origin_are_kept_apart() -> None:
         assert bench.asked == 3
 
 
-async def test_concurrent_questions_share_one_request_and_survive_a_cancelled_one() -> None:
-    async with keeping(FILE) as bench:
-        bench.scripted.gate.clear()
-        tasks = [bench.start() for _ in range(50)]
-        await settle()
-        tasks[0].cancel()
-        tasks[20].cancel()
-        await settle()
-        assert bench.files.in_flight == 1
-        bench.scripted.gate.set()
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        assert sum(isinstance(answer, SiteFile) and answer.body == FILE.encode() for answer in answers) == 48
-        assert sum(isinstance(answer, asyncio.CancelledError) for answer in answers) == 2
-        assert (bench.asked, bench.files.in_flight) == (1, 0)
-
-
-async def test_file_is_kept_although_all_waiters_were_cancelled() -> None:
-    async with keeping(FILE) as bench:
-        bench.scripted.gate.clear()
-        task = bench.start()
-        await settle()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        bench.scripted.gate.set()
-        await settle()
-        assert (await bench.ask()).outcome is FileOutcome.FOUND
-        assert bench.asked == 1
-
-
 async def test_only_files_of_the_forgotten_origin_are_fetched_again() -> None:
     other = "https://example.com.evil.example"
     async with keeping() as bench:
@@ -302,20 +202,6 @@ async def test_only_files_of_the_forgotten_origin_are_fetched_again() -> None:
         for site in (SITE, other):
             await bench.ask(site)
         assert (bench.scripted.count(URL), bench.scripted.count(f"{other}{PATH}")) == (2, 1)
-
-
-async def test_memory_is_bounded_and_the_least_recently_used_goes_first() -> None:
-    options = CacheOptions(max_site_files_bytes=50_000)
-    sites = [f"https://host{number}.example" for number in range(10)]
-    async with keeping(options=options) as bench:
-        bench.scripted.answers |= {f"{site}{PATH}": b"A" * 10_000 for site in sites}
-        for site in sites:
-            await bench.ask(site)
-            await bench.ask(sites[0])
-            assert bench.files.weight_bytes <= 50_000
-        assert bench.scripted.count(f"{sites[0]}{PATH}") == 1
-        await bench.ask(sites[1])
-        assert bench.scripted.count(f"{sites[1]}{PATH}") == 2
 
 
 async def test_a_look_is_a_use() -> None:
@@ -335,13 +221,6 @@ async def test_a_look_may_come_late_but_not_at_what_is_to_be_retried() -> None:
             assert bench.files.peek(Origin.of(SITE), PATH) is None
             assert (bench.files.peek(Origin.of(SITE), PATH, late_s=60) is not None) is late
             assert bench.files.peek(Origin.of(SITE), PATH, late_s=40) is None
-
-
-async def test_one_file_is_kept_however_large_it_is() -> None:
-    async with keeping("A" * 10_000, options=CacheOptions(max_site_files_bytes=1)) as bench:
-        for _ in range(3):
-            await bench.ask()
-        assert bench.asked == 1
 
 
 async def test_every_request_is_published_as_an_event() -> None:
@@ -381,55 +260,6 @@ async def test_refusal_to_fetch_is_raised_in_all_waiters_and_not_kept() -> None:
         assert (refusing.times, bench.events, bench.files.weight_bytes) == (2, [], 0)
 
 
-async def test_closing_ends_flights_with_a_closed_error_and_may_be_repeated() -> None:
-    async with keeping(FILE) as bench:
-        bench.scripted.gate.clear()
-        tasks = [bench.start() for _ in range(3)]
-        await settle()
-        await asyncio.gather(bench.files.aclose(), bench.files.aclose())
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [ClosedError] * 3
-        with pytest.raises(ClosedError, match=r"https://example\.com/data\.txt"):
-            await bench.ask()
-        assert (bench.files.in_flight, bench.files.weight_bytes, bench.scripted.closed) == (0, 0, False)
-
-
-async def test_closing_after_all_waiters_were_cancelled_logs_nothing() -> None:
-    complaints: list[dict[str, object]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
-    async with keeping(fetcher=_Refusing()) as bench:
-        task = bench.start()
-        await asyncio.sleep(0)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await settle()
-    del task, bench
-    gc.collect()
-    await settle()
-    assert complaints == []
-
-
-async def test_fault_of_a_background_refresh_is_published_without_waiters() -> None:
-    error = RuntimeError("not to be expected")
-    failing = False
-
-    class Fetcher(ScriptedFetcher):
-        async def fetch(self, request: FetchRequest, /) -> FetchResult:
-            if failing:
-                raise error
-            return await super().fetch(request)
-
-    async with keeping(fetcher=Fetcher({URL: FILE})) as bench:
-        assert (await bench.ask()).outcome is FileOutcome.FOUND
-        failing = True
-        bench.clock.advance(6.5 * 86_400)  # near the end of its lifetime: it is asked for again behind the answer
-        assert (await bench.ask()).outcome is FileOutcome.FOUND
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert ComponentFailed(Origin.of(SITE), "files", error) in bench.events
-
-
 async def test_a_file_whose_fetcher_raises_is_fetched_again_after_a_backoff_and_not_once_per_question() -> None:
     class Failing(ScriptedFetcher):
         async def fetch(self, request: FetchRequest, /) -> FetchResult:
@@ -447,23 +277,3 @@ async def test_a_file_whose_fetcher_raises_is_fetched_again_after_a_backoff_and_
         bench.clock.advance(1)
         await bench.ask()
         assert len(failing.requests) == 2
-
-
-async def test_wall_clock_that_is_set_forward_shortens_no_backoff() -> None:
-    async with keeping(respond(503, retry_after="600"), FILE) as bench:
-        await bench.ask()
-        bench.clock.set_wall(bench.clock.wall() + HOUR)
-        assert ((await bench.ask()).outcome, bench.asked) == (FileOutcome.RETRY, 1)
-        bench.clock.advance(600)
-        assert (await bench.ask()).outcome is FileOutcome.FOUND
-
-
-async def test_refusal_to_fetch_is_not_published_as_a_fault() -> None:
-    class Fetcher(ScriptedFetcher):
-        async def fetch(self, request: FetchRequest, /) -> FetchResult:
-            raise ClosedError("as a gate that was closed does")
-
-    async with keeping(fetcher=Fetcher()) as bench:
-        with pytest.raises(ClosedError):
-            await bench.ask()
-        assert bench.events == []

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse._cache.codec import decode, encode
-from politesse._cache.record import Copy, Record
 from politesse.errors import ClosedError, StoreError
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault
 from politesse.testing import ManualClock
 from politesse.verdict import AccessResult
-from tests.support.stores import KeptStore, LeasingDict
+from tests.support.stores import LeasingDict
 from tests.support.tasks import settle
-from tests.unit.cache.caching import BOT, DAY, FILE, OTHER, SITE, Bench, caching, file, not_modified, status
+from tests.unit.cache.caching import BOT, FILE, OTHER, SITE, Bench, caching, file, not_modified, status, stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -89,20 +87,6 @@ async def test_one_request_serves_all_whatever_its_answer(
         assert store.leases == {}
 
 
-@pytest.mark.parametrize("answer", [503, status(429, retry_after="600")])
-async def test_a_failure_is_tried_again_once_for_all_when_its_time_has_come(
-    store: LeasingDict, clock: ManualClock, answer: Answer
-) -> None:
-    async with two(store, clock, answer, FILE) as (one, other):
-        other.scripted.answers[SITE] = FILE
-        await one.ask()
-        await other.ask()
-        clock.advance(660)
-        assert (await other.ask()).source.result is AccessResult.SUCCESSFUL
-        assert (await one.ask()).source.result is AccessResult.SUCCESSFUL
-        assert (requests(one), requests(other)) == (1, 1)
-
-
 async def test_an_unknown_origin_takes_one_call_before_its_fetch_and_one_after(
     store: LeasingDict, clock: ManualClock
 ) -> None:
@@ -111,13 +95,6 @@ async def test_an_unknown_origin_takes_one_call_before_its_fetch_and_one_after(
         assert store.calls == [("get_or_lease", SITE), ("put_leased", SITE)]
         await other.ask()
         assert store.calls[2:] == [("get_or_lease", SITE)]
-
-
-async def test_a_store_that_does_not_lease_is_called_as_before() -> None:
-    store = KeptStore({})
-    async with caching({SITE: FILE}, store=store) as bench:
-        await bench.ask()
-        assert store.calls == [("get", SITE), ("put", SITE)]
 
 
 async def test_a_copy_that_is_due_is_refreshed_once_for_all(store: LeasingDict, clock: ManualClock) -> None:
@@ -210,7 +187,7 @@ async def test_a_leader_that_was_late_replaces_no_newer_record(store: LeasingDic
         one.scripted.gate.set()
         assert (await late).source.result is AccessResult.SUCCESSFUL
         assert store.refused == [SITE]
-        kept = decode(store.records[SITE], SITE).copy
+        kept = (await stored(store)).copy
         assert kept is not None
         assert kept.body == b"User-agent: *\nDisallow: /"
         assert other.cache.entries[SITE] is newer
@@ -254,20 +231,6 @@ async def test_a_store_that_fails_while_another_process_fetches_ends_the_wait(
         await first
 
 
-async def test_a_store_that_hangs_is_left_alone_and_the_files_are_fetched(
-    store: LeasingDict, clock: ManualClock
-) -> None:
-    async with caching({SITE: FILE}, store=store, clock=clock) as bench:
-        store.delay_s = 1_000.0
-        asked = bench.start()
-        await pass_time(clock, 5.1)
-        assert (await asked).source.result is AccessResult.SUCCESSFUL
-        assert len(bench.failures()) == 1
-        assert "took longer than store_timeout_s=5" in str(bench.failures()[0].error)
-        assert (await bench.ask("https://other.example")).source.result is AccessResult.UNAVAILABLE
-        store.delay_s = 0.0
-
-
 @pytest.mark.parametrize("damaged", [b"", b"nonsense", b"politesse/2 nonsense"])
 async def test_a_record_that_cannot_be_read_is_published_and_replaced(
     store: LeasingDict, clock: ManualClock, damaged: bytes
@@ -276,19 +239,7 @@ async def test_a_record_that_cannot_be_read_is_published_and_replaced(
     async with caching({SITE: FILE}, store=store, clock=clock) as bench:
         assert (await bench.ask()).source.result is AccessResult.SUCCESSFUL
         assert len(bench.failures()) == 1
-        assert decode(store.records[SITE], SITE).copy is not None
-
-
-async def test_a_stale_record_is_fetched_again_with_its_validators(store: LeasingDict, clock: ManualClock) -> None:
-    copy = Copy(
-        AccessResult.SUCCESSFUL, 200, f"{SITE}/robots.txt", FILE.encode(), '"1"', "", clock.wall() - 2 * DAY, DAY
-    )
-    await store.put(SITE, encode(Record(copy, None), SITE))
-    async with caching({SITE: not_modified()}, store=store, clock=clock) as bench:
-        assert (await bench.ask()).source.result is AccessResult.SUCCESSFUL
-        [request] = bench.scripted.requests
-        assert request.validators is not None
-        assert request.validators.etag == '"1"'
+        assert (await stored(store)).copy is not None
 
 
 async def test_a_store_that_ignores_the_version_does_not_keep_a_process_busy(

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from politesse import Gatekeeper, PoliteQueue
 from politesse.cli.crawl_records import CrawlRecords
-from politesse.cli.crawl_view import CrawlView
+from politesse.cli.progress import CrawlView
 from politesse.testing import ManualClock, ScriptedFetcher
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -55,7 +55,7 @@ async def test_a_closed_host_comes_first_and_says_until_when_and_why() -> None:
     assert "closed until " in first
     assert first.endswith("Z, retry-after")
     assert second.split()[:2] == ["a.example", "5"]
-    assert lines[-1] == "     200  https://a.example/0"
+    assert lines[-1] == "       200  https://a.example/0"
 
 
 @pytest.mark.parametrize(("delay", "pace"), [("1.5", "1.5"), ("10", "10"), ("3600", "3,600"), ("86400", "86,400")])

@@ -53,6 +53,24 @@ def test_no_line_is_wider_than_the_terminal(width: int, progress: CrawlProgress)
     assert "\x1b" not in "".join(texts)
 
 
+def test_one_of_a_kind_has_no_plural() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    with CrawlBar(console) as bar:
+        bar(CrawlProgress(pages=1, redirects=1, queued=1, hosts=1, elapsed_s=1.0))
+    assert written(console).startswith("1 page, 0 failed, 1 redirect, 0 disallowed, 0 given up; 1 queued at 1 host, ")
+
+
+@pytest.mark.parametrize(
+    ("max_pages", "shown"), [(None, "7 of 107 URLs"), (10, "7 of 12 URLs"), (5, "7 of 7 URLs"), (500, "7 of 107 URLs")]
+)
+def test_the_total_respects_max_pages(max_pages: int | None, shown: str) -> None:
+    console = screen(80)
+    bar = CrawlBar(console)
+    bar(CrawlProgress(pages=5, failed=1, redirects=1, queued=99, under_way=1, max_pages=max_pages))
+    head = "".join(segment.text for segment in console.render_lines(bar._rendered(), pad=False)[0])
+    assert f" {shown}  0:00" in head
+
+
 async def test_it_shows_a_crawl_in_a_terminal_and_its_last_state_stays() -> None:
     async def handle(page: CrawlPage[None], _: httpx.Response) -> None:
         page.put("/b")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse.cli.streams import MAX_LINE_BYTES, DaemonWorker, OutputWriter, lines
+from politesse.cli.console import MAX_LINE_BYTES, OutputWriter, lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,11 +75,6 @@ async def test_a_line_without_end_is_cut_off_and_the_next_one_is_whole(pipe: tup
     assert found == [b"before", cut, b"after", cut]
 
 
-async def test_a_line_of_the_greatest_length_is_whole(pipe: tuple[int, int]) -> None:
-    long = b"x" * MAX_LINE_BYTES
-    assert await _lines(pipe, long + b"\n" + long) == [long, long]
-
-
 async def test_a_line_is_there_before_the_next_one_is_written(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     source = lines(reader)
@@ -89,22 +84,6 @@ async def test_a_line_is_there_before_the_next_one_is_written(pipe: tuple[int, i
     assert await anext(source) == b"second"
     os.close(writer)
     assert [line async for line in source] == []
-
-
-async def test_waiting_for_a_line_blocks_no_other_task(pipe: tuple[int, int]) -> None:
-    reader, writer = pipe
-    waiting = asyncio.create_task(_lines_of(reader))
-    for _ in range(100):
-        await asyncio.sleep(0)
-    assert not waiting.done()
-    os.close(writer)
-    assert await waiting == []
-
-
-async def test_a_closed_descriptor_raises(pipe: tuple[int, int]) -> None:
-    os.close(pipe[0])
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        await _lines_of(pipe[0])
 
 
 async def test_output_writes_everything_in_order(pipe: tuple[int, int]) -> None:
@@ -151,44 +130,3 @@ async def test_output_raises_once_the_reader_is_gone(pipe: tuple[int, int]) -> N
             await output.flush()
         with pytest.raises(BrokenPipeError):
             await output.write(b"y\n")
-
-
-async def test_output_that_is_closed_with_an_error_unseen_is_quiet(pipe: tuple[int, int]) -> None:
-    reader, writer = pipe
-    os.close(reader)
-    with closing(OutputWriter(writer)) as output:
-        await output.write(b"x\n")
-        await asyncio.sleep(0.01)
-
-
-async def test_worker_raises_the_error_of_the_call() -> None:
-    def fail() -> None:
-        raise ZeroDivisionError
-
-    worker = DaemonWorker("test")
-    with closing(worker):
-        with pytest.raises(ZeroDivisionError):
-            await worker.call(fail)
-        assert await worker.call(lambda: 42) == 42
-
-
-async def test_worker_skips_a_call_whose_caller_was_cancelled() -> None:
-    begun, done = threading.Event(), threading.Event()
-    calls: list[str] = []
-
-    def block() -> None:
-        begun.set()
-        done.wait()
-
-    with closing(DaemonWorker("test")) as worker:
-        blocking = asyncio.create_task(worker.call(block))
-        while not begun.is_set():
-            await asyncio.sleep(0)
-        given_up = asyncio.create_task(worker.call(lambda: calls.append("given up")))
-        await asyncio.sleep(0)
-        given_up.cancel()
-        await asyncio.gather(given_up, return_exceptions=True)
-        done.set()
-        await blocking
-        await worker.call(lambda: calls.append("next"))
-    assert calls == ["next"]

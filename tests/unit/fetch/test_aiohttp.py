@@ -6,9 +6,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from politesse import FetchOptions
 from politesse.errors import ConfigurationError
-from politesse.fetch.aiohttp import AiohttpFetcher
-from politesse.fetch.options import FetchOptions
+from politesse.fetch import AiohttpFetcher
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,6 @@ def test_error_about_a_proxy_does_not_quote_its_password(proxy: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_the_default_options_are_those_of_the_design() -> None:
-    options = FetchOptions()
-    assert (options.connect_timeout_s, options.total_timeout_s) == (10.0, 30.0)
-    assert options.max_body_bytes == 512_000
-    assert options.private_addresses == "redirects"
-    assert options.unguarded_redirects is False
-
-
 def test_verification_cannot_be_switched_off() -> None:
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -64,8 +56,3 @@ async def test_private_addresses_cannot_be_denied_over_a_borrowed_connector() ->
     async with aiohttp.ClientSession() as session:
         with pytest.raises(ConfigurationError, match="borrowed connector"):
             AiohttpFetcher("ExampleBot/1.0", FetchOptions(private_addresses="deny"), session=session)
-
-
-def test_proxy_without_a_host_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="proxy"):
-        FetchOptions(proxy="http://")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import ClosedError, Gatekeeper, HostPolicy, NotYet, Origin, PacingOptions, PoliteQueue
-from politesse._gate.view import agent_of
 from politesse.errors import StoreError
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -16,7 +15,7 @@ from politesse.testing import ManualClock, ScriptedFetcher
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from politesse._gate.view import AgentView
+    from politesse import AgentView
     from politesse.ports import FetchRequest, FetchResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -104,7 +103,7 @@ ASKED: dict[str, Callable[[AgentView], Awaitable[object]]] = {
     "check_batch of nothing": lambda view: view.check_batch([]),
     "try_turns of nothing": lambda view: view.try_turns([]),
     "filter of nothing": _sifted,
-    "when_ready": lambda view: _now(lambda: agent_of(view).when_ready(Origin.of(SITE), lambda: None)),
+    "when_ready": lambda view: _now(lambda: view.when_ready(Origin.of(SITE), lambda: None)),
     "queue.put": lambda view: _queued(view, f"{SITE}/"),
     "queue.turn": _from_queue,
 }
@@ -251,23 +250,3 @@ async def test_closing_the_gate_raises_closed_error_in_waiting_turns() -> None:
 async def _turns(queue: PoliteQueue[None]) -> AsyncIterator[object]:
     async with queue.turn() as turn:
         yield turn
-
-
-async def test_closing_goes_on_after_its_caller_is_cancelled() -> None:
-    release = asyncio.Event()
-
-    class Stubborn(ScriptedFetcher):
-        async def aclose(self) -> None:
-            await release.wait()
-            await super().aclose()
-
-    fetcher = Stubborn()
-    gate = Gatekeeper(UA, fetcher=fetcher)
-    closing = asyncio.ensure_future(gate.aclose())
-    await asyncio.sleep(0)
-    closing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await closing
-    release.set()
-    await gate.aclose()
-    assert fetcher.closed

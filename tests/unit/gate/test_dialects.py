@@ -101,7 +101,7 @@ async def test_dialect_governs_how_many_redirects_are_followed(dialect: Dialect)
         for url, then in pairwise(urls)
     }
     fetcher = ScriptedFetcher(answers)
-    async with Gatekeeper(UA, dialect=dialect, fetcher=fetcher, clock=ManualClock()) as gate:
+    async with Gatekeeper(UA, dialect=dialect, fetcher=fetcher, clock=ManualClock(autojump=True)) as gate:
         await gate.check(f"{SITE}/a")
     found_or_not = dialect in {Dialect.KOSTER_1994, Dialect.KOSTER_1996}
     assert len(fetcher.requests) == 1 + (20 if found_or_not else 5)

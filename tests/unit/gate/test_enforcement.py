@@ -17,7 +17,6 @@ from politesse import (
     QueueClosed,
     Reason,
 )
-from politesse.events import Event, RobotsFetched, SiteFileFetched
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.usage import Preference, Purpose
@@ -339,20 +338,6 @@ async def test_tdmrep_json_that_changes_during_the_wait_for_a_turn_denies() -> N
         await renewal
 
 
-async def test_prefetches_end_with_the_gatekeeper() -> None:
-    fetcher = ScriptedFetcher({SITE: ""})
-    clock = ManualClock(autojump=True)
-    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"})
-    await gate.sitemaps(SITE)
-    fetcher.gate.clear()
-    async with asyncio.timeout(10):
-        while fetcher.count(TDMREP) == 0:
-            assert isinstance(gate.try_turn(PAGE), NotYet)
-            await clock.sleep(0.1)
-        await gate.aclose()
-    assert not [task for task in asyncio.all_tasks() if "tdmrep" in task.get_name()]
-
-
 async def test_usage_fetches_and_reports_both_files() -> None:
     async with _gate({SITE: SIGNALS, TDMREP: RESERVED}) as gate:
         usage = await gate.usage(PAGE)
@@ -363,13 +348,6 @@ async def test_usage_fetches_and_reports_both_files() -> None:
         assert usage.preference(Purpose.AI_INPUT) is Preference.UNSTATED
         assert usage.deciding(Purpose.TDM)[0].policy == "https://example.com/p"
         assert await gate.usage(f"{SITE}/private") is None
-
-
-async def test_a_verdict_reports_both_files_where_tdm_is_enforced() -> None:
-    async with _gate({SITE: SIGNALS, TDMREP: RESERVED}, "tdm") as gate:
-        verdict = await gate.check(PAGE)
-        assert verdict.usage is not None
-        assert str(verdict.usage) == "search=allowed, ai-train=disallowed, tdm=disallowed"
 
 
 async def test_agents_enforce_the_purposes_of_their_gatekeeper() -> None:
@@ -390,17 +368,6 @@ async def test_a_truncated_tdmrep_json_is_not_read() -> None:
     cut = FetchResponse(200, TDMREP, body=b"[]", truncated=True)
     async with _gate({SITE: "", TDMREP: cut}, "tdm") as gate:
         assert (await gate.check(PAGE)).reason is Reason.USAGE_UNKNOWN
-
-
-async def test_fetches_of_both_files_are_events() -> None:
-    events: list[Event] = []
-    async with _gate({SITE: "", TDMREP: RESERVED}, "tdm", pacing=PacingOptions(min_delay_s=0.0)) as gate:
-        gate.subscribe(events.append)
-        await gate.check(PAGE)
-    assert [type(event) for event in events if isinstance(event, RobotsFetched | SiteFileFetched)] == [
-        RobotsFetched,
-        SiteFileFetched,
-    ]
 
 
 @pytest.mark.parametrize("given", [{"ai_train"}, {"training"}, "ai-train", {"ai-train", ""}, 3, True])
@@ -486,22 +453,6 @@ async def test_within_a_turn_a_deadlock_is_reported_and_the_file_fetched_in_the_
         assert await gate.check(f"{other}/page")
 
 
-async def test_file_that_is_unknown_within_a_turn_is_fetched_in_the_background_and_known_afterwards() -> None:
-    clock = ManualClock(autojump=True)
-    other = "http://example.com:8080"
-    tdmrep = f"{other}/.well-known/tdmrep.json"
-    fetcher = ScriptedFetcher({SITE: "", TDMREP: "[]", other: "", tdmrep: RESERVED})
-    async with Gatekeeper(UA, fetcher=fetcher, enforce_usage={"tdm"}, clock=clock) as gate, asyncio.timeout(20):
-        async with gate.turn(PAGE):
-            assert (await gate.check(f"{other}/page")).reason is Reason.USAGE_UNKNOWN
-            assert fetcher.count(tdmrep) == 0
-        await clock.sleep(60)  # nobody asks again
-        assert fetcher.count(tdmrep) == 1
-        verdict = gate.peek(f"{other}/page")
-        assert verdict is not None
-        assert verdict.reason is Reason.USAGE_DISALLOWED
-
-
 async def test_within_a_turn_of_a_queue_a_deadlock_is_reported_too() -> None:
     clock = ManualClock(autojump=True)
     async with _gate({SITE: "", TDMREP: "[]"}, "tdm", clock=clock) as gate, asyncio.timeout(20):
@@ -525,15 +476,3 @@ async def test_a_task_started_within_a_turn_may_wait_after_the_turn() -> None:
             task = asyncio.create_task(later())
         ended.set()
         assert await task is Reason.UNAVAILABLE
-
-
-async def test_usage_reports_an_unparsable_tdmrep_json() -> None:
-    async with _gate({SITE: "", TDMREP: 503}) as gate:
-        usage = await gate.usage(PAGE)
-        assert usage is not None
-        assert usage.preference("tdm") is Preference.UNSTATED
-        assert "not understood: tdmrep.json: could not be read: the server answered with status 503" in usage.explain()
-        async with gate.turn(PAGE):
-            within = await gate.usage("http://example.com:8080/page")
-            assert within is not None
-            assert "within a turn of the same host" in within.explain()

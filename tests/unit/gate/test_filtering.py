@@ -8,7 +8,6 @@ import pytest
 
 from politesse import ClosedError, ConfigurationError, Gatekeeper, Reason
 from politesse._gate.filtering import ItemFilter
-from politesse._gate.view import agent_of
 from politesse.testing import ScriptedFetcher
 from tests.support.tasks import ended
 
@@ -74,12 +73,6 @@ async def test_invalid_url_gets_a_verdict_and_costs_the_others_nothing(gate: Gat
         "": Reason.INVALID_URL,
         "https://h:99999/": Reason.INVALID_URL,
     }
-
-
-async def test_empty_source_yields_nothing(gate: Gatekeeper) -> None:
-    nothing: list[str] = []
-    assert [item async for item in gate.filter(nothing)] == []
-    assert [item async for item in gate.filter(each(iter(())))] == []
 
 
 async def test_no_more_is_read_than_max_pending(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
@@ -163,17 +156,6 @@ async def test_cancelled_consumer_leaves_no_task_behind(gate: Gatekeeper, fetche
     assert asyncio.all_tasks() == before
 
 
-async def test_closing_the_gate_meanwhile_raises(fetcher: ScriptedFetcher) -> None:
-    fetcher.gate.clear()
-    gate = Gatekeeper(UA, fetcher=fetcher)
-    first = asyncio.ensure_future(anext(gate.filter(urls(10))))
-    while not fetcher.requests:
-        await asyncio.sleep(0)
-    await gate.aclose()
-    with pytest.raises(ClosedError):
-        await first
-
-
 async def test_other_tasks_run_while_a_source_that_never_waits_is_read(gate: Gatekeeper) -> None:
     await gate.check_batch(f"https://s{n}.example/" for n in range(10))
     turns = 0
@@ -241,19 +223,6 @@ async def test_answered_items_that_are_not_yielded_keep_their_room(gate: Gatekee
             for _ in range(20):
                 await asyncio.sleep(0)
             assert len(read) <= yielded + 5
-
-
-async def test_key_that_raises_ends_like_a_source_that_raises(gate: Gatekeeper) -> None:
-    def key(item: int) -> str:
-        if item == 2:
-            raise StopIteration
-        return f"https://s{item}.example/yes"
-
-    judged = gate.filter(range(5), key=key)
-    seen = [(await anext(judged))[0], (await anext(judged))[0]]
-    with pytest.raises(RuntimeError, match="StopIteration"):
-        await anext(judged)
-    assert sorted(seen) == [0, 1]
 
 
 async def test_cancellation_raised_by_the_source_hangs_nothing(gate: Gatekeeper) -> None:
@@ -358,19 +327,11 @@ async def test_task_that_is_cancelled_while_the_gate_closes_stays_cancelled(fetc
 
 
 async def test_endless_source_leaves_no_state_of_origins_behind(gate: Gatekeeper) -> None:
-    items: ItemFilter[str] = ItemFilter(gate.peek, gate.check, None, 10, agent_of(gate).when_closed)
+    items: ItemFilter[str] = ItemFilter(gate, None, 10)
     async with aclosing(items.run(f"https://n{n}.example/" for n in range(200))) as judged:
         assert len([item async for item in judged]) == 200
     assert not items._waiting
-    assert not items._answering
-
-
-async def test_key_that_raises_loses_no_earlier_item() -> None:
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
-        judged = gate.filter(["https://example.com/", ""], key=lambda item: item[:99] if item else str(1 / 0))
-        assert (await anext(judged))[0] == "https://example.com/"
-        with pytest.raises(ZeroDivisionError):
-            await anext(judged)
+    assert not items._tasks
 
 
 @pytest.mark.parametrize("name", ["_read_all", "_answer_all"])

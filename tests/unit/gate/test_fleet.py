@@ -10,7 +10,7 @@ import pytest
 
 from politesse import ConfigurationError, Gatekeeper, NotYet, PacingOptions
 from politesse.errors import ConfigurationTypeError
-from politesse.options import FleetOptions
+from politesse.options import FleetOptions, SharedPacer
 from politesse.stores import SqliteStore
 from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
@@ -75,10 +75,10 @@ def test_missing_extra_is_named_when_the_gate_is_made() -> None:
         ("redis+cluster://:secret@,", "a host is missing"),
     ],
 )
-@pytest.mark.parametrize("scope", ["", "crawl"])
-def test_mistake_in_the_url_is_an_error_when_the_gate_is_made(url: str, problem: str, scope: str) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_mistake_in_the_url_is_an_error_when_the_gate_is_made(url: str, problem: str, *, shared: bool) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        gate_of(url, pacing=PacingOptions(scope=scope))
+        gate_of(None, pacer=SharedPacer(fleet=url)) if shared else gate_of(url)
     assert problem in str(raised.value)
     assert str(raised.value).startswith("fleet=")
     assert "secret" not in str(raised.value)
@@ -116,9 +116,8 @@ def test_repr_of_the_options_hides_what_is_secret(options: Mapping[str, str], sh
         "redis+cluster://127.0.0.1:{port}",
     ],
 )
-@pytest.mark.parametrize("scope", ["", "crawl"])
-async def test_gate_whose_redis_is_away_is_made_and_starts_nothing(url: str, scope: str) -> None:
-    async with gate_of(url.format(port=free_port()), pacing=PacingOptions(scope=scope)) as gate:
+async def test_gate_whose_redis_is_away_is_made_and_starts_nothing(url: str) -> None:
+    async with gate_of(url.format(port=free_port())) as gate:
         assert (await gate.check(PAGE)).allowed
         assert isinstance(gate.try_turn(PAGE), NotYet)
 
@@ -127,33 +126,19 @@ def test_gate_is_made_where_no_event_loop_runs() -> None:
     assert gate_of("redis+cluster://127.0.0.1:1").peek(PAGE) is None
 
 
-@pytest.mark.parametrize(
-    "other", [None, "redis://127.0.0.1:2/0", FleetOptions("redis://127.0.0.1:1/0", prefix="other:")]
-)
-async def test_gates_of_one_scope_share_a_fleet(other: object) -> None:
-    pacing = PacingOptions(scope="crawl")
-    async with gate_of("redis://:secret@127.0.0.1:1/0", pacing=pacing):
-        with pytest.raises(ConfigurationError, match="its gates must have the same fleet, not FleetOptions") as raised:
-            gate_of(other, pacing=pacing)
-        assert "secret" not in str(raised.value)
-
-
 def test_fleet_and_a_pace_of_each_process_contradict_each_other() -> None:
     with pytest.raises(ConfigurationError, match=r"fleet= and PacingOptions\(scope='process'\) contradict each other"):
         gate_of("redis://127.0.0.1:1/0", pacing=PacingOptions(scope="process"))
 
 
-@pytest.mark.parametrize("scope", ["", "crawl"])
-def test_store_that_processes_share_needs_a_fleet(scope: str) -> None:
+def test_store_that_processes_share_needs_a_fleet() -> None:
     store = RedisStore("redis://:secret@127.0.0.1:1/0")
     with pytest.raises(ConfigurationError, match="several processes share it, and each would have a pace") as raised:
-        gate_of(None, store=store, pacing=PacingOptions(scope=scope))
+        gate_of(None, store=store)
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("fleet", "scope"), [(None, "process"), ("redis://127.0.0.1:1/0", ""), ("redis://127.0.0.1:1/0", "crawl")]
-)
+@pytest.mark.parametrize(("fleet", "scope"), [(None, "process"), ("redis://127.0.0.1:1/0", "")])
 async def test_store_that_processes_share_goes_with_a_fleet_or_a_pace_that_is_meant_to_be_of_each(
     fleet: str | None, scope: str
 ) -> None:

@@ -182,6 +182,7 @@ class BusyStore(KeptStore):
             await super().call(method, key)
 
 
+@pytest.mark.full
 async def test_calls_that_wait_for_a_busy_store_are_not_late() -> None:
     records: dict[str, bytes] = {}
     urls = [f"https://h{place}.example/" for place in range(3_000)]
@@ -196,6 +197,7 @@ async def test_calls_that_wait_for_a_busy_store_are_not_late() -> None:
     assert fetcher.requests == []
 
 
+@pytest.mark.full
 async def test_ten_thousand_calls_to_a_store_that_hangs_wait_for_one_limit() -> None:
     clock = ManualClock(autojump=True)
     store = FailingStore({}, "get", "put")

@@ -10,7 +10,7 @@ from politesse.ports import FetchResponse
 from politesse.status import HostStatus, RobotsStatus
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
-from tests.support.tasks import settle
+from tests.support.tasks import apart, settle
 from tests.unit.conftest import UA
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def test_waiting_requests_and_the_holder_are_named(gate: Gatekeeper, clock
     await gate.check(f"{SITE}/")
     clock.advance(10.0)
     async with gate.turn(f"{SITE}/1"):
-        waiting = [asyncio.ensure_future(gate.take_turn(f"{SITE}/{n}")) for n in (2, 3)]
+        waiting = [apart(gate.take_turn(f"{SITE}/{n}")) for n in (2, 3)]
         await settle()
         clock.advance(5.0)
         status = gate.hosts()["example.com"]
@@ -106,7 +106,7 @@ async def test_repr_of_the_gate_names_the_turn_that_is_held_for_longest(gate: Ga
     async with gate.turn(f"{SITE}/\u202e1"):
         clock.advance(5.0)
         async with gate.turn("https://other.test/"):
-            waiting = asyncio.ensure_future(gate.take_turn(f"{SITE}/2"))
+            waiting = apart(gate.take_turn(f"{SITE}/2"))
             await settle()
             held = rf"example.com held by {SITE}/\u202e1 for 5 s"
             assert f", 2 turns under way, 1 waiting, {held}>" in repr(gate)

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import Gatekeeper, HostPolicy, Origin, PoliteQueue
-from politesse._gate.view import agent_of
 from politesse.errors import WrongEventLoop
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from politesse._gate.view import AgentView
+    from politesse import AgentView
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
@@ -114,7 +113,7 @@ USES: dict[str, Callable[[AgentView, str], Coroutine[object, object, object]]] =
     "usage": lambda view, url: view.usage(url),
     "datatxt": lambda view, url: view.datatxt(url),
     "sitemaps": lambda view, url: view.sitemaps(url),
-    "when_ready": lambda view, url: _later(lambda: agent_of(view).when_ready(Origin.of(url), lambda: None)),
+    "when_ready": lambda view, url: _later(lambda: view.when_ready(Origin.of(url), lambda: None)),
     "queue.put": lambda view, url: PoliteQueue[None](view).put(url),
     "queue.put_nowait": lambda view, url: _later(lambda: PoliteQueue[None](view).put_nowait(url)),
     "queue.turn": _from_queue,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import CacheOptions, Gatekeeper, Origin, Reason
-from politesse._gate.view import agent_of
 from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -110,7 +109,7 @@ async def test_forget_is_not_undone_by_a_pending_read_of_the_store() -> None:
         fetcher.answers[SITE] = "User-agent: *\nDisallow: /"
         go_on.clear()
         reading.clear()
-        agent_of(gate).ask_ahead(Origin.of("https://other.example/"))
+        gate.ask_ahead(Origin.of("https://other.example/"))
         other = gate.agent(tokens="OtherBot", user_agent="OtherBot/1")
         await gate.forget(SITE)
         asking = asyncio.ensure_future(other.check(f"{SITE}/"))

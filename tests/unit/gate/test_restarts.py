@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,9 @@ from politesse import (
     TooFar,
     Turn,
 )
-from politesse._cache.framing import framed, unframed
+from politesse._cache.codec import decode_state, framed
 from politesse.errors import StoreError
-from politesse.options import Limit
+from politesse.options import Limit, SharedPacer
 from politesse.stores import MemoryStore
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
 from tests.support.failures import failures_of
@@ -46,6 +47,7 @@ KEY = "pace/host/example.com"
 FILE = "User-agent: *\nDisallow: /private\n"
 SLOW = "User-agent: *\nCrawl-delay: 30\n"
 VERSION = b"politesse-pace/1 "
+PARTNER = HostPolicy(exempt=True, reason="a partner")
 
 
 class Fetcher(ScriptedFetcher):
@@ -84,14 +86,26 @@ class Machine:
             turn.observe(status, {name.replace("_", "-"): value for name, value in headers.items()})
             return self.clock.wall()
 
+    async def closed(self) -> float:
+        """Have the host closed for an hour in one process; return the Unix time of that."""
+        async with self.gate() as gate:
+            return await self.request(gate, 429, retry_after="3600")
+
+    async def restarted(self, after_s: float = 0.0, *, exempt: bool = False) -> float:
+        """Start the next process, some seconds later, and request a page; return the Unix time of that."""
+        self.restart(after_s)
+        async with self.gate() as gate:
+            if exempt:
+                gate.set_policy("example.com", PARTNER)
+            return await self.request(gate)
+
     def state(self, key: str = KEY) -> dict[str, object]:
         """Return the state that is kept of a host."""
-        state: dict[str, object] = json.loads(unframed((VERSION,), self.records[key])[1])
-        return state
+        return asdict(decode_state(self.records[key], key.rpartition("/")[2]))
 
     def change(self, **fields: object) -> None:
         """Change the state that is kept of the host."""
-        self.records[KEY] = framed(VERSION, json.dumps(self.state() | fields).encode())
+        self.records[KEY] = framed(VERSION, json.dumps(self.state() | {"key": "example.com"} | fields).encode())
 
 
 def about(seconds: float) -> Any:
@@ -129,8 +143,7 @@ async def test_note_after_one_whose_writing_was_cancelled_before_it_began_is_wri
 
 
 async def test_retry_after_of_a_page_holds_after_a_restart(machine: Machine) -> None:
-    async with machine.gate() as gate:
-        closed_wall = await machine.request(gate, 429, retry_after="3600")
+    closed_wall = await machine.closed()
     machine.restart(after_s=600)
     async with machine.gate() as gate:
         answer = await next_start(machine, gate)
@@ -145,8 +158,7 @@ async def test_retry_after_of_a_page_holds_after_a_restart(machine: Machine) -> 
 
 
 async def test_wait_that_is_too_long_is_refused_as_soon_as_the_host_is_recalled(machine: Machine) -> None:
-    async with machine.gate() as gate:
-        await machine.request(gate, 429, retry_after="3600")
+    await machine.closed()
     machine.restart()
     async with machine.gate(KeptStore(machine.records, 0.5, machine.clock)) as gate:
         await gate.check(URL)
@@ -188,9 +200,7 @@ async def test_crawl_delay_counts_from_the_end_of_the_last_request_before_the_re
             await machine.clock.sleep(2)
             turn.observe(200)
         ended_wall = machine.clock.wall()
-    machine.restart(after_s=5)
-    async with machine.gate() as gate:
-        assert await machine.request(gate) == about(ended_wall + 30)
+    assert await machine.restarted(after_s=5) == about(ended_wall + 30)
 
 
 async def crawl(machine: Machine, *, restarts: bool) -> list[Exchange]:
@@ -254,9 +264,7 @@ async def test_refusal_holds_after_a_restart_in_the_middle_of_its_answer(machine
     machine.records = dict(machine.records)
     turn.end()
     await gate.aclose()
-    machine.restart()
-    async with machine.gate() as gate:
-        assert await machine.request(gate) == about(closed_wall + 3600)
+    assert await machine.restarted() == about(closed_wall + 3600)
 
 
 async def test_request_that_was_under_way_long_ago_delays_nothing() -> None:
@@ -318,7 +326,7 @@ async def test_address_is_remembered_whatever_the_host(machine: Machine, scope: 
     assert "pace/address/192.0.2.1" in machine.records
     machine.restart(after_s=5)
     async with machine.gate(pacing=pacing, resolver=addresses) as gate:
-        gate.set_policy("b.example", HostPolicy(exempt=True, reason="a partner"))
+        gate.set_policy("b.example", PARTNER)
         wait_s = 3600 if scope == "key" else 20
         assert await machine.request(gate, url="https://b.example/") == about(asked_wall + wait_s)
 
@@ -347,7 +355,7 @@ async def test_crawl_of_a_queue_goes_through_the_recall_of_its_hosts(machine: Ma
 
 async def test_first_request_to_an_unknown_host_waits_for_the_store_alone(machine: Machine) -> None:
     async with machine.gate() as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
+        gate.set_policy("example.com", PARTNER)
         await machine.request(gate)
         assert machine.clock.monotonic() == about(0.0)
 
@@ -355,7 +363,7 @@ async def test_first_request_to_an_unknown_host_waits_for_the_store_alone(machin
 async def test_turn_is_refused_for_a_moment_while_its_host_is_recalled(machine: Machine) -> None:
     store = FailingStore(machine.records)
     async with machine.gate(store) as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
+        gate.set_policy("example.com", PARTNER)
         store.methods.add("get")
         answer = gate.try_turn(URL)
         assert isinstance(answer, NotYet)
@@ -373,7 +381,7 @@ async def test_turn_is_refused_for_a_moment_while_its_host_is_recalled(machine: 
 async def test_wait_that_ends_before_the_host_is_recalled_names_the_store(machine: Machine) -> None:
     store = FailingStore(machine.records)
     async with machine.gate(store) as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
+        gate.set_policy("example.com", PARTNER)
         store.methods.add("get")
         with pytest.raises(TooFar) as caught:
             await gate.take_turn(URL, max_wait_s=1)
@@ -385,7 +393,7 @@ async def test_wait_that_ends_before_the_host_is_recalled_names_the_store(machin
 async def test_cancelled_wait_for_the_recall_affects_no_other_caller(machine: Machine) -> None:
     store = FailingStore(machine.records)
     async with machine.gate(store) as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
+        gate.set_policy("example.com", PARTNER)
         store.methods.add("get")
         impatient, patient = (asyncio.ensure_future(gate.take_turn(URL)) for _ in range(2))
         await asyncio.sleep(0)
@@ -400,7 +408,7 @@ async def test_cancelled_wait_for_the_recall_affects_no_other_caller(machine: Ma
 async def test_cancelled_question_during_the_recall_affects_no_other_caller(machine: Machine) -> None:
     store = FailingStore(machine.records)
     async with machine.gate(store) as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
+        gate.set_policy("example.com", PARTNER)
         store.methods.add("get")
         turn = asyncio.ensure_future(gate.take_turn(URL))
         await asyncio.sleep(0)
@@ -432,8 +440,7 @@ async def test_closing_the_gate_ends_the_wait_for_the_recall(machine: Machine) -
 
 
 async def test_robots_txt_is_not_fetched_from_a_host_that_is_closed_by_memory(machine: Machine) -> None:
-    async with machine.gate() as gate:
-        closed_wall = await machine.request(gate, 429, retry_after="3600")
+    closed_wall = await machine.closed()
     del machine.records[SITE]
     machine.restart(after_s=60)
     async with machine.gate() as gate:
@@ -447,8 +454,7 @@ async def test_robots_txt_is_not_fetched_from_a_host_that_is_closed_by_memory(ma
 
 
 async def test_exempt_turns_wait_for_what_the_host_has_asked_for(machine: Machine) -> None:
-    async with machine.gate() as gate:
-        closed_wall = await machine.request(gate, 429, retry_after="3600")
+    closed_wall = await machine.closed()
     machine.restart(after_s=60)
     async with machine.gate() as gate, gate.turn(URL, exempt="our own server") as turn:
         turn.observe(200)
@@ -461,10 +467,7 @@ async def test_refused_robots_txt_closes_its_host_after_a_restart(machine: Machi
         await gate.check(URL)
         until_wall = gate.hosts()["example.com"].closed_until
     assert until_wall is not None
-    machine.restart(after_s=10)
-    async with machine.gate() as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
-        assert await machine.request(gate) == about(until_wall)
+    assert await machine.restarted(after_s=10, exempt=True) == about(until_wall)
 
 
 async def test_quota_is_spread_after_a_restart(machine: Machine) -> None:
@@ -474,9 +477,7 @@ async def test_quota_is_spread_after_a_restart(machine: Machine) -> None:
         )
         interval_s = gate.hosts()["example.com"].interval_s
     assert interval_s == about(60)
-    machine.restart(after_s=5)
-    async with machine.gate() as gate:
-        assert await machine.request(gate) == about(asked_wall + 60)
+    assert await machine.restarted(after_s=5) == about(asked_wall + 60)
 
 
 async def test_slowness_of_a_host_is_remembered(machine: Machine) -> None:
@@ -485,19 +486,14 @@ async def test_slowness_of_a_host_is_remembered(machine: Machine) -> None:
             await machine.clock.sleep(20)
             turn.observe(200)
         ended_wall = machine.clock.wall()
-    machine.restart(after_s=3)
-    async with machine.gate() as gate:
-        assert await machine.request(gate) == about(ended_wall + 20)
+    assert await machine.restarted(after_s=3) == about(ended_wall + 20)
 
 
 async def test_forgetting_an_origin_does_not_open_its_host(machine: Machine) -> None:
     async with machine.gate() as gate:
         closed_wall = await machine.request(gate, 429, retry_after="3600")
         await gate.forget(SITE)
-    machine.restart()
-    async with machine.gate() as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
-        assert await machine.request(gate) == about(closed_wall + 3600)
+    assert await machine.restarted(exempt=True) == about(closed_wall + 3600)
 
 
 def truncated(state: bytes) -> bytes:
@@ -535,8 +531,7 @@ async def test_damaged_state_counts_as_a_request_just_now_and_is_published(
 
 
 async def test_state_of_another_host_is_not_believed(machine: Machine) -> None:
-    async with machine.gate() as gate:
-        await machine.request(gate, 429, retry_after="3600")
+    await machine.closed()
     machine.records["pace/host/b.example"] = machine.records[KEY]
     machine.restart()
     started_wall = machine.clock.wall()
@@ -560,42 +555,36 @@ async def test_state_of_another_shape_counts_as_a_request_just_now(machine: Mach
 
 
 async def test_what_a_later_version_adds_to_a_state_is_ignored(machine: Machine) -> None:
-    async with machine.gate() as gate:
-        closed_wall = await machine.request(gate, 429, retry_after="3600")
+    closed_wall = await machine.closed()
     machine.change(mood="good")
-    machine.restart()
-    async with machine.gate() as gate:
-        assert await machine.request(gate) == about(closed_wall + 3600)
+    assert await machine.restarted() == about(closed_wall + 3600)
 
 
 @pytest.mark.parametrize("set_back_s", [200, 301, 86_400])
 async def test_a_closure_from_the_future_holds_for_its_whole_length_from_the_restart(
     machine: Machine, set_back_s: float
 ) -> None:
-    async with machine.gate() as gate:
-        await machine.request(gate, 429, retry_after="3600")
+    await machine.closed()
     machine.restart(after_s=-set_back_s)
     now_wall = machine.clock.wall()
-    partner = HostPolicy(exempt=True, reason="a partner")  # the robots.txt from the future counts for nothing
     async with machine.gate() as gate:
-        gate.set_policy("example.com", partner)
+        gate.set_policy("example.com", PARTNER)  # the robots.txt from the future counts for nothing
         answer = await next_start(machine, gate)
         assert isinstance(answer, NotYet)
         assert answer.not_before == about(now_wall + 3600)
     machine.restart(after_s=1800)
     async with machine.gate() as gate:  # not from each restart
-        gate.set_policy("example.com", partner)
+        gate.set_policy("example.com", PARTNER)
         assert await machine.request(gate) == about(now_wall + 3600)
 
 
 async def test_wall_clock_that_is_set_opens_no_host_sooner_for_the_next_gate_of_the_same_process(
     machine: Machine,
 ) -> None:
-    async with machine.gate() as gate:
-        await machine.request(gate, 429, retry_after="3600")
+    await machine.closed()
     machine.clock.set_wall(machine.clock.wall() + 86_400)
     async with machine.gate() as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
+        gate.set_policy("example.com", PARTNER)
         closed_mono = machine.clock.monotonic()
         await machine.request(gate)
         assert machine.clock.monotonic() - closed_mono == about(3600)
@@ -618,7 +607,7 @@ async def test_store_that_hangs_neither_opens_a_host_at_once_nor_closes_it_for_g
     machine.restart(after_s=10)
     store = FailingStore(machine.records, "get", stubborn=stubborn)
     async with machine.gate(store) as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
+        gate.set_policy("example.com", PARTNER)
         failures = failures_of(gate)
         await machine.request(gate)
         store.release.set()
@@ -636,10 +625,7 @@ async def test_closed_host_is_written_again_when_its_store_is_well_again(machine
         store.methods.clear()
         await machine.clock.sleep(60)
         assert KEY in machine.records
-    machine.restart()
-    async with machine.gate() as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
-        assert await machine.request(gate) == about(closed_wall + 3600)
+    assert await machine.restarted(exempt=True) == about(closed_wall + 3600)
 
 
 async def test_closed_host_is_written_again_after_a_single_failure(machine: Machine) -> None:
@@ -657,9 +643,7 @@ async def test_closed_host_is_written_again_after_a_single_failure(machine: Mach
             turn.observe(429, {"Retry-After": "3600"})
         await machine.clock.sleep(60)
         assert store.methods == set()
-    machine.restart()
-    async with machine.gate() as gate:
-        assert await machine.request(gate) == about(closed_wall + 3600)
+    assert await machine.restarted() == about(closed_wall + 3600)
 
 
 async def test_notes_of_one_moment_are_written_once(machine: Machine) -> None:
@@ -703,9 +687,7 @@ async def test_closure_that_another_process_has_noted_outlives_all_notes_of_this
         closed_wall = await machine.request(gate, 429, retry_after="3600")
         for _ in range(3):
             await machine.request(other)
-    machine.restart()
-    async with machine.gate() as gate:
-        assert await machine.request(gate) == about(closed_wall + 3600)
+    assert await machine.restarted() == about(closed_wall + 3600)
 
 
 async def test_closure_that_is_noted_while_another_note_waits_for_its_store_is_not_shortened(machine: Machine) -> None:
@@ -720,9 +702,7 @@ async def test_closure_that_is_noted_while_another_note_waits_for_its_store_is_n
                 closed_wall = machine.clock.wall()
                 turn.observe(429, {"Retry-After": "3600"})
             await settle()
-    machine.restart()
-    async with machine.gate() as gate:
-        assert await machine.request(gate) == about(closed_wall + 3600)
+    assert await machine.restarted() == about(closed_wall + 3600)
 
 
 async def test_closing_writes_what_was_noted(machine: Machine) -> None:
@@ -744,35 +724,35 @@ async def test_memory_store_costs_no_turn_anything() -> None:
 
 
 async def test_shared_pace_is_kept_by_the_gates_that_are_left(machine: Machine) -> None:
-    pacing = PacingOptions(scope="crawl")
-    first, second = machine.gate(pacing=pacing), machine.gate(pacing=pacing)
+    pacer = SharedPacer(clock=machine.clock)
+    first, second = machine.gate(pacer=pacer), machine.gate(pacer=pacer)
     await machine.request(first)
     await machine.request(second)
     await first.aclose()
     closed_wall = await machine.request(second, 429, retry_after="3600")
     await second.aclose()
     machine.restart()
-    async with machine.gate(pacing=pacing) as gate:
+    async with machine.gate(pacer=SharedPacer(clock=machine.clock)) as gate:
         assert await machine.request(gate) == about(closed_wall + 3600)
 
 
-async def test_gate_without_a_store_shares_the_memory_of_its_scope(machine: Machine) -> None:
-    pacing = PacingOptions(scope="crawl")
-    async with machine.gate(pacing=pacing), machine.gate(MemoryStore(), pacing=pacing) as other:
+async def test_gate_without_a_store_shares_the_memory_of_its_pacer(machine: Machine) -> None:
+    pacer = SharedPacer(clock=machine.clock)
+    async with machine.gate(pacer=pacer), machine.gate(MemoryStore(), pacer=pacer) as other:
         closed_wall = await machine.request(other, 429, retry_after="3600")
     machine.restart()
-    async with machine.gate(pacing=pacing) as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
+    async with machine.gate(pacer=SharedPacer(clock=machine.clock)) as gate:
+        gate.set_policy("example.com", PARTNER)
         assert await machine.request(gate) == about(closed_wall + 3600)
 
 
-async def test_store_that_a_scope_cannot_use_for_its_hosts_is_named_in_the_log(
+async def test_store_that_a_shared_pacer_cannot_use_for_its_hosts_is_named_in_the_log(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pacing = PacingOptions(scope="crawl")
-    async with machine.gate(MemoryStore(), pacing=pacing), machine.gate(pacing=pacing) as other:
+    pacer = SharedPacer(clock=machine.clock)
+    async with machine.gate(MemoryStore(), pacer=pacer), machine.gate(pacer=pacer) as other:
         await machine.request(other)
-    assert "scope='crawl'" in caplog.text
+    assert "SharedPacer" in caplog.text
     assert KEY not in machine.records
     assert SITE in machine.records
 

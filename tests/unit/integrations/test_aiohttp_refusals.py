@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from politesse import ConfigurationError, Gatekeeper
+from politesse import ConfigurationError, Gatekeeper, InvalidURL, PoliteSession
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.testing import ScriptedFetcher
 
@@ -26,3 +26,21 @@ async def test_dot_segments_that_would_be_sent_are_refused(path: str) -> None:
     ):
         with pytest.raises(aiohttp.ClientError, match="dot segments"):
             await session.get(URL(f"http://127.0.0.1:9{path}", encoded=True))
+
+
+@pytest.mark.parametrize("path", ["/x ", "/x y", "/x?q=a b"])
+async def test_raw_blank_that_would_be_sent_is_refused(path: str) -> None:
+    url = URL(f"http://127.0.0.1:9{path}", encoded=True)
+    async with (
+        Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate,
+        aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session,
+        PoliteSession(gate) as polite,
+    ):
+        for refused in (session.get(url), polite.get(url)):
+            with pytest.raises(aiohttp.ClientError, match="blank"):
+                await refused
+        with pytest.raises(InvalidURL, match="blank"):
+            await gate.check(url)
+        with pytest.raises(InvalidURL, match="blank"):
+            gate.try_turn(url)
+        assert (await gate.check(f"http://127.0.0.1:9{path}")).allowed  # as text, which clients escape

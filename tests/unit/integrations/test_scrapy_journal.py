@@ -1,4 +1,4 @@
-"""The journal of a queue on disk: what a run that was killed has pushed and not done."""
+"""The journal of a queue on disk: the requests that a killed run has pushed and not done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from scrapy import Request, Spider
 from scrapy.utils.request import RequestFingerprinter
 
 from politesse import ConfigurationError
-from politesse.integrations.scrapy.journal import QueueJournal, discard_cut_state
+from politesse.integrations.scrapy._engine import discard_cut_state
+from politesse.integrations.scrapy._queue import QueueJournal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ def _files_are_closed() -> Iterator[None]:
 
 
 class Run:
-    """One run of a crawl, with what its engine has under way."""
+    """A run of a crawl, with the requests under way in its engine."""
 
     def __init__(self, job_dir: Path) -> None:
         self.under_way: set[Request] = set()
@@ -61,20 +62,19 @@ def killed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_was_not_done_is_pending_after_a_kill(killed: Path) -> None:
+def test_requests_that_were_not_done_are_pending_after_a_kill(killed: Path) -> None:
     run = Run(killed)
     assert run.journal.was_killed
     assert run.pending() == ["http://example.com/b", "http://example.com/c"]
 
 
-def test_record_that_was_cut_off_counts_as_not_written(killed: Path) -> None:
-    path = killed / "requests.queue.journal"
-    octets = path.read_bytes()
-    path.write_bytes(octets + octets[:30])
-    run = Run(killed)
-    assert run.pending() == ["http://example.com/b", "http://example.com/c"]
-    run.journal.pushed(page("d"))
-    assert Run(killed).pending()[-1] == "http://example.com/d"
+def test_journal_does_not_grow_with_the_requests_that_are_done(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for number in range(2_000):
+        run.journal.pushed(page(f"{number}/{'x' * 4_000}"))
+        run.journal.popped(page(f"{number}/{'x' * 4_000}"))
+    run.journal.close()
+    assert (tmp_path / "requests.queue.journal").stat().st_size < 100_000
 
 
 def test_request_of_the_run_before_is_skipped_once_for_each_time_that_it_was_done(tmp_path: Path) -> None:
@@ -114,12 +114,6 @@ def test_clean_end_leaves_nothing_beside_the_queue(tmp_path: Path) -> None:
     assert Run(tmp_path).journal.state == {"http://example.com": [0]}
 
 
-def test_a_queue_that_was_not_closed_keeps_its_journal(killed: Path) -> None:
-    run = Run(killed)
-    run.journal.remove()
-    assert Run(killed).journal.was_killed
-
-
 def test_state_that_was_cut_off_as_it_was_written_is_not_read(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.journal.pushed(page("a"))
@@ -149,14 +143,16 @@ def test_queue_is_restored_as_the_killed_run_found_it(tmp_path: Path) -> None:
     assert file.read_text() == "as it was"
 
 
-@pytest.mark.parametrize("content", [b"politesse journal 2\n", b"\0" * 40, b"something else", b"pol1"])
-def test_a_journal_of_another_format_is_refused_and_nothing_is_changed(killed: Path, content: bytes) -> None:
-    (killed / "requests.queue.journal").write_bytes(content)
-    (killed / "requests.queue" / "kept").touch()
+@pytest.mark.parametrize("content", [b"politesse journal 1\n", b"\0" * 4096, b"pol1"])
+def test_a_journal_of_another_format_is_refused_and_nothing_is_changed(tmp_path: Path, content: bytes) -> None:
+    for name in ("queue", "queue.copy"):
+        (tmp_path / f"requests.{name}").mkdir()
+    (tmp_path / "requests.queue" / "kept").touch()
+    (tmp_path / "requests.queue.journal").write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"requests\.queue\.journal' is not a journal of this version"):
-        Run(killed)
-    assert (killed / "requests.queue.journal").read_bytes() == content
-    assert (killed / "requests.queue" / "kept").exists()
+        Run(tmp_path)
+    assert (tmp_path / "requests.queue.journal").read_bytes() == content
+    assert (tmp_path / "requests.queue" / "kept").exists()
 
 
 def test_a_journal_without_its_copy_is_refused_and_nothing_is_changed(killed: Path) -> None:
@@ -167,9 +163,9 @@ def test_a_journal_without_its_copy_is_refused_and_nothing_is_changed(killed: Pa
     assert (killed / "requests.queue" / "kept").exists()
 
 
-def test_a_journal_that_was_cut_off_in_its_first_line_is_empty(killed: Path) -> None:
-    (killed / "requests.queue.journal").write_bytes(b"politesse jou")
-    run = Run(killed)
+def test_journal_of_a_run_that_was_killed_as_it_created_it_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "requests.queue.copy").mkdir()
+    (tmp_path / "requests.queue.journal").touch()
+    run = Run(tmp_path)
+    assert run.journal.was_killed
     assert run.pending() == []
-    run.journal.pushed(page("d"))
-    assert Run(killed).pending() == ["http://example.com/d"]

@@ -13,13 +13,14 @@ from scrapy.http import HtmlResponse, Response
 from scrapy.statscollectors import MemoryStatsCollector
 
 from politesse.integrations.scrapy import RobotsTxtMiddleware
-from politesse.integrations.scrapy.engine_fetcher import ROBOTS_TXT
-from politesse.integrations.scrapy.page_reader import PAGE, PageReader
 from politesse.page import PageDirectives
 
+PAGE: Final = "politesse_page"
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 URL: Final = "https://example.com/page"
 BODY: Final = b'<head><meta name="robots" content="noarchive"></head>'
+BOTH: Final = (["noindex", "noarchive"], False)
+ALONE: Final = (["noindex"], False)
 HEADERS: Final = {"Content-Type": "text/html", "X-Robots-Tag": ["noindex", "otherbot: nofollow"]}
 
 
@@ -30,7 +31,10 @@ def middleware(**settings: object) -> RobotsTxtMiddleware:
 
 
 def read(response: Response, method: str = "GET") -> PageDirectives:
-    return PageReader().read(Request(URL, method=method), response, ("examplebot",))
+    request = Request(URL, method=method)
+    middleware().process_response(request, response)
+    page: PageDirectives = request.meta[PAGE]
+    return page
 
 
 def names(page: PageDirectives) -> list[str]:
@@ -47,15 +51,11 @@ async def test_request_that_was_exempt_is_read_for_the_crawler_that_it_names() -
         assert names(request.meta[PAGE]) == expected
 
 
-async def test_robots_txt_itself_has_none() -> None:
-    request = Request("https://example.com/robots.txt", meta={ROBOTS_TXT: 0, "dont_obey_robotstxt": True})
-    middleware().process_response(request, HtmlResponse(request.url, headers=HEADERS, body=BODY))
-    assert PAGE not in request.meta
-
-
-async def test_setting_turns_it_off() -> None:
-    request = Request(URL)
-    middleware(POLITESSE_PAGE_DIRECTIVES=False).process_response(request, HtmlResponse(URL, headers=HEADERS))
+@pytest.mark.parametrize(("setting", "meta"), [(False, {}), (True, {"politesse_robots_txt": 0})])
+async def test_setting_turns_it_off_and_robots_txt_itself_has_none(setting: object, meta: dict[str, object]) -> None:
+    request = Request(URL, meta=meta)
+    response = HtmlResponse(URL, headers=HEADERS, body=BODY)
+    middleware(POLITESSE_PAGE_DIRECTIVES=setting).process_response(request, response)
     assert PAGE not in request.meta
 
 
@@ -66,27 +66,27 @@ async def test_request_that_is_ignored_keeps_none_of_the_page_whose_meta_it_has(
     assert request.meta == {"mine": 1}
 
 
-def test_body_counts_where_it_is_html() -> None:
-    assert names(read(HtmlResponse(URL, headers=HEADERS, body=BODY))) == ["noindex", "noarchive"]
-    assert names(read(Response(URL, headers={"X-Robots-Tag": "noindex"}, body=BODY))) == ["noindex", "noarchive"]
-    other = read(Response(URL, headers=HEADERS | {"Content-Type": "text/plain"}, body=BODY))
-    assert (names(other), other.truncated) == (["noindex"], False)
-
-
-def test_compressed_head_has_headers_alone_and_no_more() -> None:
-    page = read(Response(URL, headers=HEADERS | {"Content-Encoding": "gzip"}), "HEAD")
-    assert (names(page), page.truncated) == (["noindex"], False)
-
-
-def test_redirect_that_a_spider_handles_has_headers_alone() -> None:
-    page = read(HtmlResponse(URL, 302, headers=HEADERS, body=BODY))
-    assert (names(page), page.truncated) == (["noindex"], False)
-
-
-@pytest.mark.parametrize("flag", ["dataloss", "download_stopped", "partial"])
-def test_page_that_was_cut_off_may_say_more(flag: str) -> None:
-    assert read(HtmlResponse(URL, headers=HEADERS, body=BODY, flags=[flag])).truncated
-    assert not read(HtmlResponse(URL, headers=HEADERS, body=BODY, flags=["cached"])).truncated
+@pytest.mark.parametrize(
+    ("response", "method", "expected"),
+    [
+        (HtmlResponse(URL, headers=HEADERS, body=BODY), "GET", BOTH),
+        (HtmlResponse(URL, headers=HEADERS, body=BODY, flags=["cached"]), "GET", BOTH),
+        (Response(URL, headers={"X-Robots-Tag": "noindex"}, body=BODY), "GET", BOTH),
+        (Response(URL, headers=HEADERS | {"Content-Type": "text/plain"}, body=BODY), "GET", ALONE),
+        (Response(URL, headers=HEADERS | {"Content-Encoding": "gzip"}), "HEAD", ALONE),
+        (HtmlResponse(URL, 302, headers=HEADERS, body=BODY), "GET", ALONE),
+        (Response(URL, headers=HEADERS | {"Content-Encoding": "gzip"}, body=b"zipped"), "GET", (["noindex"], True)),
+        *(
+            (HtmlResponse(URL, headers=HEADERS, body=BODY, flags=[flag]), "GET", (BOTH[0], True))
+            for flag in ("dataloss", "download_stopped", "partial")
+        ),
+    ],
+)
+def test_body_counts_if_it_is_a_page_and_truncated_says_if_a_part_is_missing(
+    response: Response, method: str, expected: tuple[list[str], bool]
+) -> None:
+    page = read(response, method)
+    assert (names(page), page.truncated) == expected
 
 
 def test_directives_in_the_meta_can_be_pickled() -> None:

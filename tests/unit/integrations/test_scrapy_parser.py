@@ -15,7 +15,6 @@ BODY: Final = """User-agent: examplebot
 Disallow: /private
 Allow: /private/ope
 Disallow: /søg
-Crawl-delay: 2.5
 
 User-agent: *
 Disallow: /
@@ -42,15 +41,10 @@ def test_named_group_decides(url: str | bytes, user_agent: str | bytes, allowed:
     assert parser(BODY).allowed(url, user_agent) is allowed
 
 
-def test_everybody_else_is_bound_by_the_group_for_all() -> None:
+def test_other_crawlers_are_bound_by_the_group_for_all() -> None:
     assert parser(BODY).allowed("https://example.com/", "OtherBot/2.0") is False
 
 
-def test_crawl_delay_is_that_of_the_group() -> None:
-    assert parser(BODY).crawl_delay(b"ExampleBot") == 2.5
-    assert parser(BODY).crawl_delay("OtherBot") is None
-
-
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe\x00", b"<html>", b"Disallow: /\n"])
-def test_what_restricts_nobody_allows_everything(body: bytes) -> None:
+def test_file_without_rules_allows_everything(body: bytes) -> None:
     assert parser(body).allowed("https://example.com/page", "ExampleBot") is True

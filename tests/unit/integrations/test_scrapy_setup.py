@@ -1,4 +1,4 @@
-"""What Scrapy's settings make of politesse, and which are refused."""
+"""The effect of Scrapy's settings on politesse, and the settings that are refused."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
 
-from politesse import ConfigurationError, NotYet, Origin, PacingOptions
-from politesse._gate.view import agent_of
-from politesse.events import ComponentFailed
+from politesse import ConfigurationError, Gatekeeper, NotYet, PacingOptions
 from politesse.integrations.scrapy import (
     PoliteDownloader,
     PolitePriorityQueue,
@@ -29,9 +27,7 @@ from politesse.integrations.scrapy import (
     RobotParser,
     RobotsTxtMiddleware,
 )
-from politesse.integrations.scrapy.engine_fetcher import EngineFetcher
-from politesse.integrations.scrapy.gate import Agents, make_gate, max_wait_s
-from politesse.integrations.scrapy.requires import check_scrapy
+from politesse.options import FleetOptions
 from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:
@@ -40,6 +36,7 @@ if TYPE_CHECKING:
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 SCRAPYS_OWN: Final = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
+REDIS: Final = "redis://crawler:secret@127.0.0.1:6379/0"
 
 
 def updated(project: Mapping[str, Any] | None = None) -> Settings:
@@ -54,63 +51,61 @@ def crawler_with(**settings: object) -> Crawler:
     return crawler
 
 
+def make_gate(crawler: Crawler) -> Gatekeeper:
+    return RobotsTxtMiddleware.from_crawler(crawler).gate
+
+
 def enabled(settings: Settings) -> list[Any]:
     return build_component_list(settings.getwithbase("DOWNLOADER_MIDDLEWARES"))
 
 
-def test_missing_scrapy_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _without_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the package, so that a test can import it again."""
+    monkeypatch.setattr("politesse.integrations.scrapy", sys.modules["politesse.integrations.scrapy"])
+    for name in [name for name in sys.modules if name.startswith("politesse.integrations.scrapy")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.usefixtures("_without_import")
+def test_missing_scrapy_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scrapy", None)
-    with pytest.raises(
-        ImportError, match=r"needs the extra 'scrapy'; in a checkout of politesse, run: pip install '\.\[scrapy\]'"
-    ):
-        check_scrapy()
+    why = r"needs the extra 'scrapy'; in a checkout of politesse, run: pip install '\.\[scrapy\]'"
+    with pytest.raises(ImportError, match=why):
+        importlib.import_module("politesse.integrations.scrapy")
 
 
+@pytest.mark.usefixtures("_without_import")
 def test_missing_dependency_of_scrapy_is_not_reported_as_missing_scrapy(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> ModuleType:
         raise ModuleNotFoundError("No module named 'twisted'", name="twisted")
 
-    monkeypatch.setattr("politesse.integrations.scrapy.requires.import_module", fail)
+    package = "politesse.integrations.scrapy"
+    import_module = importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", fail)
     with pytest.raises(ModuleNotFoundError, match="twisted"):
-        check_scrapy()
+        import_module(package)
 
 
+@pytest.mark.usefixtures("_without_import")
 @pytest.mark.parametrize("version", ["2.13.3", "1.8.4", "2.9.0"])
 def test_older_scrapy_is_refused(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr("scrapy.__version__", version)
     with pytest.raises(ImportError, match=rf"needs Scrapy 2\.14 or newer, and {version} is installed"):
-        check_scrapy()
-
-
-@pytest.mark.parametrize("version", ["2.14.0", "2.19.0", "2.100.1", "3.0.0"])
-def test_newer_scrapy_will_do(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    monkeypatch.setattr("scrapy.__version__", version)
-    check_scrapy()
-
-
-def test_package_does_not_import_without_scrapy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("politesse.integrations.scrapy")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "scrapy", None)
-    with pytest.raises(ImportError, match=r"pip install '\.\[scrapy\]'"):
         importlib.import_module("politesse.integrations.scrapy")
 
 
-@pytest.mark.parametrize("answer", [False, RuntimeError("no reactor is installed")])
-def test_other_reactor_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, answer: bool | Exception) -> None:  # noqa: FBT001
-    def is_asyncio_available() -> bool:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+@pytest.mark.usefixtures("_without_import")
+@pytest.mark.parametrize("version", ["2.14.0", "2.100.1", "3.0.0"])
+def test_newer_scrapy_will_do(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr("scrapy.__version__", version)
+    importlib.import_module("politesse.integrations.scrapy")
 
-    monkeypatch.setattr("politesse.integrations.scrapy.gate.is_asyncio_available", is_asyncio_available)
-    crawler = crawler_with()
-    for make in (RobotsTxtMiddleware.from_crawler, PoliteDownloader):
-        make(crawler)  # no crawl starts
-    crawler.crawling = True
-    for make in (RobotsTxtMiddleware.from_crawler, PoliteDownloader):
-        with pytest.raises(ConfigurationError, match="AsyncioSelectorReactor"):
-            make(crawler)
+
+def test_missing_dependency_of_the_parser_is_reported_before_the_crawl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "robotexclusionrulesparser", None)
+    with pytest.raises(ImportError, match="robotexclusionrulesparser"):
+        RobotsTxtMiddleware.from_crawler(crawler_with(ROBOTSTXT_PARSER="scrapy.robotstxt.RerpRobotParser"))
 
 
 def test_addon_puts_everything_in_place() -> None:
@@ -139,10 +134,6 @@ def test_middleware_stands_where_the_project_has_put_scrapys_own(key: object) ->
     position = enabled(settings).index(RobotsTxtMiddleware)
     assert enabled(settings)[position - 1] == "scrapy.downloadermiddlewares.httpproxy.HttpProxyMiddleware"
     assert [one for one in enabled(settings) if load_object(one) is ScrapyRobotsTxtMiddleware] == []
-
-
-@pytest.mark.parametrize("key", [SCRAPYS_OWN, ScrapyRobotsTxtMiddleware])
-def test_middleware_is_there_where_scrapys_own_is_not(key: object) -> None:
     assert RobotsTxtMiddleware in enabled(updated({"DOWNLOADER_MIDDLEWARES": {key: None}}))
 
 
@@ -157,19 +148,9 @@ def test_another_downloader_is_refused() -> None:
         updated({"DOWNLOADER": "scrapy.core.downloader.Downloader"})
 
 
-@pytest.mark.filterwarnings("ignore:The CONCURRENT_REQUESTS_PER_IP setting")
-def test_slots_by_address_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="CONCURRENT_REQUESTS_PER_IP"):
-        updated({"CONCURRENT_REQUESTS_PER_IP": 2})
-
-
 async def test_queue_needs_the_polite_downloader() -> None:
     crawler = crawler_with()
-
-    class Engine:
-        downloader = object()
-
-    crawler.engine = Engine()  # type: ignore[assignment]
+    crawler.engine = MagicMock()
     with pytest.raises(ConfigurationError, match="PoliteDownloader"):
         PolitePriorityQueue(crawler, LifoMemoryQueue, "")
 
@@ -179,12 +160,6 @@ async def test_middleware_is_off_without_robotstxt_obey() -> None:
         RobotsTxtMiddleware.from_crawler(crawler_with(ROBOTSTXT_OBEY=False))
 
 
-@pytest.mark.parametrize("user_agent", ["Scrapy/2.19.0 (+https://scrapy.org)", "", "Mozilla/5.0 (compatible)"])
-async def test_crawler_without_a_name_is_refused(user_agent: str) -> None:
-    with pytest.raises(ConfigurationError, match="USER_AGENT"):
-        make_gate(crawler_with(USER_AGENT=user_agent))
-
-
 async def test_robotstxt_user_agent_names_a_crawler_with_the_user_agent_of_a_browser() -> None:
     browser = "Mozilla/5.0 (compatible; ExampleBot/1.0; +https://example.com/bot)"
     gate = make_gate(crawler_with(USER_AGENT=browser, ROBOTSTXT_USER_AGENT="ExampleBot/1.0 (+https://example.com)"))
@@ -192,18 +167,30 @@ async def test_robotstxt_user_agent_names_a_crawler_with_the_user_agent_of_a_bro
     assert gate.identity.user_agent == browser
 
 
-async def test_token_that_the_user_agent_does_not_contain_is_reported_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    make_gate(crawler_with(USER_AGENT="OtherBot/1.0", ROBOTSTXT_USER_AGENT="ExampleBot"))  # a warning would raise
-    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert line.startswith("none of the product tokens ['examplebot'] occurs in the User-Agent 'OtherBot/1.0'")
-
-
-@pytest.mark.parametrize("name", ["POLITESSE_CACHE", "POLITESSE_PACING"])
-async def test_types_of_options_are_checked(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{name}='slow': give a politesse\.\w+Options"):
-        make_gate(crawler_with(**{name: "slow"}))
+@pytest.mark.parametrize(
+    ("name", "given", "why"),
+    [
+        ("USER_AGENT", "Scrapy/2.19.0 (+https://scrapy.org)", "as in USER_AGENT"),
+        ("USER_AGENT", "", "as in USER_AGENT"),
+        ("USER_AGENT", "Mozilla/5.0 (compatible)", "as in USER_AGENT"),
+        ("ROBOTSTXT_USER_AGENT", b"ExampleBot", "give a str"),
+        ("POLITESSE_CACHE", {}, r"give a CacheOptions"),
+        ("POLITESSE_PACING", "slow", r"give a PacingOptions"),
+        ("POLITESSE_ON_ERROR", "open", "give 'disallow' or 'allow'"),
+        ("POLITESSE_ON_ERROR", [], "give 'disallow' or 'allow'"),
+        ("DOWNLOAD_DELAY", "x", "give a number of seconds, 0 or more"),
+        ("DOWNLOAD_DELAY", [], "give a number of seconds, 0 or more"),
+        ("POLITESSE_MAX_WAIT", True, "give a number of seconds, 0 or more"),
+        ("POLITESSE_MAX_WAIT", "nan", "give a number of seconds, 0 or more"),
+        ("POLITESSE_MAX_WAIT", -1, "give a number of seconds, 0 or more"),
+        pytest.param("POLITESSE_MAX_WAIT", 10**400, "give a number of seconds, 0 or more", id="huge"),
+        ("POLITESSE_STORE", True, "give the path of a file"),
+    ],
+)
+async def test_setting_of_another_type_or_range_is_refused(name: str, given: object, why: str) -> None:
+    make = PoliteDownloader if name == "POLITESSE_MAX_WAIT" else RobotsTxtMiddleware.from_crawler
+    with pytest.raises(ConfigurationError, match=rf"{name}=.*{why}"):
+        make(crawler_with(**{name: given}))
 
 
 async def test_setting_that_is_refused_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -215,25 +202,33 @@ async def test_setting_that_is_refused_is_logged_in_one_line(caplog: pytest.LogC
     assert record.exc_info is None
 
 
-async def test_value_of_on_error_is_checked() -> None:
-    with pytest.raises(ConfigurationError, match="POLITESSE_ON_ERROR='open'"):
-        make_gate(crawler_with(POLITESSE_ON_ERROR="open"))
+@pytest.mark.parametrize(
+    ("given", "is_shared"), [(None, False), (False, False), ("", False), ("0", False), ("False", False), (REDIS, True)]
+)
+async def test_fleet_is_named_by_its_url_or_by_options(
+    given: object,
+    is_shared: bool,  # noqa: FBT001
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        async with make_gate(crawler_with(POLITESSE_FLEET=given)):
+            pass
+        async with make_gate(crawler_with(POLITESSE_FLEET=FleetOptions(REDIS))):
+            pass
+    fleets = [line for line in caplog.text.splitlines() if "shared with all processes of the fleet" in line]
+    assert len(fleets) == 1 + is_shared
+    assert len({line.partition("fleet: ")[2] for line in fleets}) == 1
+    assert "secret" not in caplog.text
 
 
-@pytest.mark.parametrize("wait", [-1, "nan", "soon"])
-def test_value_of_max_wait_is_checked(wait: object) -> None:
-    with pytest.raises(ConfigurationError, match="POLITESSE_MAX_WAIT"):
-        max_wait_s(Settings({"POLITESSE_MAX_WAIT": wait}))
-
-
-def test_a_request_waits_for_an_hour_by_default() -> None:
-    assert max_wait_s(Settings()) == 3600.0
-    assert max_wait_s(Settings({"POLITESSE_MAX_WAIT": "20"})) == 20.0
+@pytest.mark.parametrize("given", [True, 5, ["redis://:secret@127.0.0.1/0"]])
+async def test_fleet_of_another_type_is_refused_without_its_value(given: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"^POLITESSE_FLEET: give the URL of a Redis.*no (bool|int|list)$"):
+        make_gate(crawler_with(POLITESSE_FLEET=given))
 
 
 async def test_slot_that_is_no_host_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        make_gate(crawler_with(DOWNLOAD_SLOTS={"my slot": {"delay": 3}, "example.com": {"delay": 3}}))
+    make_gate(crawler_with(DOWNLOAD_SLOTS={"my slot": {"delay": 3}, "example.com": {"delay": 3}}))
     assert "'my slot'" in caplog.text
     assert "'example.com'" not in caplog.text
 
@@ -244,8 +239,7 @@ async def test_slot_that_is_no_host_is_logged(caplog: pytest.LogCaptureFixture) 
     [
         ({}, True),
         ({"USER_AGENT": "OtherBot/1.0 (+https://example.com/other)", "POLITESSE_ON_ERROR": "allow"}, True),
-        ({"DOWNLOAD_DELAY": 7.0}, True),
-        ({"DOWNLOAD_SLOTS": {"example.com": {"delay": 3}}}, True),
+        ({"DOWNLOAD_DELAY": 7.0, "DOWNLOAD_SLOTS": {"example.com": {"delay": 3}}}, True),
         ({"POLITESSE_PACING": PacingOptions(adaptive_factor=0.0)}, True),
         ({"POLITESSE_PACING": PacingOptions(scope="mine")}, False),
         ({"POLITESSE_PACING": PacingOptions(key="domain")}, False),
@@ -257,7 +251,7 @@ async def test_gates_of_one_process_share_the_pace_unless_one_names_a_scope_or_p
     shares: bool,  # noqa: FBT001
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("politesse.integrations.scrapy.gate.EngineFetcher", lambda *_: ScriptedFetcher())
+    monkeypatch.setattr("politesse.integrations.scrapy._middleware.EngineFetcher", lambda _: ScriptedFetcher())
     with caplog.at_level(logging.INFO):
         gates = [make_gate(crawler_with(**{"DOWNLOAD_DELAY": 1.0} | given)) for given in ({}, settings)]
     async with gates[0] as first, gates[1] as second:
@@ -268,97 +262,35 @@ async def test_gates_of_one_process_share_the_pace_unless_one_names_a_scope_or_p
         after = first.try_turn("http://example.com/robots.txt"), second.try_turn("http://example.com/robots.txt")
         assert isinstance(during, NotYet) is shares
         assert isinstance(after[0], NotYet)
-        if isinstance(after[1], NotYet):
-            assert after[1].not_before == pytest.approx(after[0].not_before, abs=0.1)
-        else:
+        if not isinstance(after[1], NotYet):
             after[1].give_back()
         assert isinstance(after[1], NotYet) is shares
     scopes = [record.getMessage().partition(": ")[2] for record in caplog.records]
     assert (len(set(scopes)) == 1) is shares
 
 
-async def test_scope_that_the_project_names_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("politesse.integrations.scrapy.gate.EngineFetcher", lambda *_: ScriptedFetcher())
-    given: dict[str, object] = {"POLITESSE_PACING": PacingOptions(scope="mine")}
-    first = make_gate(crawler_with(DOWNLOAD_DELAY=1.0, **given))
-    with pytest.raises(ConfigurationError, match="scope='mine'"):
-        make_gate(crawler_with(DOWNLOAD_DELAY=2.0, **given))
-    await first.aclose()
-
-
-async def test_header_of_a_request_chooses_the_view() -> None:
-    crawler = crawler_with()
-    agents = Agents(make_gate(crawler), crawler.settings)
-
-    def tokens(user_agent: str | None) -> tuple[str, ...]:
-        headers = None if user_agent is None else {"User-Agent": user_agent}
-        return agents.view(Request("https://example.com/", headers=headers)).identity.tokens
-
-    assert tokens(None) == ("examplebot",)
-    assert tokens("") == ("examplebot",)
-    assert tokens("ExampleBot/2.0") == ("examplebot",)
-    assert tokens("OtherBot/1.0 (+https://example.com/other)") == ("otherbot",)
-    assert tokens("Mozilla/5.0 (X11)") == ("mozilla",)
-    assert tokens("(nobody)") == ("examplebot",)
-
-
-async def test_name_of_a_library_is_judged_by_that_name() -> None:
-    crawler = crawler_with()
-    agents = Agents(make_gate(crawler), crawler.settings)
-    view = agents.view(Request("https://example.com/", headers={"User-Agent": "curl/8.0"}))
-    assert view.identity.tokens == ("curl",)
-
-
-async def test_robotstxt_user_agent_stands_above_the_header() -> None:
-    crawler = crawler_with(ROBOTSTXT_USER_AGENT="ExampleBot")
-    agents = Agents(make_gate(crawler), crawler.settings)
-    view = agents.view(Request("https://example.com/", headers={"User-Agent": "OtherBot/1.0"}))
-    assert view.identity.tokens == ("examplebot",)
-
-
 @pytest.mark.parametrize(
-    ("url", "why"),
+    ("url", "stated", "why"),
     [
-        ("http://example.com/private/../page", "dot segments"),
-        ("http://example.com/private/%2e%2E", "dot segments"),
-        ("http://example.com/.?query", "dot segments"),
-        ("http:/example.com/page", "dont_obey_robotstxt"),
-        ("http://1.2.3.4.5/page", "IPv4"),
+        ("http://example.com/private/../page", UA, "dot segments"),
+        ("http://example.com/private/%2e%2E", UA, "dot segments"),
+        ("http://example.com/.?query", UA, "dot segments"),
+        ("http:/example.com/page", UA, "dont_obey_robotstxt"),
+        ("HTTP:/example.com/page", UA, "dont_obey_robotstxt"),
+        ("http://1.2.3.4.5/page", UA, "IPv4"),
+        ("http://example.com/page", "Mozilla/5.0 (X11)", "user_agent="),
+        ("http://example.com/page", "(nobody)", "user_agent="),
+        ("http://example.com/page", "curl/8.0", "user_agent="),
     ],
 )
-async def test_request_that_no_robots_txt_covers_is_ignored(url: str, why: str) -> None:
+async def test_request_that_no_robots_txt_covers_or_that_names_no_crawler_is_ignored(
+    url: str, stated: str, why: str
+) -> None:
     crawler = crawler_with()
     middleware = RobotsTxtMiddleware.from_crawler(crawler)
     with pytest.raises(IgnoreRequest, match=why):
-        await middleware.process_request(Request(url))
+        await middleware.process_request(Request(url, headers={"User-Agent": stated}))
     assert crawler.stats.get_value("robotstxt/forbidden") == 1
-
-
-@pytest.mark.parametrize(
-    ("url", "meta"),
-    [
-        ("data:,text", {}),
-        ("file:///etc/hostname", {}),
-        ("ftp://example.com/page", {}),
-        ("s3://bucket/key", {}),
-        ("about:config", {}),
-        ("http://example.com/page", {"dont_obey_robotstxt": True}),
-    ],
-)
-async def test_request_that_needs_no_robots_txt_passes(url: str, meta: dict[str, object]) -> None:
-    middleware = RobotsTxtMiddleware.from_crawler(crawler_with())
-    assert await middleware.process_request(Request(url, meta=meta)) is None
-
-
-async def test_robots_txt_waits_in_no_slot_of_pages() -> None:
-    crawler = crawler_with()
-    downloader = PoliteDownloader(crawler)
-    fetcher = EngineFetcher(crawler, "disallow")
-    robots = fetcher._request("https://example.com/robots.txt", {}, 30.0)
-    page = Request("https://EXAMPLE.com.:8443/page", meta={"download_slot": "of.another.host"})
-    assert downloader.get_slot_key(page) == "example.com"
-    assert downloader.get_slot_key(robots) != "example.com"
-    assert robots.meta["dont_obey_robotstxt"]
 
 
 @pytest.mark.parametrize(
@@ -370,64 +302,15 @@ async def test_robots_txt_waits_in_no_slot_of_pages() -> None:
         ("file:///etc/hostname", "mine"),
         ("file://example.com/page", "mine"),
         ("data:,//example.com/", "mine"),
+        ("https://EXAMPLE.com.:8443/page#exempt", "example.com"),
     ],
 )
-async def test_request_of_another_scheme_is_paced_by_its_host_if_it_has_one(url: str, slot: str) -> None:
-    downloader = PoliteDownloader(crawler_with())
-    assert downloader.get_slot_key(Request(url, meta={"download_slot": "mine"})) == slot
-
-
-async def test_logged_error_is_printable_and_forges_no_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    gate = make_gate(crawler_with())
-    error = ValueError("\x1b[2J\r\n2026-01-01 CRITICAL forged")
-    for origin in (Origin.of("https://example.com"), None):
-        agent_of(gate).publish(ComponentFailed(origin, "store", error))
-    shown = [logging.Formatter("%(message)s").format(record) for record in caplog.records]
-    assert [text.split("\n")[0] for text in shown] == [
-        "The store failed for https://example.com",
-        "The store failed for the whole crawl",
-    ]
-    for text in shown:
-        assert r"ValueError: \x1b[2J\r" in text
-        assert all(line.isprintable() for line in text.split("\n"))
-        assert "\n2026" not in text
-
-
-@pytest.mark.parametrize("name", ["POLITESSE_CACHE", "POLITESSE_PACING"])
-@pytest.mark.parametrize("given", [{}, [], False, float("nan"), "on"])
-async def test_options_of_another_type_are_refused_empty_ones_as_well(name: str, given: object) -> None:
-    with pytest.raises(ConfigurationError, match=rf"^{name}=.*: give a politesse\.\w+Options$"):
-        make_gate(crawler_with(**{name: given}))
-
-
-@pytest.mark.parametrize("given", [[], {}, -1, float("nan"), True])
-async def test_on_error_of_another_type_is_refused(given: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"POLITESSE_ON_ERROR=.*: give 'disallow' or 'allow'"):
-        make_gate(crawler_with(POLITESSE_ON_ERROR=given))
-
-
-@pytest.mark.parametrize("given", [True, pytest.param(10**400, id="huge"), float("nan"), [], -1])
-async def test_max_wait_that_is_no_number_of_seconds_is_refused(given: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"POLITESSE_MAX_WAIT=.*: give a number of seconds, 0 or more"):
-        max_wait_s(Settings({"POLITESSE_MAX_WAIT": given}))
-
-
-@pytest.mark.parametrize("given", ["x", [], float("nan"), float("inf")])
-async def test_page_directives_that_are_neither_true_nor_false_are_refused(given: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"POLITESSE_PAGE_DIRECTIVES=.*: give True or False"):
-        RobotsTxtMiddleware(crawler_with(POLITESSE_PAGE_DIRECTIVES=given))
-
-
-@pytest.mark.parametrize("given", ["x", [], pytest.param(10**400, id="huge")])
-async def test_download_delay_that_is_no_number_is_refused(given: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"DOWNLOAD_DELAY=.*: give a number of seconds, 0 or more"):
-        make_gate(crawler_with(DOWNLOAD_DELAY=given))
-
-
-@pytest.mark.parametrize("given", [5, b"ExampleBot"])
-async def test_robots_txt_user_agent_that_is_no_text_is_refused(given: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"ROBOTSTXT_USER_AGENT=.*: give a str"):
-        make_gate(crawler_with(ROBOTSTXT_USER_AGENT=given))
+async def test_request_that_needs_no_robots_txt_passes_and_is_paced_by_its_host_if_it_has_one(
+    url: str, slot: str
+) -> None:
+    request = Request(url, meta={"download_slot": "mine", "dont_obey_robotstxt": url.endswith("#exempt")})
+    assert await RobotsTxtMiddleware.from_crawler(crawler_with()).process_request(request) is None
+    assert PoliteDownloader(crawler_with()).get_slot_key(request) == slot
 
 
 async def test_attributes_of_a_spider_that_is_none_are_not_read() -> None:
@@ -436,12 +319,23 @@ async def test_attributes_of_a_spider_that_is_none_are_not_read() -> None:
     assert make_gate(crawler).identity.user_agent == UA
 
 
-async def test_parser_that_is_handed_over_is_asked_for_the_name_of_the_setting() -> None:
-    middleware = RobotsTxtMiddleware(crawler_with(ROBOTSTXT_USER_AGENT="ExampleBot"))
+@pytest.mark.parametrize(
+    ("user_agent", "stated", "token"),
+    [
+        (UA, None, "examplebot"),
+        (UA, "OtherBot/1.0 (+https://example.com/other)", "otherbot"),
+        ("Mozilla/5.0 (ExampleBot)", "Mozilla/5.0 (ExampleBot)", "examplebot"),
+        ("Mozilla/5.0 (ExampleBot)", "Mozilla/5.0 (ExampleBot; mobile)", "examplebot"),
+    ],
+)
+async def test_parser_that_is_handed_over_is_asked_for_the_crawler_that_the_request_states(
+    user_agent: str, stated: str | None, token: str
+) -> None:
+    middleware = RobotsTxtMiddleware(crawler_with(USER_AGENT=user_agent, ROBOTSTXT_USER_AGENT="ExampleBot"))
     parser = MagicMock()
-    request = Request("http://example.com/page")
+    request = Request("http://example.com/page", headers={"User-Agent": stated} if stated else None)
     middleware.process_request_2(parser, request)
-    parser.allowed.assert_called_once_with("http://example.com/page", "ExampleBot")
+    parser.allowed.assert_called_once_with("http://example.com/page", token)
     parser.allowed.return_value = False
     with pytest.raises(IgnoreRequest, match=r"^Forbidden by robots\.txt$"):
         middleware.process_request_2(parser, request)

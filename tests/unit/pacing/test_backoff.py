@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politesse._pacing.backoff import Bearing, Overruled
-from politesse._pacing.pace import Pace, PacingOptions
+from politesse import PacingOptions
+from politesse._pacing.backoff import HostBackoff, IgnoredHeader
+from politesse._pacing.pace import Pace
 from politesse.verdict import Bound
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0
 FLOOR = Pace(1.0, Bound.FLOOR)
 OPTIONS = PacingOptions()
-THUMB = PacingOptions(rule_of_thumb_factor=2.0, adaptive_factor=0.0)
 
 
 def observe(
-    bearing: Bearing,
+    backoff: HostBackoff,
     status: int | None,
     *,
     now: float = NOW,
@@ -31,49 +31,47 @@ def observe(
     **headers: str,
 ) -> None:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    bearing.observe(status, named, elapsed_s, now, options, jitter, interval_s)
+    backoff.observe(status, named, elapsed_s, now, now, options, jitter, interval_s)
 
 
-def pace_after(
-    *answers: tuple[int | None, float], options: PacingOptions = OPTIONS, rate_stated: bool = False, now: float = NOW
-) -> Pace:
-    bearing = Bearing()
+def pace_after(*answers: tuple[int | None, float], options: PacingOptions = OPTIONS, now: float = NOW) -> Pace:
+    backoff = HostBackoff()
     for status, elapsed_s in answers:
-        observe(bearing, status, elapsed_s=elapsed_s, options=options)
-    return bearing.slow(FLOOR, now, options, rate_stated=rate_stated)
+        observe(backoff, status, elapsed_s=elapsed_s, options=options)
+    return backoff.slow(FLOOR, now, options)
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_host_closes_for_ten_seconds_doubling_to_a_quarter_of_an_hour(status: int) -> None:
-    bearing, now, closed_s = Bearing(), NOW, []
+    backoff, now, closed_s = HostBackoff(), NOW, []
     for _ in range(15):
-        observe(bearing, status, now=now)
-        closed_s.append(bearing.closed_until_wall - now)
-        assert bearing.closed_by is Bound.BACKOFF
-        now = bearing.closed_until_wall + 1.0
+        observe(backoff, status, now=now)
+        closed_s.append(backoff.closing.until_mono - now)
+        assert backoff.closing.bound_by is Bound.BACKOFF
+        now = backoff.closing.until_mono + 1.0
     assert closed_s == pytest.approx([min(10.0 * 2**number, 900.0) for number in range(15)])
 
 
 def test_doubling_ends_long_before_numbers_do() -> None:
-    bearing, now = Bearing(), NOW
+    backoff, now = HostBackoff(), NOW
     for _ in range(3000):
-        observe(bearing, 429, now=now)
-        assert bearing.closed_until_wall <= now + 900.0
-        now = bearing.closed_until_wall
+        observe(backoff, 429, now=now)
+        assert backoff.closing.until_mono <= now + 900.0
+        now = backoff.closing.until_mono
 
 
 @pytest.mark.parametrize(("jitter", "expected"), [(0.0, 10.0), (0.5, 10.5), (1.0, 11.0)])
 def test_jitter_only_lengthens(jitter: float, expected: float) -> None:
-    bearing = Bearing()
-    observe(bearing, 429, jitter=jitter)
-    assert bearing.closed_until_wall - NOW == pytest.approx(expected)
+    backoff = HostBackoff()
+    observe(backoff, 429, jitter=jitter)
+    assert backoff.closing.until_mono - NOW == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("status", [200, 301, 304, 404, 410, 500, 502, 504, 529, 600, None])
 def test_other_answers_close_nothing(status: int | None) -> None:
-    bearing = Bearing()
-    observe(bearing, status, retry_after="600")
-    assert bearing.closed_until_wall == 0.0
+    backoff = HostBackoff()
+    observe(backoff, status, retry_after="600")
+    assert backoff.closing.until_mono < NOW
 
 
 @pytest.mark.parametrize(
@@ -106,55 +104,55 @@ def test_other_answers_close_nothing(status: int | None) -> None:
 )
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after_is_obeyed_within_reason(value: str, expected_s: float, bound_by: Bound, status: int) -> None:
-    bearing = Bearing()
-    observe(bearing, status, retry_after=value)
-    assert bearing.closed_until_wall - NOW == pytest.approx(expected_s)
-    assert bearing.closed_by is bound_by
+    backoff = HostBackoff()
+    observe(backoff, status, retry_after=value)
+    assert backoff.closing.until_mono - NOW == pytest.approx(expected_s)
+    assert backoff.closing.bound_by is bound_by
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=12), st.text(max_size=12))
 def test_no_headers_raise_and_none_open_a_host_that_says_no(retry: str, limit: str, left: str, reset: str) -> None:
-    bearing = Bearing()
+    backoff = HostBackoff()
     headers = {"retry-after": retry, "ratelimit": limit, "ratelimit-remaining": left, "ratelimit-reset": reset}
-    bearing.observe(429, headers, 0.1, NOW, OPTIONS, 0.0)
-    assert NOW + 10.0 <= bearing.closed_until_wall <= NOW + DAY_S
-    bearing.observe(200, headers, 0.1, bearing.closed_until_wall, OPTIONS, 0.0)
-    assert bearing.slow(FLOOR, NOW, OPTIONS, rate_stated=False).interval_s >= FLOOR.interval_s
+    backoff.observe(429, headers, 0.1, NOW, NOW, OPTIONS, 0.0)
+    assert NOW + 10.0 <= backoff.closing.until_mono <= NOW + DAY_S
+    backoff.observe(200, headers, 0.1, backoff.closing.until_mono, NOW, OPTIONS, 0.0)
+    assert backoff.slow(FLOOR, NOW, OPTIONS).interval_s >= FLOOR.interval_s
 
 
 @pytest.mark.parametrize("behind_s", [-7200, -600, 600, 7200])
 def test_retry_after_as_a_date_is_obeyed_whatever_the_clock_of_the_server(behind_s: float) -> None:
-    bearing = Bearing()
+    backoff = HostBackoff()
     date, retry_after = (formatdate(NOW - behind_s + wait_s, usegmt=True) for wait_s in (0, 300))
-    observe(bearing, 503, date=date, retry_after=retry_after)
-    assert bearing.closed_until_wall == NOW + 300
-    assert bearing.closed_by is Bound.RETRY_AFTER
+    observe(backoff, 503, date=date, retry_after=retry_after)
+    assert backoff.closing.until_mono == NOW + 300
+    assert backoff.closing.bound_by is Bound.RETRY_AFTER
 
 
 def test_a_shorter_closing_does_not_open_earlier() -> None:
-    bearing = Bearing()
-    observe(bearing, 429, retry_after="600")
-    observe(bearing, 503, now=NOW + 1, retry_after="5")
-    bearing.close(NOW + 2, Bound.RATE_LIMIT)
-    assert bearing.closed_until_wall == NOW + 600
-    assert bearing.closed_by is Bound.RETRY_AFTER
+    backoff = HostBackoff()
+    observe(backoff, 429, retry_after="600")
+    observe(backoff, 503, now=NOW + 1, retry_after="5")
+    backoff.close(NOW + 2, Bound.RATE_LIMIT)
+    assert backoff.closing.until_mono == NOW + 600
+    assert backoff.closing.bound_by is Bound.RETRY_AFTER
 
 
 def test_requests_that_were_under_way_together_are_refused_once() -> None:
-    bearing = Bearing()
+    backoff = HostBackoff()
     for number in range(5):
-        observe(bearing, 429, now=NOW + 0.1 * number, elapsed_s=1.0)
-    assert bearing.closed_until_wall == pytest.approx(NOW + 0.4 + 10)
-    observe(bearing, 429, now=NOW + 12, elapsed_s=1.0)
-    assert bearing.closed_until_wall == pytest.approx(NOW + 12 + 20)
+        observe(backoff, 429, now=NOW + 0.1 * number, elapsed_s=1.0)
+    assert backoff.closing.until_mono == pytest.approx(NOW + 0.4 + 10)
+    observe(backoff, 429, now=NOW + 12, elapsed_s=1.0)
+    assert backoff.closing.until_mono == pytest.approx(NOW + 12 + 20)
 
 
 def test_a_refusal_that_was_under_way_closes_the_host_whatever_answers_came_meanwhile() -> None:
-    bearing = Bearing()
-    observe(bearing, 503, now=NOW, retry_after="0")
-    observe(bearing, 200, now=NOW + 1.5)
-    observe(bearing, 503, now=NOW + 3.0, elapsed_s=4.0, retry_after="0")
-    assert bearing.closed_until_wall == NOW + 13.0
+    backoff = HostBackoff()
+    observe(backoff, 503, now=NOW, retry_after="0")
+    observe(backoff, 200, now=NOW + 1.5)
+    observe(backoff, 503, now=NOW + 3.0, elapsed_s=4.0, retry_after="0")
+    assert backoff.closing.until_mono == NOW + 13.0
 
 
 @pytest.mark.parametrize(
@@ -163,11 +161,11 @@ def test_a_refusal_that_was_under_way_closes_the_host_whatever_answers_came_mean
 def test_the_first_refusal_closes_a_host_for_four_intervals_and_ten_seconds_at_least(
     interval_s: float, first_s: float
 ) -> None:
-    bearing = Bearing()
-    observe(bearing, 503, interval_s=interval_s)
-    assert bearing.closed_until_wall == NOW + first_s
-    observe(bearing, 503, now=NOW + 2_000.0, interval_s=interval_s)
-    assert bearing.closed_until_wall == NOW + 2_000.0 + min(2 * first_s, 900.0)
+    backoff = HostBackoff()
+    observe(backoff, 503, interval_s=interval_s)
+    assert backoff.closing.until_mono == NOW + first_s
+    observe(backoff, 503, now=NOW + 2_000.0, interval_s=interval_s)
+    assert backoff.closing.until_mono == NOW + 2_000.0 + min(2 * first_s, 900.0)
 
 
 @pytest.mark.parametrize(
@@ -183,40 +181,40 @@ def test_the_first_refusal_closes_a_host_for_four_intervals_and_ten_seconds_at_l
     ],
 )
 def test_refusals_in_a_row_double_and_answers_halve(statuses: tuple[int | None, ...], closed_s: list[float]) -> None:
-    bearing, now, measured_s = Bearing(), NOW, []
+    backoff, now, measured_s = HostBackoff(), NOW, []
     for status in statuses:
-        observe(bearing, status, now=now)
+        observe(backoff, status, now=now)
         if status in {429, 503}:
-            measured_s.append(bearing.closed_until_wall - now)
+            measured_s.append(backoff.closing.until_mono - now)
         now += 1_000.0
     assert measured_s == closed_s
 
 
 def test_a_half_below_the_first_closing_is_forgotten() -> None:
-    bearing = Bearing()
-    observe(bearing, 503, interval_s=10.0)  # for 40 s
-    observe(bearing, 200, now=NOW + 100.0, interval_s=10.0)
-    observe(bearing, 503, now=NOW + 200.0, interval_s=15.0)
-    assert bearing.closed_until_wall == NOW + 260.0
+    backoff = HostBackoff()
+    observe(backoff, 503, interval_s=10.0)  # for 40 s
+    observe(backoff, 200, now=NOW + 100.0, interval_s=10.0)
+    observe(backoff, 503, now=NOW + 200.0, interval_s=15.0)
+    assert backoff.closing.until_mono == NOW + 260.0
 
 
 def test_a_first_closing_that_is_raised_is_no_longer_than_the_option_says() -> None:
     options = PacingOptions(backoff_min_s=1200.0)
-    bearing = Bearing()
+    backoff = HostBackoff()
     for number in range(3):
-        observe(bearing, 503, now=NOW + 10_000 * number, options=options)
-        assert bearing.closed_until_wall == NOW + 10_000 * number + 1200.0
-    short = Bearing()
+        observe(backoff, 503, now=NOW + 10_000 * number, options=options)
+        assert backoff.closing.until_mono == NOW + 10_000 * number + 1200.0
+    short = HostBackoff()
     observe(short, 503, options=PacingOptions(backoff_max_s=12.0), retry_after="600")
-    assert short.closed_until_wall == NOW + 12.0
+    assert short.closing.until_mono == NOW + 12.0
 
 
 def test_a_refusal_is_remembered_for_as_much_quiet_as_its_backoff() -> None:
-    bearing = Bearing()
-    observe(bearing, 429)
-    assert bearing.remembered_until_wall == NOW + 20.0
-    observe(bearing, 429, now=NOW + 15.0, retry_after="600")
-    assert bearing.remembered_until_wall == NOW + 15.0 + 600.0 + 20.0
+    backoff = HostBackoff()
+    observe(backoff, 429)
+    assert backoff.remembered_until_mono == NOW + 20.0
+    observe(backoff, 429, now=NOW + 15.0, retry_after="600")
+    assert backoff.remembered_until_mono == NOW + 15.0 + 600.0 + 20.0
 
 
 @pytest.mark.parametrize(
@@ -225,32 +223,32 @@ def test_a_refusal_is_remembered_for_as_much_quiet_as_its_backoff() -> None:
 def test_a_robots_txt_that_is_refused_closes_the_host_for_as_long_as_it_is_not_fetched_again(
     least_s: float, first_s: float
 ) -> None:
-    bearing, options, now = Bearing(), PacingOptions(backoff_min_s=least_s), NOW
+    backoff, options, now = HostBackoff(), PacingOptions(backoff_min_s=least_s), NOW
     for number in range(12):
-        bearing.refuse({}, 0.1, now, options)
-        assert bearing.closed_until_wall - now == min(first_s * 2**number, max(3600.0, least_s))
+        backoff.refuse({}, 0.1, now, now, options)
+        assert backoff.closing.until_mono - now == min(first_s * 2**number, max(3600.0, least_s))
         now += DAY_S
     for _ in range(12):
-        observe(bearing, 200, now=now, options=options)
-    bearing.refuse({"retry-after": "5"}, 0.1, now, options)
-    assert (bearing.closed_until_wall - now, bearing.closed_by) == (first_s, Bound.RETRY_AFTER)
+        observe(backoff, 200, now=now, options=options)
+    backoff.refuse({"retry-after": "5"}, 0.1, now, now, options)
+    assert (backoff.closing.until_mono - now, backoff.closing.bound_by) == (first_s, Bound.RETRY_AFTER)
 
 
 def test_the_backoff_of_a_robots_txt_and_of_pages_are_two() -> None:
-    bearing = Bearing()
-    bearing.refuse({}, 0.1, NOW, OPTIONS)
-    observe(bearing, 503, now=NOW + 100.0)
-    assert bearing.closed_until_wall == NOW + 110.0
-    bearing.refuse({}, 0.1, NOW + 200.0, OPTIONS)
-    assert bearing.closed_until_wall == NOW + 320.0
+    backoff = HostBackoff()
+    backoff.refuse({}, 0.1, NOW, NOW, OPTIONS)
+    observe(backoff, 503, now=NOW + 100.0)
+    assert backoff.closing.until_mono == NOW + 110.0
+    backoff.refuse({}, 0.1, NOW + 200.0, NOW, OPTIONS)
+    assert backoff.closing.until_mono == NOW + 320.0
 
 
 def test_what_a_host_that_never_failed_said_need_not_be_remembered() -> None:
-    bearing = Bearing()
-    observe(bearing, 200)
-    assert bearing.remembered_until_wall <= NOW
-    observe(bearing, 200, ratelimit='"default";r=5;t=30')
-    assert bearing.remembered_until_wall == NOW + 30
+    backoff = HostBackoff()
+    observe(backoff, 200)
+    assert backoff.remembered_until_mono <= NOW
+    observe(backoff, 200, ratelimit='"default";r=5;t=30')
+    assert backoff.remembered_until_mono == NOW + 30
 
 
 @pytest.mark.parametrize(
@@ -283,12 +281,12 @@ def test_a_slow_host_is_asked_less_often(answers: list[tuple[int | None, float]]
 ANSWERS = st.lists(st.tuples(st.sampled_from((200, 304, 404, 429, 500, None)), st.floats(0.001, 60.0)), max_size=12)
 
 
-@given(ANSWERS, st.sampled_from((OPTIONS, THUMB)))
+@given(ANSWERS)
 def test_no_error_among_the_answers_makes_the_pace_faster(
-    answers: list[tuple[int | None, float]], options: PacingOptions
+    answers: list[tuple[int | None, float]],
 ) -> None:
     worked = [answer for answer in answers if answer[0] not in {429, 500}]
-    with_errors, without = pace_after(*answers, options=options), pace_after(*worked, options=options)
+    with_errors, without = pace_after(*answers), pace_after(*worked)
     assert with_errors.interval_s >= without.interval_s - 1e-9
 
 
@@ -301,37 +299,13 @@ def test_adaptive_delay_is_off_at_factor_0_and_grows_with_it() -> None:
     assert pace_after((200, 4.0), options=PacingOptions(adaptive_factor=2.5)) == Pace(10.0, Bound.ADAPTIVE)
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected_s"),
-    [
-        ([(200, 1.2)], 10.0),
-        ([(200, 5.0)], 10.0),
-        ([(200, 8.0)], 16.0),
-        ([(200, 8.0), (200, 1.0)], 10.0),
-        ([(200, 8.0), (429, 0.002)], 16.0),
-        ([(200, 8.0), (500, 9.0)], 18.0),
-    ],
-)
-def test_rule_of_thumb_is_twice_the_last_retrieval_but_ten_seconds(
-    answers: list[tuple[int | None, float]], expected_s: float
-) -> None:
-    assert pace_after(*answers, options=THUMB) == Pace(expected_s, Bound.RULE_OF_THUMB)
-
-
-def test_rule_of_thumb_gives_way_to_a_stated_rate_and_has_parameters() -> None:
-    assert pace_after((200, 8.0), options=THUMB, rate_stated=True) == FLOOR
-    options = PacingOptions(rule_of_thumb_factor=3.0, rule_of_thumb_least_s=5.0, adaptive_factor=0.0)
-    assert pace_after((200, 1.0), options=options) == Pace(5.0, Bound.RULE_OF_THUMB)
-    assert pace_after((200, 3.0), options=options) == Pace(9.0, Bound.RULE_OF_THUMB)
-
-
 def test_a_quota_is_spread_over_its_time() -> None:
-    bearing = Bearing()
-    observe(bearing, 200, ratelimit='"default";r=10;t=60')
-    assert bearing.slow(FLOOR, NOW + 59, OPTIONS, rate_stated=False) == Pace(6.0, Bound.RATE_LIMIT)
-    assert bearing.slow(FLOOR, NOW + 60, OPTIONS, rate_stated=False) == FLOOR
-    assert bearing.slow(Pace(9.0, Bound.CRAWL_DELAY), NOW, OPTIONS, rate_stated=False).bound_by is Bound.CRAWL_DELAY
-    assert bearing.closed_until_wall == 0.0
+    backoff = HostBackoff()
+    observe(backoff, 200, ratelimit='"default";r=10;t=60')
+    assert backoff.slow(FLOOR, NOW + 59, OPTIONS) == Pace(6.0, Bound.RATE_LIMIT)
+    assert backoff.slow(FLOOR, NOW + 60, OPTIONS) == FLOOR
+    assert backoff.slow(Pace(9.0, Bound.CRAWL_DELAY), NOW, OPTIONS).bound_by is Bound.CRAWL_DELAY
+    assert backoff.closing.until_mono < NOW
 
 
 @pytest.mark.parametrize(
@@ -339,22 +313,22 @@ def test_a_quota_is_spread_over_its_time() -> None:
     [('"default";r=0;t=60', 60.0), ('"default";r=0;t=999999', DAY_S), ('"default";r=0;t=999999999999999', DAY_S)],
 )
 def test_a_spent_quota_closes_the_host_before_a_429_has_to(value: str, closed_s: float) -> None:
-    bearing = Bearing()
-    observe(bearing, 200, ratelimit=value)
-    assert bearing.closed_until_wall == NOW + closed_s
-    assert bearing.closed_by is Bound.RATE_LIMIT
+    backoff = HostBackoff()
+    observe(backoff, 200, ratelimit=value)
+    assert backoff.closing.until_mono == NOW + closed_s
+    assert backoff.closing.bound_by is Bound.RATE_LIMIT
 
 
 def test_the_later_of_retry_after_and_quota_binds() -> None:
-    bearing = Bearing()
-    observe(bearing, 429, retry_after="5", ratelimit='"default";r=0;t=60')
-    assert (bearing.closed_until_wall, bearing.closed_by) == (NOW + 60, Bound.RATE_LIMIT)
+    backoff = HostBackoff()
+    observe(backoff, 429, retry_after="5", ratelimit='"default";r=0;t=60')
+    assert (backoff.closing.until_mono, backoff.closing.bound_by) == (NOW + 60, Bound.RATE_LIMIT)
 
 
-def overruled(status: int, **headers: str) -> list[Overruled]:
+def ignored(status: int, **headers: str) -> list[IgnoredHeader]:
     """What of an answer is not obeyed as it stands."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return list(Bearing().observe(status, named, 0.1, NOW, OPTIONS, 0.0))
+    return list(HostBackoff().observe(status, named, 0.1, NOW, NOW, OPTIONS, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -371,46 +345,46 @@ def overruled(status: int, **headers: str) -> list[Overruled]:
     ],
 )
 def test_a_retry_after_that_is_ignored_or_capped_is_told(value: str, applied_s: float) -> None:
-    assert overruled(429, retry_after=value) == [Overruled("retry-after", value, applied_s)]
+    assert ignored(429, retry_after=value) == [IgnoredHeader("retry-after", value, applied_s)]
 
 
 @pytest.mark.parametrize("value", ["10", "120", "86400", formatdate(NOW + 300, usegmt=True)])
 def test_a_retry_after_that_is_obeyed_is_not(value: str) -> None:
-    assert overruled(503, retry_after=value) == []
-    assert overruled(429) == []
-    assert overruled(200, retry_after="soon") == []  # it closes nothing there
+    assert ignored(503, retry_after=value) == []
+    assert ignored(429) == []
+    assert ignored(200, retry_after="soon") == []  # it closes nothing there
 
 
 def test_what_is_told_of_a_header_is_short_and_printable() -> None:
-    [told] = overruled(429, retry_after="\x1b[2J" + "x" * 100_000)
+    [told] = ignored(429, retry_after="\x1b[2J" + "x" * 100_000)
     assert told.value == "\\x1b[2J" + "x" * 96
 
 
 @pytest.mark.parametrize(
     ("headers", "told"),
     [
-        ({"ratelimit": "garbage"}, [Overruled("ratelimit", "garbage", None)]),
-        ({"ratelimit": '"a";r=5;t=-1'}, [Overruled("ratelimit", '"a";r=5;t=-1', None)]),
-        ({"ratelimit": '"a";r=5;t=86401'}, [Overruled("ratelimit", '"a";r=5;t=86401', DAY_S)]),
-        ({"ratelimit": '"a";r=0;t=99999999999'}, [Overruled("ratelimit", '"a";r=0;t=99999999999', DAY_S)]),
-        ({"ratelimit_policy": "soon"}, [Overruled("ratelimit-policy", "soon", None)]),
-        ({"x_ratelimit_remaining": "many"}, [Overruled("x-ratelimit-remaining", "many", None)]),
+        ({"ratelimit": "garbage"}, [IgnoredHeader("ratelimit", "garbage", None)]),
+        ({"ratelimit": '"a";r=5;t=-1'}, [IgnoredHeader("ratelimit", '"a";r=5;t=-1', None)]),
+        ({"ratelimit": '"a";r=5;t=86401'}, [IgnoredHeader("ratelimit", '"a";r=5;t=86401', DAY_S)]),
+        ({"ratelimit": '"a";r=0;t=99999999999'}, [IgnoredHeader("ratelimit", '"a";r=0;t=99999999999', DAY_S)]),
+        ({"ratelimit_policy": "soon"}, [IgnoredHeader("ratelimit-policy", "soon", None)]),
+        ({"x_ratelimit_remaining": "many"}, [IgnoredHeader("x-ratelimit-remaining", "many", None)]),
         ({"ratelimit": '"a";r=5;t=30'}, []),
         ({"server": "garbage"}, []),
     ],
 )
-def test_a_quota_that_is_ignored_or_capped_is_told(headers: dict[str, str], told: list[Overruled]) -> None:
-    assert overruled(200, **headers) == told
+def test_a_quota_that_is_ignored_or_capped_is_told(headers: dict[str, str], told: list[IgnoredHeader]) -> None:
+    assert ignored(200, **headers) == told
 
 
 def test_refusals_without_end_double_even_what_the_server_asks_for() -> None:
-    bearing, now, closed_s = Bearing(), NOW, []
+    backoff, now, closed_s = HostBackoff(), NOW, []
     for _ in range(4):
-        observe(bearing, 429, now=now, retry_after="0")
-        closed_s.append(bearing.closed_until_wall - now)
-        now = bearing.closed_until_wall
+        observe(backoff, 429, now=now, retry_after="0")
+        closed_s.append(backoff.closing.until_mono - now)
+        now = backoff.closing.until_mono
     assert closed_s == [10.0, 20.0, 40.0, 80.0]
     for _ in range(4):
-        observe(bearing, 200, now=now)  # it does answer again: what it asks for is enough again
-    observe(bearing, 429, now=now + 1, retry_after="12")
-    assert bearing.closed_until_wall == now + 13
+        observe(backoff, 200, now=now)  # it does answer again: what it asks for is enough again
+    observe(backoff, 429, now=now + 1, retry_after="12")
+    assert backoff.closing.until_mono == now + 13

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from politesse import PacingOptions
 from politesse._pacing.local import LocalPacer
-from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import LocalPermit
 from politesse.clock import SystemClock
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
-from tests.support.pacing import HOST, MIDNIGHT, finish, rules, wants
-from tests.support.tasks import settle
+from tests.support.pacing import HOST, MIDNIGHT, fetching, finish, rules, wants
+from tests.support.tasks import now, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ async def test_a_host_that_was_asked_in_vain_is_forgotten() -> None:
     take(pacer).give_back()
     pacer.close_host("closed.example", MIDNIGHT + 5.0, Bound.BACKOFF)
     pacer.close_host("past.example", MIDNIGHT - 5.0, Bound.BACKOFF)
-    pacer.count_fetch("spent.example", "spent.example")
+    now(pacer.start_fetch(fetching("spent.example"))).opened()
     assert isinstance(pacer.try_start(wants(rules("Visit-time: 0001-0002"), "night.example")), NotYet)
     clock.advance(61.0)
     assert len(pacer) == 0
@@ -74,7 +74,7 @@ async def test_a_host_of_which_only_robots_txt_was_fetched_is_remembered_for_a_d
     clock = ManualClock()
     pacer = LocalPacer(PacingOptions(max_crawl_delay_s=longest_s), clock=clock)
     for number in range(100):
-        pacer.count_fetch(f"host{number}.example", f"host{number}.example")
+        now(pacer.start_fetch(fetching(f"host{number}.example"))).end(200)
     slow = rules("Crawl-delay: 86400")
     clock.advance(86_399.0)
     assert len(pacer) == 0
@@ -160,6 +160,18 @@ async def test_one_timer_serves_all_hosts() -> None:
     assert clock.set <= 3
 
 
+async def test_a_waiter_of_a_host_that_is_due_waits_for_no_timer() -> None:
+    clock = ManualClock()
+    pacer = LocalPacer(PacingOptions(min_delay_s=0.0), clock=clock)
+    for _ in range(100):
+        permit, called = take(pacer), asyncio.Event()
+        pacer.when_ready(wants(), called.set)
+        finish(permit)
+        clock.advance(0.0)
+        assert called.is_set()
+        clock.advance(0.0007)
+
+
 async def test_permits_are_stamped_when_they_are_taken_not_when_they_are_woken() -> None:
     clock = ManualClock()
     pacer = LocalPacer(OPTIONS, clock=clock)
@@ -181,7 +193,7 @@ async def test_permits_are_stamped_when_they_are_taken_not_when_they_are_woken()
         (lambda pacer: finish(take(pacer), 200, {"ratelimit": '"a";r=0;t=9'}), Bound.RATE_LIMIT),
         (lambda pacer: finish(take(pacer), 200, {"ratelimit": '"a";r=2;t=9'}), Bound.RATE_LIMIT),
         (lambda pacer: pacer.close_host(HOST, MIDNIGHT + 9, Bound.RETRY_AFTER), Bound.RETRY_AFTER),
-        (lambda pacer: pacer.count_fetch(HOST, HOST), Bound.FLOOR),
+        (lambda pacer: now(pacer.start_fetch(fetching(HOST))).opened(), Bound.FLOOR),
         (take, Bound.IN_FLIGHT),
     ],
 )
@@ -192,22 +204,6 @@ async def test_not_yet_says_what_binds(prepare: Callable[[LocalPacer], object], 
     assert isinstance(answer, NotYet)
     assert answer.bound_by is bound_by
     del kept
-
-
-async def test_adaptive_delay_and_rule_of_thumb_bind() -> None:
-    clock = ManualClock()
-    pacers = [LocalPacer(OPTIONS, clock=clock), LocalPacer(PacingOptions(rule_of_thumb_factor=2.0), clock=clock)]
-    permits = [take(pacer) for pacer in pacers]
-    clock.advance(8.0)
-    for permit in permits:
-        finish(permit, 200)
-    answers = [pacer.try_start(wants()) for pacer in pacers]
-    assert [
-        (answer.bound_by, answer.not_before - clock.wall()) for answer in answers if isinstance(answer, NotYet)
-    ] == [
-        (Bound.ADAPTIVE, 8.0),
-        (Bound.RULE_OF_THUMB, 16.0),
-    ]
 
 
 async def test_repr_shows_who_waits() -> None:

@@ -1,4 +1,4 @@
-"""All sources of a pace, and that the slowest binds."""
+"""All sources of a pace, and when a request may start."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from politesse import PacingOptions
 from politesse._pacing.pace import (
+    Closing,
     Pace,
-    PacingOptions,
+    earliest_start,
     longest_stated_s,
     rates_hold_until,
     slower,
@@ -24,6 +26,16 @@ if TYPE_CHECKING:
     from politesse.robots import RuleSet
 
 CONNER_RATES = ("Request-rate: 1/10m 1300-1659", "Request-rate: 1/20m 1700-0459", "Request-rate: 5/1m 0500-1259")
+
+FLOOR = Pace(1.0, Bound.FLOOR)
+SLOW = Pace(10.0, Bound.CRAWL_DELAY)
+HOURLY = Pace(3600.0, Bound.REQUEST_RATE)
+NOON = at("1200")
+OPEN_AT_13 = rules("Visit-time: 1300-1359")
+OPEN_TILL_12 = rules("Visit-time: 1100-1200")
+RATE_TILL_1230 = rules("Request-rate: 1/1h 1100-1229")
+NOW_MONO = 1000.0
+OPEN = Closing(-math.inf, Bound.BACKOFF)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +179,6 @@ def test_the_longest_interval_counts_at_whatever_time_of_day(said: list[RuleSet]
         {"max_concurrent": 0},
         {"max_crawl_delay_s": 0.0},
         {"max_crawl_delay_s": math.nan},
-        {"rule_of_thumb_factor": -2.0},
-        {"rule_of_thumb_least_s": -1.0},
         {"adaptive_factor": math.inf},
         {"adaptive_max_s": -1.0},
         {"adaptive_max_s": math.inf},
@@ -195,3 +205,45 @@ def test_not_yet_is_false_and_tells_what_binds() -> None:
     assert not not_yet
     assert "visit-time" in repr(not_yet)
     assert "06:00" in repr(not_yet)
+
+
+@pytest.mark.parametrize(
+    ("last_mono", "pace", "closure", "timed", "expected"),
+    [
+        # The interval counts from the last request, and the pace is that of the request.
+        (-math.inf, FLOOR, OPEN, [], (-math.inf, Bound.FLOOR)),
+        (1000.0, FLOOR, OPEN, [], (1001.0, Bound.FLOOR)),
+        (1000.0, SLOW, OPEN, [], (1010.0, Bound.CRAWL_DELAY)),
+        (500.0, SLOW, OPEN, [], (510.0, Bound.CRAWL_DELAY)),
+        # A closure binds if it ends later; it adds nothing to the interval.
+        (1000.0, SLOW, Closing(NOW_MONO + 5.0, Bound.BACKOFF), [], (1010.0, Bound.CRAWL_DELAY)),
+        (1000.0, SLOW, Closing(NOW_MONO + 60.0, Bound.BACKOFF), [], (1060.0, Bound.BACKOFF)),
+        (-math.inf, FLOOR, Closing(NOW_MONO + 60.0, Bound.RETRY_AFTER), [], (1060.0, Bound.RETRY_AFTER)),
+        (1000.0, SLOW, Closing(NOW_MONO, Bound.BACKOFF), [], (1010.0, Bound.CRAWL_DELAY)),
+        (1000.0, SLOW, Closing(NOW_MONO - 60.0, Bound.BACKOFF), [], (1010.0, Bound.CRAWL_DELAY)),
+        # A window must be open when the request starts, not now.
+        (-math.inf, FLOOR, OPEN, [OPEN_AT_13], (1000.0 + 3600.0, Bound.VISIT_TIME)),
+        (1000.0, SLOW, OPEN, [OPEN_TILL_12], (1010.0, Bound.CRAWL_DELAY)),
+        (1000.0, Pace(90.0, Bound.CRAWL_DELAY), OPEN, [OPEN_TILL_12], (1000.0 + 23 * 3600.0, Bound.VISIT_TIME)),
+        (
+            -math.inf,
+            FLOOR,
+            Closing(NOW_MONO + 7200.0, Bound.BACKOFF),
+            [OPEN_AT_13],
+            (1000.0 + 25 * 3600.0, Bound.VISIT_TIME),
+        ),
+        (-math.inf, FLOOR, Closing(NOW_MONO + 3700.0, Bound.BACKOFF), [OPEN_AT_13], (1000.0 + 3700.0, Bound.BACKOFF)),
+        # All statements of an agent have to permit a visit.
+        (-math.inf, FLOOR, OPEN, [OPEN_AT_13, rules("Visit-time: 1330-1400")], (1000.0 + 5400.0, Bound.VISIT_TIME)),
+        # A rate with a window is worked out again when the window ends.
+        (1000.0, HOURLY, OPEN, [RATE_TILL_1230], (1000.0 + 1800.0, Bound.REQUEST_RATE)),
+        (-math.inf, HOURLY, OPEN, [RATE_TILL_1230], (-math.inf, Bound.REQUEST_RATE)),
+        (-3000.0, HOURLY, OPEN, [RATE_TILL_1230], (600.0, Bound.REQUEST_RATE)),
+    ],
+)
+def test_earliest_start(
+    last_mono: float, pace: Pace, closure: Closing, timed: list[RuleSet], expected: tuple[float, Bound]
+) -> None:
+    start = earliest_start(last_mono, pace, closure, timed, NOW_MONO, NOON)
+    assert start[:3] == (*expected, pace)
+    assert start.yields_until_mono == start.ready_mono - 2.0 * pace.interval_s

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import Gatekeeper, HostPolicy, PoliteQueue
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.pace import Limit, PacingOptions
-from politesse._pacing.scoped import ScopedPacer
+from politesse import Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import Publisher
+from politesse.options import Limit, SharedPacer
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet
-from tests.support.pacing import MIDNIGHT, Resolving, finish, rules, wants
+from tests.support.pacing import MIDNIGHT, Resolving, fetching, finish, rules, wants
 from tests.support.tasks import settle
 
 if TYPE_CHECKING:
@@ -34,8 +31,8 @@ class Desk:
         self.clock = ManualClock(MIDNIGHT)
         self.started: dict[Permit, float] = {}
         self.resolver = addresses or Resolving(SHARED)
-        make = partial(LocalPacer, clock=self.clock, jitter=lambda: 0.0)
-        self.pacer = ScopedPacer(options, make, clock=self.clock, resolver=self.resolver, publisher=Publisher())
+        shared = SharedPacer(options, clock=self.clock, resolver=self.resolver, jitter=lambda: 0.0)
+        self.pacer = shared.join(Publisher(), None, None).pacer
 
     async def know(self, *hosts: str) -> None:
         """Have their addresses looked up."""
@@ -142,16 +139,14 @@ async def test_pacing_by_address_lets_any_site_there_bind_all() -> None:
 async def test_what_is_said_before_the_address_is_known_counts_once_it_is() -> None:
     desk = Desk(PacingOptions(key="address", adaptive_factor=0.0))
     desk.pacer.close_host("a.example", MIDNIGHT + 50, Bound.RETRY_AFTER)
-    desk.pacer.count_fetch("c.example", "c.example")
     await settle()
     assert await desk.pacer.closed_until("b.example") == MIDNIGHT + 50
-    assert desk.refused("c.example") == (1.0, Bound.FLOOR)
 
 
 async def test_robots_txt_is_counted_in_all_scopes() -> None:
     desk = Desk(by_address(min_delay_s=7.0))
     await desk.know("a.example", "b.example")
-    desk.pacer.count_fetch("a.example", "a.example")
+    (await desk.pacer.start_fetch(fetching("a.example"))).opened()
     assert desk.refused("a.example")[0] == 7.0
     assert desk.refused("b.example")[0] == 7.0
 
@@ -285,7 +280,7 @@ async def test_nobody_waits_for_ever_and_no_scope_is_overrun(seed: int) -> None:
             mine = sorted((started, ended) for host, started, ended in log if keys[host] == key)
             assert all(after[0] - before[1] >= least_s - 1e-9 for before, after in pairwise(mine)), key
     await desk.pass_time(400.0)
-    assert len(desk.pacer) == 0
+    assert desk.pacer.hosts() == {}
 
 
 # Without waiting
@@ -341,18 +336,19 @@ async def test_the_close_tells_everybody() -> None:
     desk.pacer.when_ready(wants(host="b.example"), lambda: called.append(True))
     desk.resolver.gate.clear()
     desk.pacer.when_ready(wants(host="c.example"), lambda: called.append(True))
-    desk.pacer.count_fetch("c.example", "c.example")
     in_line, looking_up = desk.ask("a.example"), desk.ask("c.example")
+    robots = asyncio.ensure_future(desk.pacer.start_fetch(fetching("c.example")))
     await settle()
     await desk.pacer.aclose()
     await settle()
-    for task in (in_line, looking_up):
+    for task in (in_line, looking_up, robots):
         with pytest.raises(ClosedError):
             await task
     assert called == [True, True]
     with pytest.raises(ClosedError):
         desk.now("b.example")
-    desk.pacer.count_fetch("b.example", "b.example")
+    with pytest.raises(ClosedError):
+        await desk.pacer.start_fetch(fetching("b.example"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse._pacing.scopes import ByAddress, ByDomain
+from politesse._pacing.scopes import Addresses, by_domain
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import AddressNotFound, Event, Publisher
 from politesse.testing import ManualClock
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_domain_is_what_is_registered(host: str, domain: str) -> None:
-    assert ByDomain().known(host) == domain
+    assert by_domain()(host) == domain
 
 
 def test_pacing_by_domain_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "publicsuffixlist", None)
     with pytest.raises(ConfigurationError, match=r"pip install '\.\[psl\]'"):
-        ByDomain()
+        by_domain()
 
 
-def finder(resolver: Resolving, clock: ManualClock | None = None) -> tuple[ByAddress, list[Event]]:
+def finder(resolver: Resolving, clock: ManualClock | None = None) -> tuple[Addresses, list[Event]]:
     publisher, events = Publisher(), list[Event]()
     publisher.subscribe(events.append)
-    return ByAddress(resolver, clock or ManualClock(), publisher), events
+    return Addresses(resolver, clock or ManualClock(), publisher), events
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_the_close_ends_lookups() -> None:
     by_address, events = finder(resolver)
     called: list[bool] = []
     asking = asyncio.create_task(by_address.find("example.com"))
-    by_address.when_found("example.com", lambda: called.append(True))
+    by_address.lookup("example.com").add_done_callback(lambda _: called.append(True))
     await settle()
     await by_address.aclose()
     with pytest.raises(ClosedError, match=r"example\.com"):

@@ -26,6 +26,7 @@ from politesse.events import Event, HeaderOverruled, LongDelay, TurnExpired
 from politesse.options import Limit
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
+from tests.support.tasks import apart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -124,7 +125,7 @@ async def test_permission_is_asked_again_when_the_wait_is_over(
 ) -> None:
     await gate.check(f"{SITE}/")
     fetcher.answers[SITE] = "User-agent: *\nDisallow: /"
-    waiting = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/x")))
+    waiting = apart(anext(_turns(gate, f"{SITE}/x")))
     await asyncio.sleep(0)
     await gate.forget(SITE)
     with pytest.raises(Disallowed):
@@ -134,22 +135,12 @@ async def test_permission_is_asked_again_when_the_wait_is_over(
 
 async def test_policy_set_during_the_wait_holds(gate: Gatekeeper) -> None:
     await gate.check(f"{SITE}/")
-    waiting = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/x")))
+    waiting = apart(anext(_turns(gate, f"{SITE}/x")))
     await asyncio.sleep(0)
     gate.set_policy("example.com", HostPolicy(deny=True))
     with pytest.raises(Disallowed):
         await waiting
     assert gate.statistics().turns == 0
-
-
-async def test_429_on_a_page_closes_the_host_for_all_who_wait(gate: Gatekeeper, clock: ManualClock) -> None:
-    async with gate.turn(f"{SITE}/1") as turn:
-        waiting = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/2")))
-        await asyncio.sleep(0)
-        turn.observe(429, {"Retry-After": "300"})
-    ended = clock.monotonic()
-    await waiting
-    assert clock.monotonic() == ended + 300
 
 
 async def test_closed_host_is_not_asked_for_robots_txt_either(
@@ -315,53 +306,12 @@ async def test_collected_turn_is_reported_after_the_subscriber_that_is_at_work(g
     assert [type(event).__name__ for event in reported] == ["Decided", "TurnDropped"]
 
 
-@pytest.mark.parametrize("given_up", [{1}, {3}, {5}, {1, 2, 5}])
-async def test_waiters_that_are_cancelled_leave_the_line_and_the_others_keep_their_order(
-    gate: Gatekeeper, given_up: set[int]
-) -> None:
-    served: list[int] = []
-
-    async def visit(number: int) -> None:
-        async with gate.turn(f"{SITE}/{number}"):
-            served.append(number)
-
-    await gate.check(SITE)
-    async with gate.turn(f"{SITE}/0"):
-        tasks = {number: asyncio.create_task(visit(number)) for number in range(1, 6)}
-        await asyncio.sleep(0)
-        assert gate.hosts()["example.com"].waiting == 5
-        for number in given_up:
-            tasks[number].cancel()
-        await asyncio.wait([tasks[number] for number in given_up])
-        assert gate.hosts()["example.com"].waiting == 5 - len(given_up)
-    await asyncio.gather(*(task for number, task in tasks.items() if number not in given_up))
-    assert served == [number for number in tasks if number not in given_up]
-    assert gate.hosts()["example.com"].waiting == 0
-
-
-async def test_cancelled_waiter_loses_nobody_a_turn(gate: Gatekeeper) -> None:
-    async with gate.turn(f"{SITE}/1"):
-        first = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/2")))
-        second = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/3")))
-        await asyncio.sleep(0)
-        first.cancel()
-    assert await second == f"{SITE}/3"
-    assert gate.statistics().waiting == 0
-
-
 async def test_schemes_and_ports_of_a_host_share_its_pace(gate: Gatekeeper, clock: ManualClock) -> None:
     async with gate.turn(f"{SITE}/1"):
         pass
     ended = clock.monotonic()
     async with gate.turn("http://example.com:8080/1"):
         assert clock.monotonic() >= ended + 5  # the slowest origin of the host binds
-
-
-async def test_hosts_do_not_wait_for_each_other(gate: Gatekeeper, clock: ManualClock) -> None:
-    async with gate.turn(f"{SITE}/1"):
-        before = clock.monotonic()
-        async with gate.turn("https://other.example/"):
-            assert clock.monotonic() == before + 1  # its own floor, after its own robots.txt
 
 
 async def test_policy_sets_the_floor_and_the_concurrency_of_a_host(clock: ManualClock) -> None:
@@ -391,16 +341,6 @@ async def _closed_for(gate: Gatekeeper, clock: ManualClock, statuses: list[int])
     answer = gate.try_turn(f"{SITE}/x")
     assert isinstance(answer, NotYet)
     return answer.not_before - clock.wall()
-
-
-async def test_an_ordinary_answer_ends_the_row_of_refusals_that_lengthens_each(clock: ManualClock) -> None:
-    closed_s = []
-    for statuses in ([429] * 3, [429] * 4, [429] * 3 + [200, 429]):
-        async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
-            closed_s.append(await _closed_for(gate, clock, statuses))
-    third, fourth, after_an_answer = closed_s
-    assert third < fourth
-    assert after_an_answer <= third
 
 
 @pytest.mark.parametrize("done", ["obey", "cap", "skip"])
@@ -434,7 +374,7 @@ async def test_report_mode_skips_a_site_that_is_too_slow_and_says_so(clock: Manu
 
 async def test_who_waits_for_a_turn_when_the_gate_closes_is_told(gate: Gatekeeper) -> None:
     async with gate.turn(f"{SITE}/1"):
-        waiting = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/2")))
+        waiting = apart(anext(_turns(gate, f"{SITE}/2")))
         await asyncio.sleep(0)
         await gate.aclose()
     with pytest.raises(ClosedError):
@@ -557,7 +497,7 @@ async def test_rules_that_change_while_the_turn_is_waited_for_still_count(clock:
     fetcher = ScriptedFetcher({SITE: [_passing(""), _passing("User-agent: *\nDisallow: /\n")]})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate, asyncio.timeout(10):
         gate.set_policy("example.com", HostPolicy(min_delay_s=120))
-        waiting = asyncio.ensure_future(anext(_turns(gate, f"{SITE}/x")))
+        waiting = apart(anext(_turns(gate, f"{SITE}/x")))
         await clock.sleep(61)
         await gate.check(f"{SITE}/y")  # fetches it again
         assert fetcher.count(SITE) == 2
@@ -615,18 +555,6 @@ async def test_second_turn_of_an_address_or_domain_is_an_error_at_once(
         assert gate.statistics().turns == 0
         async with gate.turn(second):
             pass
-
-
-async def test_second_turn_at_another_gate_of_the_scope_is_an_error_at_once(clock: ManualClock) -> None:
-    pacing = PacingOptions(scope="shared")
-    async with (
-        Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing) as one,
-        Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing) as other,
-        one.turn(f"{SITE}/1"),
-    ):
-        with pytest.raises(TurnHeld, match=f"{SITE}/1"):
-            async with other.turn(f"{SITE}/2"):
-                pass
 
 
 async def test_limit_that_was_set_for_a_host_says_how_many_turns_a_task_may_hold(clock: ManualClock) -> None:

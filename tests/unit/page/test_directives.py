@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from email.message import Message
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import httpx
 import pytest
@@ -33,7 +33,7 @@ def of_meta(*contents: str) -> PageDirectives:
     return of_page("".join(f'<meta name="robots" content="{content}">' for content in contents))
 
 
-def of_header(*lines: str, token: str | Sequence[str] = ("ExampleBot",), field: str = "X-Robots-Tag") -> PageDirectives:
+def of_header(*lines: str, token: str | Sequence[str] = ("ExampleBot",), field: str = "x-robots-TAG") -> PageDirectives:
     return PageDirectives.from_response([(field, line) for line in lines], None, token)
 
 
@@ -51,10 +51,6 @@ def test_page_without_a_word_allows_everything() -> None:
     limits = (page.max_snippet, page.max_image_preview, page.max_video_preview_s, page.unavailable_after)
     assert limits == (None, None, None, None)
     assert not page.truncated
-
-
-def test_name_and_content_of_a_meta_know_no_case() -> None:
-    assert answers(of_page('<meta name="RoBoTs" content="NoIndex,NOFOLLOW">')) == (False, False, True)
 
 
 @pytest.mark.parametrize(
@@ -92,24 +88,10 @@ def test_several_metas_and_headers_combine() -> None:
 
 def test_meta_that_names_the_crawler_adds_to_the_generic_one() -> None:
     head = '<meta name="robots" content="nofollow"><meta name="googlebot" content="noindex">'
-    assert answers(of_page(head, "Googlebot")) == (False, False, True)
-    assert answers(of_page(head, "ExampleBot")) == (True, False, True)
-    assert answers(of_page(head)) == (True, False, True)
-
-
-def test_each_of_several_tokens_counts() -> None:
-    head = '<meta name="googlebot-news" content="noindex"><meta name="googlebot" content="nofollow">'
-    assert answers(of_page(head, ["Googlebot-News", "Googlebot"])) == (False, False, True)
-    assert answers(of_page(head, ["Googlebot"])) == (True, False, True)
-
-
-def test_token_may_be_a_user_agent() -> None:
-    page = of_page('<meta name="examplebot" content="noindex">', "ExampleBot/1.0 (+https://example.com/bot)")
-    assert not page.may_index(NOW)
-
-
-def test_meta_may_name_several() -> None:
-    assert not of_page('<meta name=" robots, otherbot " content=noindex>').may_index(NOW)
+    for token in ("Googlebot", "GoogleBot/1.0 (+https://example.com/bot)", ["Googlebot-News", "Googlebot"]):
+        assert answers(of_page(head, token)) == (False, False, True)
+    for token in ("ExampleBot", "", ["Googlebot-News"]):
+        assert answers(of_page(head, token)) == (True, False, True)
 
 
 @pytest.mark.clause("draft-illyes-repext-00 4")
@@ -117,33 +99,6 @@ def test_meta_in_body_counts_only_with_in_body() -> None:
     body = b"<html><head><title>x</title></head><body><p>x</p><meta name=robots content=noindex></body></html>"
     assert PageDirectives.from_response(HTML, body).may_index(NOW)
     assert not PageDirectives.from_response(HTML, body, in_body=True).may_index(NOW)
-
-
-@pytest.mark.parametrize(
-    ("token", "expected"),
-    [
-        ("Googlebot", (True, False, True)),
-        ("OtherBot", (False, False, True)),
-        ("ExampleBot", (True, True, True)),
-    ],
-)
-def test_scope_of_a_header_reaches_to_the_next_scope(token: str, expected: tuple[bool, bool, bool]) -> None:
-    assert answers(of_header("googlebot: nofollow, otherbot: noindex, nofollow", token=token)) == expected
-
-
-def test_scope_does_not_reach_into_the_next_line() -> None:
-    page = of_header("googlebot: noindex", "nofollow")
-    assert answers(page) == (True, False, True)
-
-
-def test_repeated_headers_combine() -> None:
-    page = of_header("noimageindex", "unavailable_after: 25 Jun 2010 15:00:00 GMT")
-    assert not page.may_index_images
-    assert not page.may_index(NOW)
-
-
-def test_header_name_knows_no_case() -> None:
-    assert not of_header("NoIndex", field="x-robots-TAG").may_index(NOW)
 
 
 @pytest.mark.clause("draft-illyes-repext-00 2.1.1")
@@ -167,12 +122,6 @@ def test_indexifembedded_lifts_noindex_in_an_iframe_only() -> None:
     assert not of_meta("none,indexifembedded").may_follow
 
 
-def test_indexifembedded_alone_changes_nothing() -> None:
-    page = of_meta("indexifembedded")
-    assert page.may_index(NOW)
-    assert page.may_index(NOW, embedded=True)
-
-
 def test_indexifembedded_does_not_lift_an_expiry() -> None:
     assert not of_meta("noindex, indexifembedded, unavailable_after: 2010-01-01").may_index(NOW, embedded=True)
 
@@ -182,58 +131,44 @@ def test_indexifembedded_for_another_crawler_lifts_nothing() -> None:
     assert not page.may_index(NOW, embedded=True)
 
 
-@pytest.mark.parametrize(
-    ("content", "snippet", "limit"),
-    [
-        ("nosnippet", False, 0),
-        ("max-snippet:0", False, 0),
-        ("max-snippet:50", True, 50),
-        ("max-snippet: 50, max-snippet:20", True, 20),
-        ("max-snippet:-1", True, None),
-        ("max-snippet:-1, max-snippet:50", True, 50),
-        ("max-snippet:lots", True, None),
-        ("max-snippet:lots, max-snippet:20", True, 20),
-        ("max-snippet:-2", True, None),
-        ("max-snippet:5.5", True, None),
-        ("max-snippet", True, None),
-        ("nosnippet, max-snippet:50", False, 0),
-        ("nosnippet, max-snippet:-1", False, 0),
-        ("max-snippet:20, max-image-preview:large", True, 20),
-    ],
-)
-def test_the_least_snippet_counts(content: str, snippet: bool, limit: int | None) -> None:  # noqa: FBT001
-    page = of_meta(content)
-    assert bool(page.may_snippet) is snippet
-    assert page.max_snippet == limit
+LIMITS: Final[dict[str, dict[str, int | str | None]]] = {
+    "max_snippet": {
+        "nosnippet": 0,
+        "max-snippet:0": 0,
+        "max-snippet: 50, max-snippet:20": 20,
+        "max-snippet:-1": None,
+        "max-snippet:-1, max-snippet:50": 50,
+        "max-snippet:lots": None,
+        "max-snippet:lots, max-snippet:20": 20,
+        "max-snippet:-2": None,
+        "max-snippet:5.5": None,
+        "max-snippet": None,
+        "nosnippet, max-snippet:50": 0,
+        "nosnippet, max-snippet:-1": 0,
+        "max-snippet:20, max-image-preview:large": 20,
+    },
+    "max_image_preview": {
+        "max-image-preview:none": "none",
+        "max-image-preview:LARGE": "large",
+        "max-image-preview:large, max-image-preview:standard": "standard",
+        "max-image-preview:huge": None,
+        "max-image-preview:huge, max-image-preview:large": "large",
+    },
+    "max_video_preview_s": {
+        "max-video-preview:0": 0,
+        "max-video-preview:10, max-video-preview:3": 3,
+        "max-video-preview:-1": None,
+        "max-video-preview:long": None,
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("max-image-preview:none", "none"),
-        ("max-image-preview:standard", "standard"),
-        ("max-image-preview:LARGE", "large"),
-        ("max-image-preview:large, max-image-preview:standard", "standard"),
-        ("max-image-preview:huge", None),
-        ("max-image-preview:huge, max-image-preview:large", "large"),
-    ],
-)
-def test_the_smallest_image_preview_counts(content: str, expected: str | None) -> None:
-    assert of_meta(content).max_image_preview == expected
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("max-video-preview:0", 0),
-        ("max-video-preview:10", 10),
-        ("max-video-preview:10, max-video-preview:3", 3),
-        ("max-video-preview:-1", None),
-        ("max-video-preview:long", None),
-    ],
-)
-def test_the_shortest_video_preview_counts(content: str, expected: int | None) -> None:
-    assert of_meta(content).max_video_preview_s == expected
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_least_limit_counts(name: str) -> None:
+    for content, limit in LIMITS[name].items():
+        page = of_meta(content)
+        assert getattr(page, name) == limit, content
+        assert bool(page.may_snippet) is (name != "max_snippet" or limit != 0), content
 
 
 def test_page_is_indexed_until_its_date() -> None:
@@ -255,14 +190,9 @@ def test_the_earliest_date_counts() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "25 Jun 2010 15:00:00 GMT",
-        "Sat, 25 Jun 2010 15:00:00 GMT",
-        "Sat, 25 Jun 2010 08:00:00 PDT",
-        "Saturday, 25-Jun-10 15:00:00 GMT",
-        "2010-06-25T15:00:00Z",
-        "2010-06-25T15:00:00",
-        "2010-06-25 17:00+02:00",
-        "20100625T150000Z",
+        *("25 Jun 2010 15:00:00 GMT", "Sat, 25 Jun 2010 15:00:00 GMT", "Sat, 25 Jun 2010 08:00:00 PDT"),
+        *("Saturday, 25-Jun-10 15:00:00 GMT", "2010-06-25T15:00:00Z", "2010-06-25T15:00:00"),
+        *("2010-06-25 17:00+02:00", "20100625T150000Z"),
     ],
 )
 def test_all_forms_of_a_date_are_the_same_moment(text: str) -> None:
@@ -271,9 +201,9 @@ def test_all_forms_of_a_date_are_the_same_moment(text: str) -> None:
     assert not of_header(f"unavailable_after: {text}, nofollow").may_follow
 
 
-@pytest.mark.parametrize("text", ["2010-06-25", "25 Jun 2010", "Fri, 25 Jun 2010"])
+@pytest.mark.parametrize("text", ["2010-06-25", "25 Jun 2010", "Fri, 25 Jun 2010", "June 25, 2010", "25 June, 2010"])
 def test_date_without_a_time_is_the_start_of_its_day(text: str) -> None:
-    assert page_date(text) == JUNE_2010 - 15 * 3600
+    assert of_header(f"unavailable_after: {text}, nofollow").unavailable_after == JUNE_2010 - 15 * 3600
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2010-13-45", "31 Foo 2010 00:00:00 GMT", "9" * 100, "\0", "é"])
@@ -287,12 +217,6 @@ def test_images_and_translation_have_their_own_answers() -> None:
     assert not page.may_index_images
     assert not page.may_translate
     assert page.may_index(NOW)
-
-
-def test_directive_that_google_no_longer_uses_is_historical() -> None:
-    page = of_meta("noarchive, nocache, nositelinkssearchbox, noindex")
-    historical = {statement.name for statement in page.statements if statement.historical}
-    assert historical == {"noarchive", "nocache", "nositelinkssearchbox"}
 
 
 def test_unknown_directives_are_kept() -> None:
@@ -341,11 +265,6 @@ def test_revisit_after_is_a_number_of_days(content: str, days: int | None) -> No
     assert page.revisit_after_days == days
 
 
-def test_page_without_other_metas_has_none() -> None:
-    page = of_page("")
-    assert (page.description, page.keywords, page.revisit_after_days) == ("", (), None)
-
-
 def several_headers() -> list[object]:
     lines = [("Content-Type", "text/html"), ("X-Robots-Tag", "otherbot: noindex"), ("X-Robots-Tag", "nofollow")]
     message = Message()
@@ -373,10 +292,6 @@ def several_headers() -> list[object]:
 )
 def test_name_of_a_meta_is_read_as_generously_as_its_content(name: str) -> None:
     assert not of_page(f'<meta name="{name}" content="\u201cnoindex\u201d">').may_index(NOW)
-
-
-def test_self_closing_meta_counts() -> None:
-    assert answers(of_page("<meta name=robots content=noindex/>")) == (False, True, True)
 
 
 @pytest.mark.parametrize("headers", several_headers(), ids=lambda headers: type(headers).__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from typing import Final
 
 import pytest
 
@@ -47,12 +48,6 @@ def test_links_are_read_on_request() -> None:
     )
     assert html.base_href == "/x"
     assert read(body).links == ()
-
-
-def test_data_nosnippet_is_boolean_and_for_three_elements() -> None:
-    body = """<div data-nosnippet>1</div><span data-nosnippet="false">2</span><section DATA-NOSNIPPET=true>3</section>
-    <p data-nosnippet>no</p><div title="data-nosnippet">no</div><div data-nosnippets>no</div>"""
-    assert read(body, links=True).nosnippet_parts == 3
 
 
 @pytest.mark.parametrize(
@@ -101,61 +96,42 @@ def test_invalid_octets_are_replaced() -> None:
     assert read(b"<meta name=a content='\xff'>").metas == (Meta("a", "\ufffd"),)
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type", "expected"),
-    [
-        (b"", "text/html", True),
-        (b"x", "TEXT/HTML; charset=x", True),
-        (b"x", "application/xhtml+xml", True),
-        (b"x", "text/plain, text/html", True),
-        (b"<html>", "text/plain", False),
-        (b"<html>", "application/pdf", False),
-        (b"<html>", "image/svg+xml", False),
-        (b"<html>", "", True),
-        (b"<html>", "html", True),
-        (b"<html>", '"text/html"', True),
-        (b"<html>", "text/html charset=utf-8", True),
-        (b"plain", "text/html charset=utf-8", False),
-        (b"<html>", "text/plain, nonsense", False),
-        (b"<html>", "*/*", True),
-        (b"<html>", "application/unknown", True),
-        (b"\xef\xbb\xbf\r\n <!DOCTYPE HTML>", "", True),
-        (b"<!-- x -->", "", True),
-        (b'<?xml version="1.0"?>', "", True),
-        ("<html>".encode("utf-16-le"), "", True),
-        (b"%PDF-1.7", "", False),
-        (b"\x1f\x8b\x08\x00", "", False),
-        (b"<htmlx>", "", False),
-        (b"plain", "", False),
-        (b"", "", False),
-    ],
-)
-def test_html_is_recognised_by_media_type_or_first_octets(body: bytes, content_type: str, expected: bool) -> None:  # noqa: FBT001
-    assert is_html(body, content_type) is expected
-    assert (read_html(body, content_type) is not None) is expected
+# Media types of HTML, types that say nothing, and other types.
+HTML_TYPES: Final = ["text/html", "TEXT/HTML; charset=x", "application/xhtml+xml", "text/plain, text/html"]
+NO_TYPES: Final = [
+    *("", "html", '"text/html"', "text/html charset=utf-8", "nonsense", "*/*", "unknown/unknown"),
+    "application/unknown; x",
+]
+OTHER_TYPES: Final = [
+    *("text/plain", "application/pdf", "image/svg+xml", "text/htmlx", "*/*, image/gif", "text/plain, nonsense"),
+]
+MARKUP: Final = [
+    *(b"<html>", b"\xef\xbb\xbf\r\n <!DOCTYPE HTML>", b"<!-- x -->", b'<?xml version="1.0"?>'),
+    "<html>".encode("utf-16-le"),
+]
+NO_MARKUP: Final = [b"%PDF-1.7", b"\x1f\x8b\x08\x00", b"<htmlx>", b"plain", b""]
 
 
-@pytest.mark.parametrize("content_type", ["text/html; charset=x", "text/plain, TEXT/HTML", "application/xhtml+xml"])
-def test_body_of_html_has_to_be_looked_at(content_type: str) -> None:
-    assert may_be_html(content_type)
-
-
-@pytest.mark.parametrize("content_type", ["", "*/*", "unknown/unknown", "application/unknown; x"])
-def test_body_of_no_media_type_has_to_be_looked_at(content_type: str) -> None:
-    assert may_be_html(content_type)
-
-
-@pytest.mark.parametrize(
-    "content_type", ["text/plain", "application/pdf", "image/svg+xml", "text/htmlx", "*/*, image/gif"]
-)
-def test_body_of_another_media_type_needs_no_look(content_type: str) -> None:
-    assert not may_be_html(content_type)
+@pytest.mark.parametrize("content_type", [*HTML_TYPES, *NO_TYPES, *OTHER_TYPES])
+def test_html_is_recognised_by_media_type_or_first_octets(content_type: str) -> None:
+    assert may_be_html(content_type) is (content_type not in OTHER_TYPES)
+    for body in (*MARKUP, *NO_MARKUP):
+        expected = content_type in HTML_TYPES or (content_type in NO_TYPES and body in MARKUP)
+        assert is_html(body, content_type) is expected, body
+        assert (read_html(body, content_type) is not None) is expected, body
 
 
 def test_number_of_metas_is_bounded() -> None:
     html = read(b"<meta name=a>" * (MAX_METAS + 1))
     assert len(html.metas) == MAX_METAS
     assert html.truncated
+
+
+def test_of_a_page_half_a_mebibyte_is_read() -> None:
+    meta = b"<meta name=m>"
+    page = b"<!--".ljust(2**19 - len(meta) - 3, b"x") + b"-->" + meta
+    assert (read(page).metas, read(page).truncated) == ((Meta("m", ""),), False)
+    assert (read(b" " + page).metas, read(b" " + page).truncated) == ((), True)
 
 
 def test_meta_with_very_many_attributes_makes_the_reading_a_part() -> None:
@@ -167,14 +143,10 @@ def test_meta_with_very_many_attributes_makes_the_reading_a_part() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "<svg><script><meta name=m></script>",
-        "<svg><style><meta name=m></style></svg>",
-        "<svg><title><meta name=m></title></svg>",
-        "<svg><script/><meta name=m>",
-        "<svg a='b'/><script></script><meta name=m>",
-        "<math><plaintext><meta name=m>",
-        "<math><mi><mglyph><textarea><meta name=m>",
-        "<svg><template><meta name=m></template></svg>",
+        *("<svg><script><meta name=m></script>", "<svg><style><meta name=m></style></svg>"),
+        *("<svg><title><meta name=m></title></svg>", "<svg><script/><meta name=m>"),
+        *("<svg a='b'/><script></script><meta name=m>", "<math><plaintext><meta name=m>"),
+        *("<math><mi><mglyph><textarea><meta name=m>", "<svg><template><meta name=m></template></svg>"),
         "<svg><![CDATA[ > <title> ]]><meta name=m>",
         "<svg><foreignObject><div><p>x</div></foreignObject><title></svg><meta name=m>",
         "<svg><desc><p></desc></p></desc><title></svg><meta name=m>",
@@ -182,17 +154,13 @@ def test_meta_with_very_many_attributes_makes_the_reading_a_part() -> None:
         "<div><svg></div><title><!--</title><meta name=m>",
         "<math><annotation-xml encoding='text/html'><title><!--</title><meta name=m>",
         "<math><annotation-xml><svg><desc><title><!--</title><meta name=m>",
-        "<svg><font color=red><title><!--</title><meta name=m>",
-        "<svg><font><title><b><meta name=m>",
-        "<select><title></select><meta name=m>",
-        "<select><title><!--</title></select><meta name=m>",
-        "<template><col><title></template><meta name=m>",
-        "<noscript><!--</noscript><meta name=m>",
-        "<noscript><meta name=m></noscript>",
-        "<svg><noscript><meta name=m>",
+        *("<svg><font color=red><title><!--</title><meta name=m>", "<svg><font><title><b><meta name=m>"),
+        *("<select><title></select><meta name=m>", "<select><title><!--</title></select><meta name=m>"),
+        *("<template><col><title></template><meta name=m>", "<noscript><!--</noscript><meta name=m>"),
+        *("<noscript><meta name=m></noscript>", "<svg><noscript><meta name=m>"),
         "<svg><desc><template></p></template></desc><title><meta name=m>",
         "<svg><desc><template><b></p></template></desc><title><meta name=m>",
-        "<table><svg><desc><p></desc></table><title></title><meta name=m>",
+        *("<table><svg><desc><p></desc></table><title></title><meta name=m>", "<svg></p><![CDATA[<g><meta name=m>"),
     ],
 )
 def test_meta_is_read_that_a_browser_or_the_standard_sees(body: str) -> None:
@@ -202,10 +170,8 @@ def test_meta_is_read_that_a_browser_or_the_standard_sees(body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "&#32;&Tab;&#x20 \n<meta name=m>",
-        "<noscript><!--</noscript><meta name=m>",
-        "<noscript><body></noscript><meta name=m>",
-        "<template><svg><title></template><meta name=m>",
+        *("&#32;&Tab;&#x20 \n<meta name=m>", "<noscript><!--</noscript><meta name=m>"),
+        *("<noscript><body></noscript><meta name=m>", "<template><svg><title></template><meta name=m>"),
         "<template><svg><template></template><p></svg></template><meta name=m>",
         "<template><svg><desc><template></svg></template></template><meta name=m>",
         "<template><svg><desc><p></desc><template></template><div></template><meta name=m>",
@@ -221,8 +187,7 @@ def test_meta_of_head_is_read_that_a_browser_or_the_standard_sees(body: str) -> 
     [
         "<svg><title>x</title><path d=x/></svg><script><meta name=m></script>",
         "<svg><foreignObject><div>x<br></div></foreignObject><style>a<b</style></svg><script><meta name=m></script>",
-        "<math><mi>x</mi><mo>=</mo></math><style><meta name=m></style>",
-        "<svg/><title><meta name=m></title>",
+        *("<math><mi>x</mi><mo>=</mo></math><style><meta name=m></style>", "<svg/><title><meta name=m></title>"),
         "<select><option>x</select><title><meta name=m></title>",
         "<select><script><meta name=m></script></select>",
         "<svg><desc><template><p><meta name=m></template></desc></svg>",

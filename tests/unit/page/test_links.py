@@ -42,33 +42,23 @@ def test_address_is_made_absolute(href: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "href",
     [
-        "mailto:a@example.com",
-        "javascript:void(0)",
-        "data:text/html,x",
-        "ftp://example.com/",
-        "tel:1",
-        "http://",
-        "http://[",
-        "http://[::1",
-        "//[",
-        "http://exa mple/",
-        "http://example.com:port/",
-        "http://example.com:99999/",
-        "http://a\\b/",
-        "http://\0/",
-        "http://" + "a" * 300,
-        "http://1.2.3/",
-        "/" + "x" * 9_000,
-        "/" + "é" * 3_000,
-        "http://&#xD800;/",
-        "http://\u2100/",
+        *("mailto:a@example.com", "javascript:void(0)", "data:text/html,x", "ftp://example.com/", "tel:1", "http://"),
+        *("http://[", "http://[::1", "//[", "http://exa mple/", "http://example.com:port/"),
+        *("http://example.com:99999/", "http://a\\b/", "http://\0/", "http://" + "a" * 300, "http://1.2.3/"),
+        *("/" + "x" * 9_000, "/" + "é" * 3_000, "http://&#xD800;/", "http://\u2100/"),
     ],
 )
 def test_hostile_address_is_left_out(href: str) -> None:
     assert links(f'<a href="{href}">x</a><a href=/ok>') == ["https://example.com/ok"]
 
 
-@pytest.mark.parametrize("rel", ["nofollow", "NoFollow", "ugc", "sponsored", "external ugc", "noopener,nofollow"])
+@pytest.mark.parametrize(
+    "rel",
+    [
+        *("nofollow", "NoFollow", "ugc", "sponsored", "external ugc", "noopener,nofollow", "nofollow;noopener"),
+        *("nofollow|x", "\u201cnofollow\u201d", "x,nofollow", "NOFOLLOW\u00a0ugc"),
+    ],
+)
 def test_link_that_must_not_be_followed_is_omitted(rel: str) -> None:
     assert links(f'<a href=/x rel="{rel}">', "<a href=/y rel=noopener>") == ["https://example.com/y"]
 
@@ -174,8 +164,3 @@ def test_ten_thousand_links_of_an_ordinary_page_are_found() -> None:
     body = "".join(f"<a href=/some/ordinary/path/to/page-{number}.html>" for number in range(11_000)).encode()
     found = followable_links(body, BASE, headers={"Content-Type": "text/html"}, max_bytes=len(body))
     assert len(found) == 10_000
-
-
-@pytest.mark.parametrize("rel", ["nofollow;noopener", "nofollow|x", "“nofollow”", "x,nofollow", "NOFOLLOW\u00a0ugc"])
-def test_nofollow_counts_with_any_separator_between_the_words(rel: str) -> None:
-    assert followable_links(f'<a href="/a" rel="{rel}">a</a>'.encode(), "https://example.com/") == []

@@ -6,14 +6,13 @@ import pytest
 from multidict import CIMultiDict
 
 from politesse.page import Html, Meta, PageDirectives, response_usage
-from politesse.page.preferences import _past, header_usage, meta_usage
+from politesse.page.preferences import header_usage, meta_usage
 from politesse.page.tdmrep import parse_tdmrep, tdmrep_usage
 from politesse.robots import RobotsTxt
 from politesse.usage.model import Mechanism, Place, Preference, Purpose, Use, combine
 from politesse.usage.vocabulary import MAX_OCTETS
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Sequence
 
     from politesse.usage.model import Usage
@@ -205,24 +204,6 @@ def test_of_each_header_64_kib_are_read() -> None:
     assert usage.preference(TRAIN) is UNSTATED  # half of a dictionary would be another one
     assert len(usage.statements) == 1
     assert len(usage.statements[0].text) < MAX_OCTETS + 100
-
-
-HOSTILE = ("<", "<>", "<>;", '<>;a="', "<>;a=b", "<a>;rel=license,", '"\\', "<>;=", ";", "<>; \t", '<>;="\\"')
-
-
-@pytest.mark.parametrize("unit", HOSTILE)
-def test_hostile_links_are_read_once(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = 0
-
-    def past(run: re.Pattern[str], value: str, place: int) -> int:
-        nonlocal read
-        end = _past(run, value, place)
-        read += 1 + end - place
-        return end
-
-    monkeypatch.setattr("politesse.page.preferences._past", past)
-    header_usage({"Link": unit * (MAX_OCTETS // len(unit))}, PAGE)
-    assert read <= 4 * MAX_OCTETS
 
 
 @pytest.mark.parametrize("value", ["\x00", "\ud800", "\udcff<\x7f>; rel=license", "\uffff", "<\n>;rel=license"])

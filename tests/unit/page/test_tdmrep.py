@@ -133,7 +133,7 @@ def test_odd_numbers_and_a_byte_order_mark_are_read_over() -> None:
     body = b'\xef\xbb\xbf[{"location":"/a","tdm-reservation":NaN},{"location":"/b","tdm-reservation":1e999}'
     body += b',{"location":"/c","tdm-reservation":' + b"9" * 10_000 + b'},{"location":"/d","tdm-reservation":1}]'
     doc = parse_tdmrep(body)
-    assert [one.reservation for one in doc.locations] == [UNSTATED, UNSTATED, UNSTATED, DISALLOWED]
+    assert [one.statement.preference for one in doc.locations] == [UNSTATED, UNSTATED, UNSTATED, DISALLOWED]
 
 
 def test_file_of_many_entries_is_read_within_its_limit() -> None:

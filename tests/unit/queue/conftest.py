@@ -7,6 +7,7 @@ import pytest
 
 from politesse.queue import PoliteQueue
 from politesse.testing import ScriptedFetcher
+from tests.unit.queue.crawl import Queue, Refusals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,5 +30,10 @@ def fetcher() -> ScriptedFetcher:
 
 
 @pytest.fixture
-def queue(gate: Gatekeeper) -> PoliteQueue[object]:
-    return PoliteQueue(gate)
+def refused() -> Refusals:
+    return Refusals()
+
+
+@pytest.fixture
+def queue(gate: Gatekeeper, refused: Refusals) -> Queue:
+    return PoliteQueue(gate, on_disallowed=refused)

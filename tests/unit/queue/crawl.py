@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from politesse.queue import PoliteQueue, QueueClosed
-from tests.support.tasks import settle
+from tests.support.tasks import apart, settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,11 +22,13 @@ C = "https://c.example"
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 NOTHING = "User-agent: *\nDisallow: /\n"
 
+Queue: TypeAlias = PoliteQueue[object]
+
 
 class Log:
     """Workers that log the URL and the moment of each turn."""
 
-    def __init__(self, queue: PoliteQueue[object], clock: ManualClock) -> None:
+    def __init__(self, queue: Queue, clock: ManualClock) -> None:
         self.queue = queue
         self.clock = clock
         self.handed: list[tuple[str, float]] = []
@@ -57,6 +59,24 @@ class Log:
                 group.create_task(self.work(took_s))
 
 
+async def drained(queue: Queue, clock: ManualClock, workers: int = 1, took_s: float = 0.0) -> Log:
+    """Close a queue, have workers take all that it holds, and return their log."""
+    log = Log(queue, clock)
+    await log.drain(workers, took_s)
+    return log
+
+
+async def put(queue: Queue, *urls: str) -> None:
+    for url in urls:
+        await queue.put(url)
+
+
+async def next_url(queue: Queue) -> str:
+    """Take a turn, end it, and return its URL."""
+    async with queue.turn() as turn:
+        return turn.url
+
+
 class Refusals:
     """An ``on_disallowed`` that records its calls."""
 
@@ -82,14 +102,10 @@ def running_timers(clock: ManualClock) -> int:
 
 
 @asynccontextmanager
-async def waiting(queue: PoliteQueue[object], count: int = 1) -> AsyncIterator[list[asyncio.Task[str]]]:
+async def waiting(queue: Queue, count: int = 1) -> AsyncIterator[list[asyncio.Task[str]]]:
     """Tasks that wait for a turn."""
 
-    async def one() -> str:
-        async with queue.turn() as turn:
-            return turn.url
-
-    tasks = [asyncio.create_task(one()) for _ in range(count)]
+    tasks = [apart(next_url(queue)) for _ in range(count)]
     await settle(8)
     try:
         yield tasks

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from tests.unit.queue.crawl import A, Queue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from politesse.queue import CrawlPage
+    from politesse.queue import CrawlPage, CrawlReport
     from politesse.testing import ManualClock
 
 
@@ -82,6 +84,12 @@ class SimulatedWeb:
 
     async def aclose(self) -> None:
         self.is_closed = True
+
+
+async def crawled(queue: Queue, web: SimulatedWeb, handle: Any, **options: Any) -> CrawlReport:
+    """Crawl from the front page of A."""
+    await queue.put(f"{A}/")
+    return await queue.crawl(web, handle, **options)
 
 
 async def follow_links(page: CrawlPage[object], reply: Reply) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from politesse.errors import TurnHeld
 from politesse.queue import PoliteQueue, QueueClosed
-from tests.support.tasks import in_child_task, settle
-from tests.unit.queue.crawl import A, B
+from tests.support.tasks import apart, settle
+from tests.unit.queue.crawl import A, B, Queue, next_url, put
 
 if TYPE_CHECKING:
     from politesse import Gatekeeper
@@ -40,40 +40,22 @@ async def test_links_are_put_within_turns_whatever_the_room_is(gate: Gatekeeper,
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_what_turn_returns_can_be_entered_once(gate: Gatekeeper) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate)
-    await queue.put(f"{A}/1")
-    await queue.put(f"{B}/1")
+async def test_what_turn_returns_can_be_entered_once(queue: Queue) -> None:
+    await put(queue, f"{A}/1", f"{B}/1")
     waiting = queue.turn()
     async with waiting:
         with pytest.raises(RuntimeError, match=r"call turn\(\) for each"):
             async with waiting:
                 pytest.fail("entered twice")
-    assert queue.qsize() == 1
-
-
-async def test_child_tasks_put_within_the_turn_of_their_parent(gate: Gatekeeper) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
-    await queue.put(f"{A}/0")
-    async with queue.turn():
-        await asyncio.gather(*(queue.put(f"{A}/{n}") for n in range(1, 4)))
-        queue.put_nowait(f"{A}/4")
-    assert queue.qsize() == 4
-
-
-async def test_worker_puts_after_its_turn_has_ended(gate: Gatekeeper) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
-    await queue.put(f"{A}/0")
-    async with queue.turn():
-        pass
-    await queue.put(f"{A}/1")
-    await queue.put(f"{A}/2")
-    queue.put_nowait(f"{A}/3")
-    assert queue.qsize() == 3
+        assert queue.statistics().under_way == 1
+    with pytest.raises(RuntimeError, match=r"call turn\(\) for each"):
+        async with waiting:
+            pytest.fail("entered again")
+    assert (queue.qsize(), queue.statistics().under_way) == (1, 0)
 
 
 async def test_producers_wait_for_room_that_workers_have_overdrawn(gate: Gatekeeper) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    queue: Queue = PoliteQueue(gate, maxsize=1)
     await queue.put(f"{A}/0")
     producer = asyncio.create_task(queue.put(f"{A}/producer"))
     await settle()
@@ -84,25 +66,21 @@ async def test_producers_wait_for_room_that_workers_have_overdrawn(gate: Gatekee
             await queue.put(f"{A}/2")
         for _ in range(2):
             assert not producer.done()
-            async with queue.turn():
-                pass
+            await next_url(queue)
 
     with pytest.raises(asyncio.QueueFull):
         queue.put_nowait(f"{A}/3")
-    await in_child_task(work())
+    await apart(work())
     await producer
 
 
-async def test_second_turn_of_the_queue_is_at_another_host(gate: Gatekeeper) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate)
-    for url in (f"{A}/1", f"{A}/2", f"{B}/1"):
-        await queue.put(url)
+async def test_second_turn_of_the_queue_is_at_another_host(queue: Queue) -> None:
+    await put(queue, f"{A}/1", f"{A}/2", f"{B}/1")
     async with queue.turn() as first, queue.turn() as second:
         assert {first.url, second.url} == {f"{A}/1", f"{B}/1"}
 
 
-async def test_second_turn_is_refused_where_the_task_would_wait_for_itself(gate: Gatekeeper) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate)
+async def test_second_turn_is_refused_where_the_task_would_wait_for_itself(queue: Queue) -> None:
     await queue.put(f"{A}/1")
     await queue.put(f"{A}/2")
     async with queue.turn():
@@ -115,13 +93,11 @@ async def test_second_turn_is_refused_where_the_task_would_wait_for_itself(gate:
     await queue.join()
 
 
-async def test_second_turn_of_an_empty_queue_waits_for_what_others_put(gate: Gatekeeper) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate)
+async def test_second_turn_of_an_empty_queue_waits_for_what_others_put(queue: Queue) -> None:
     await queue.put(f"{A}/1")
     async with queue.turn():
         putting = asyncio.create_task(queue.put(f"{B}/1"))
-        async with queue.turn() as turn:
-            assert turn.url == f"{B}/1"
+        assert await next_url(queue) == f"{B}/1"
         await putting
         queue.close()
         with pytest.raises(QueueClosed):

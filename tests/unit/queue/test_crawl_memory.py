@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse import Gatekeeper, PacingOptions
-from politesse.queue import CrawlPage, PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.queue.crawl import UA
+from tests.unit.queue.crawl import UA, Queue
 from tests.unit.queue.simulated import Reply, SimulatedWeb, follow_links, moved
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from politesse.queue import CrawlPage
 
 _HOSTS = 50
 _MAX_GROWTH = 200_000  # octets, between a tenth and the end of the crawl: two for each URL of the long form
@@ -46,7 +47,7 @@ async def unpaced() -> AsyncIterator[Gatekeeper]:
 
 async def crawl_long(gate: Gatekeeper, urls: int) -> int:
     """Crawl ``urls`` URLs, each of which leads to the next one of its host; return by how many octets it has grown."""
-    web, queue = SimulatedWeb(), PoliteQueue[object](gate)
+    web, queue = SimulatedWeb(), Queue(gate)
     sizes: list[int] = []
     done = 0
 
@@ -82,6 +83,7 @@ async def crawl_long(gate: Gatekeeper, urls: int) -> int:
     return sizes[1] - sizes[0]
 
 
+@pytest.mark.full
 async def test_memory_stays_flat_over_5_000_urls(unpaced: Gatekeeper) -> None:
     assert await crawl_long(unpaced, 5_000) < _MAX_GROWTH
 

@@ -8,68 +8,25 @@ from politesse import Gatekeeper, Reason
 from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
 from tests.support.tasks import settle
-from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, Refusals, waiting
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Queue, drained, next_url, waiting
 
 if TYPE_CHECKING:
     from politesse.events import Event
     from politesse.testing import ManualClock, ScriptedFetcher
 
-pytestmark = pytest.mark.filterwarnings("ignore:max_deferrals= is deprecated:DeprecationWarning")
-
 
 @pytest.mark.parametrize("status", [503, 429])
 async def test_unreachable_robots_txt_defers_and_the_url_is_handed_out_later(
-    queue: PoliteQueue[object], fetcher: ScriptedFetcher, clock: ManualClock, status: int
+    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock, status: int
 ) -> None:
     fetcher.answers[A] = [status, status, 404]
     await queue.put(f"{A}/1")
     await queue.put(f"{B}/1")
-    async with queue.turn() as turn:
-        assert turn.url == f"{B}/1"
+    assert await next_url(queue) == f"{B}/1"
     async with queue.turn() as turn:
         assert turn.url == f"{A}/1"
         assert 180 <= clock.monotonic() <= 220
     assert fetcher.count(A) == 3
-
-
-async def test_known_to_be_unreachable_defers_too(
-    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[A] = [503, 404]
-    await gate.check(A)
-    await queue.put(f"{A}/1")
-    async with waiting(queue) as [worker]:
-        assert queue.statistics().deferred == 1
-        assert await worker == f"{A}/1"
-
-
-@pytest.mark.parametrize("most", [0, 1, 3])
-async def test_after_so_many_deferrals_all_of_the_origin_is_refused(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, most: int
-) -> None:
-    fetcher.answers[A] = 503
-    refused = Refusals()
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused, max_deferrals=most)
-    for place in range(3):
-        await queue.put(f"{A}/{place}")
-    await Log(queue, clock).drain(workers=2)
-    assert refused.items == [f"{A}/{place}" for place in range(3)]
-    assert fetcher.count(A) == most + 1
-    await queue.join()
-
-
-async def test_answers_in_between_begin_the_count_of_deferrals_anew(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = [503, 404, 503, 404]
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=1)
-    for place in range(2):
-        await queue.put(f"{A}/{place}")
-    async with queue.turn():
-        pass
-    await gate.forget(A)
-    async with queue.turn() as turn:
-        assert turn.url == f"{A}/1"
 
 
 async def test_a_deferral_is_counted_once_though_the_wall_clock_is_set_forward(
@@ -82,7 +39,7 @@ async def test_a_deferral_is_counted_once_though_the_wall_clock_is_set_forward(
     clock.set_wall(clock.wall() + 100_000)
     looks: list[Event] = []
     gate.subscribe(looks.append)
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=1)
+    queue: Queue = PoliteQueue(gate, max_unreachable_s=200_000.0)
     await queue.put(f"{A}/1")
     async with queue.turn() as turn:
         assert turn.url == f"{A}/1"
@@ -91,42 +48,10 @@ async def test_a_deferral_is_counted_once_though_the_wall_clock_is_set_forward(
     assert len(looks) <= wait_s + 10  # about one look each second
 
 
-async def test_a_refusal_by_rule_begins_the_count_of_deferrals_anew(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = [503, "User-agent: *\nDisallow: /private\n", 503, 404]
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=1)
-    await queue.put(f"{A}/private")
-    await queue.put(f"{A}/open")
-    async with waiting(queue) as [worker]:
-        while fetcher.count(A) < 2:
-            await clock.sleep(0.1)
-        await settle()
-        assert queue.statistics().refused == 1
-        assert not worker.done()  # the pause after robots.txt is not over yet
-        await gate.forget(A)
-        assert await worker == f"{A}/open"
-    assert fetcher.count(A) == 4
-    assert queue.statistics().refused == 1
-
-
-async def test_refusals_after_the_last_deferral_begin_no_count_anew(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = 503
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=1)
-    for place in range(3):
-        await queue.put(f"{A}/{place}")
-    async with waiting(queue):
-        await queue.join()
-    assert queue.statistics().refused == 3
-    assert fetcher.count(A) == 2
-
-
 async def test_report_mode_defers_nothing(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
     fetcher.answers[A] = 503
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
-        queue: PoliteQueue[object] = PoliteQueue(gate)
+        queue: Queue = PoliteQueue(gate)
         await queue.put(f"{A}/1")
         async with queue.turn() as turn:
             assert (turn.url, turn.verdict.reason) == (f"{A}/1", Reason.UNREACHABLE)
@@ -134,12 +59,11 @@ async def test_report_mode_defers_nothing(fetcher: ScriptedFetcher, clock: Manua
             assert clock.monotonic() < 10
         await gate.check(A)
         await queue.put(f"{A}/2")  # now that it is known
-        async with queue.turn() as turn:
-            assert turn.url == f"{A}/2"
+        assert await next_url(queue) == f"{A}/2"
 
 
 async def test_url_disallowed_by_a_copy_that_serves_after_429_is_refused_at_once(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     busy = FetchResponse(429, f"{A}/robots.txt", headers={"retry-after": "500"})
     fetcher.answers[A] = [NOTHING, busy]
@@ -149,7 +73,6 @@ async def test_url_disallowed_by_a_copy_that_serves_after_429_is_refused_at_once
     await settle()
     verdict = await gate.check(A)
     assert (verdict.reason, verdict.not_before is not None) == (Reason.DISALLOW_RULE, True)
-    queue: PoliteQueue[object] = PoliteQueue(gate)
     await queue.put(f"{A}/1")
     async with waiting(queue):
         await settle()
@@ -157,36 +80,17 @@ async def test_url_disallowed_by_a_copy_that_serves_after_429_is_refused_at_once
 
 
 async def test_by_default_an_unreachable_robots_txt_is_fetched_again_within_five_minutes(
-    queue: PoliteQueue[object], fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = 503
     await queue.put(f"{A}/1")
-    await Log(queue, clock).drain()
+    await drained(queue, clock)
     assert fetcher.count(A) == 3  # at 0, 60 and 180 s; the next one would come at 420 s
     assert clock.monotonic() < 200
 
 
-@pytest.mark.parametrize("between", [404, "User-agent: *\nDisallow: /1\n"])
-async def test_the_count_begun_anew_allows_no_more_than_the_first(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, between: str | int
-) -> None:
-    fetcher.answers[A] = [503, between, 503]
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=1)
-    for place in (1, 2):
-        await queue.put(f"{A}/{place}")
-    async with waiting(queue) as [worker]:
-        while fetcher.count(A) < 2 or queue.qsize() == 2:
-            await clock.sleep(0.1)
-        await gate.forget(A)
-        async with waiting(queue):
-            await queue.join()
-        assert worker.done() == (between == 404)
-    assert fetcher.count(A) == 4  # the first and its repetition, the same again
-    assert queue.statistics().refused == (1 if between == 404 else 2)
-
-
 async def test_deferred_origin_is_not_tried_before_its_time(
-    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = 503
     verdict = await gate.check(A)
@@ -205,9 +109,18 @@ async def test_deferrals_last_for_our_own_backoff_though_the_server_asks_for_les
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, retry_after: str
 ) -> None:
     fetcher.answers[A] = FetchResponse(503, f"{A}/robots.txt", {"retry-after": retry_after})
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=10_000)
+    queue: Queue = PoliteQueue(gate, max_unreachable_s=None)
     await queue.put(f"{A}/1")
     async with waiting(queue):
         await clock.sleep(600.0)
         assert fetcher.count(A) == 4  # at 0, 60, 180 and 420 s, and up to a tenth later
         assert queue.qsize() == 1
+
+
+async def test_known_to_be_unreachable_defers_too(queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    fetcher.answers[A] = [503, 404]
+    await gate.check(A)
+    await queue.put(f"{A}/1")
+    async with waiting(queue) as [worker]:
+        assert queue.statistics().deferred == 1
+        assert await worker == f"{A}/1"

@@ -9,8 +9,7 @@ import pytest
 
 from politesse import Gatekeeper, HostPolicy, PacingOptions, Reason
 from politesse.queue import PoliteQueue
-from tests.support.tasks import settle
-from tests.unit.queue.crawl import NOTHING, UA, A, B, C, Log, Refusals, waiting
+from tests.unit.queue.crawl import NOTHING, UA, A, B, C, Queue, Refusals, drained, next_url, put, waiting
 
 if TYPE_CHECKING:
     from politesse.testing import ManualClock, ScriptedFetcher
@@ -19,28 +18,24 @@ PRIVATE = "User-agent: *\nDisallow: /private\n"
 
 
 async def test_the_queue_ends_with_its_last_page_and_not_an_interval_later(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     """Before, a queue ended at 202 s whose last page came at 100."""
     fetcher.answers[A] = "User-agent: *\nCrawl-delay: 100\nDisallow: /private\n"
-    queue: PoliteQueue[object] = PoliteQueue(gate)
     await queue.put(f"{A}/open")
     await queue.put(f"{A}/private")
-    log = Log(queue, clock)
-    await log.drain(workers=2)
+    log = await drained(queue, clock, workers=2)
     await queue.join()
     assert clock.monotonic() == log.handed[-1][1] <= 101
 
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_denied_urls_are_refused_while_the_host_waits(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, *, known: bool
+    queue: Queue, refused: Refusals, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, *, known: bool
 ) -> None:
     fetcher.answers[A] = "User-agent: *\nCrawl-delay: 100\nDisallow: /private\n"
     if known:
         await gate.check(A)
-    refused = Refusals()
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
     for place in range(5):
         await queue.put(f"{A}/open/{place}")
         await queue.put(f"{A}/private/{place}")
@@ -51,11 +46,11 @@ async def test_denied_urls_are_refused_while_the_host_waits(
         assert queue.qsize() == 5
 
 
-async def test_what_a_host_policy_denies_is_refused_at_once(gate: Gatekeeper, clock: ManualClock) -> None:
+async def test_what_a_host_policy_denies_is_refused_at_once(
+    queue: Queue, refused: Refusals, gate: Gatekeeper, clock: ManualClock
+) -> None:
     await gate.check(A)
     gate.set_policy("a.example", HostPolicy(deny=True))
-    refused = Refusals()
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
     await queue.put(f"{A}/1")
     async with waiting(queue):
         await queue.join()
@@ -69,54 +64,36 @@ async def test_a_site_that_is_skipped_as_too_slow_is_refused_at_once(
     fetcher.answers[A] = "User-agent: *\nCrawl-delay: 1000\n"
     refused = Refusals()
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(on_long_crawl_delay="skip")) as gate:
-        queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
+        queue: Queue = PoliteQueue(gate, on_disallowed=refused)
         for place in range(3):
             await queue.put(f"{A}/{place}")
-        await Log(queue, clock).drain()
+        await drained(queue, clock)
         assert [verdict.reason for _, verdict in refused.verdicts] == [Reason.TOO_SLOW] * 3
         assert clock.monotonic() < 1
         assert gate.statistics().decisions == 3
 
 
 async def test_url_that_is_allowed_again_before_it_is_refused_is_handed_out(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = [NOTHING, 404]
     await gate.check(A)
     await clock.sleep(5)
-    queue: PoliteQueue[object] = PoliteQueue(gate)
     for place, priority in enumerate((2, 1, 3)):
         await queue.put(f"{A}/{place}", priority=priority)
     await gate.forget(A)
-    log = Log(queue, clock)
-    await log.drain()
+    log = await drained(queue, clock)
     assert log.urls == [f"{A}/1", f"{A}/0", f"{A}/2"]
     assert gate.statistics().decisions == 1 + 3
     assert queue.statistics().refused == 0
 
 
-async def test_denied_urls_take_room_until_they_are_refused(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
-    fetcher.answers[A] = NOTHING
-    await gate.check(A)
-    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
-    await queue.put(f"{A}/1")
-    putting = asyncio.create_task(queue.put(f"{A}/2"))
-    await settle()
-    assert not putting.done()
-    async with waiting(queue):
-        await putting
-        await queue.join()
-    assert queue.statistics().hosts == 0
-
-
 async def test_ten_thousand_urls_of_one_origin_are_sorted_in_slices(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = "User-agent: *\nCrawl-delay: 1000\nDisallow: /private\n"
-    queue: PoliteQueue[object] = PoliteQueue(gate)
     fetcher.gate.clear()
-    for place in range(10_000):
-        await queue.put(f"{A}/{'private' if place % 100 == 99 else 'open'}/{place}")
+    await put(queue, *(f"{A}/{'private' if place % 100 == 99 else 'open'}/{place}" for place in range(10_000)))
     rounds = 0
 
     async def count() -> None:
@@ -137,28 +114,8 @@ async def test_ten_thousand_urls_of_one_origin_are_sorted_in_slices(
     assert clock.monotonic() < 1
 
 
-async def test_urls_that_were_sorted_are_not_sorted_again_by_the_same_file(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetcher.answers[A] = PRIVATE
-    queue: PoliteQueue[object] = PoliteQueue(gate)
-    for place in range(5):
-        await queue.put(f"{A}/{place}")
-    async with queue.turn():
-        pass
-    sorted_origins: list[object] = []
-    monkeypatch.setattr(queue._dispatcher._denied, "sort", sorted_origins.append)
-    await gate.forget(A)
-    async with queue.turn():
-        pass
-    assert fetcher.count(A) == 2
-    assert sorted_origins == []
-    await queue.put(f"{B}/1")
-    await settle()
-
-
 async def test_a_busy_queue_keeps_no_item_that_was_handed_out(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     """It kept all, to be sorted when no host would be ready."""
 
@@ -170,9 +127,7 @@ async def test_a_busy_queue_keeps_no_item_that_was_handed_out(
     handed_out = ref(item)
     await gate.check_batch([A, B])
     await clock.sleep(5)
-    queue: PoliteQueue[object] = PoliteQueue(gate)
-    for url in (f"{A}/1", f"{B}/1"):
-        await queue.put(url)
+    await put(queue, f"{A}/1", f"{B}/1")
     await queue.put(f"{C}/1", item)
     del item
     await clock.sleep(5)
@@ -183,3 +138,17 @@ async def test_a_busy_queue_keeps_no_item_that_was_handed_out(
 
     assert [await next_url() for _ in range(3)] == [f"{host}/1" for host in (A, B, C)]
     assert handed_out() is None
+
+
+async def test_urls_put_while_robots_txt_is_unknown_are_sorted_when_it_is_there(
+    queue: Queue, refused: Refusals, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    fetcher.answers[A] = f"{PRIVATE}Crawl-delay: 100\n"
+    await put(queue, f"{A}/open/1", f"{A}/open/2", f"{A}/open/3")
+    assert await next_url(queue) == f"{A}/open/1"
+    await gate.forget(A)
+    await queue.put(f"{A}/private")
+    assert await next_url(queue) == f"{A}/open/2"
+    async with waiting(queue):
+        await clock.sleep(1)
+        assert refused.items == [f"{A}/private"]

@@ -3,23 +3,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import ClosedError, Gatekeeper, Verdict
-from politesse._gate.agent import Agent
+from politesse import ClosedError, Gatekeeper
 from politesse.queue import PoliteQueue, QueueClosed
 from politesse.testing import ManualClock
 from tests.support.tasks import settle
-from tests.unit.queue.crawl import NOTHING, UA, A, B, Log, fetch_task, running_timers, waiting
+from tests.unit.queue.crawl import UA, A, B, Log, Queue, fetch_task, put, running_timers, waiting
 
 if TYPE_CHECKING:
     from politesse.testing import ScriptedFetcher
 
 
-async def test_join_waits_for_turns_under_way(queue: PoliteQueue[object]) -> None:
+async def test_join_waits_for_turns_under_way(queue: Queue) -> None:
     await queue.put(f"{A}/1")
     async with queue.turn():
         joined = asyncio.create_task(queue.join())
@@ -28,22 +26,7 @@ async def test_join_waits_for_turns_under_way(queue: PoliteQueue[object]) -> Non
     await joined
 
 
-async def test_join_of_an_empty_queue_returns_at_once(queue: PoliteQueue[object]) -> None:
-    async with asyncio.timeout(1):
-        await queue.join()
-
-
-async def test_cancelled_join_affects_no_other_join(queue: PoliteQueue[object]) -> None:
-    await queue.put(f"{A}/1")
-    first, second = (asyncio.create_task(queue.join()) for _ in range(2))
-    await settle()
-    first.cancel()
-    async with queue.turn():
-        pass
-    await second
-
-
-async def test_closed_queue_hands_out_what_it_holds_and_then_raises(queue: PoliteQueue[object]) -> None:
+async def test_closed_queue_hands_out_what_it_holds_and_then_raises(queue: Queue) -> None:
     await queue.put(f"{A}/1")
     queue.close()
     with pytest.raises(QueueClosed, match=r"put after the queue was closed"):
@@ -58,79 +41,7 @@ async def test_closed_queue_hands_out_what_it_holds_and_then_raises(queue: Polit
     await queue.join()
 
 
-async def test_close_wakes_the_workers_of_an_empty_queue(queue: PoliteQueue[object]) -> None:
-    async with waiting(queue, 3) as workers:
-        queue.close()
-        results = await asyncio.gather(*workers, return_exceptions=True)
-    assert [type(result) for result in results] == [QueueClosed] * 3
-
-
-async def test_the_last_url_of_a_closed_queue_frees_all_other_workers(queue: PoliteQueue[object]) -> None:
-    await queue.put(f"{A}/1")
-    queue.close()
-    async with waiting(queue, 3) as workers:
-        results = await asyncio.gather(*workers, return_exceptions=True)
-    assert Counter(type(result) for result in results) == {str: 1, QueueClosed: 2}
-
-
-async def test_the_last_refusal_of_a_closed_queue_frees_all_workers(
-    queue: PoliteQueue[object], fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[A] = NOTHING
-    await queue.put(f"{A}/1")
-    queue.close()
-    async with waiting(queue, 3) as workers:
-        results = await asyncio.gather(*workers, return_exceptions=True)
-    assert [type(result) for result in results] == [QueueClosed] * 3
-
-
-async def test_close_wakes_tasks_that_wait_to_put(gate: Gatekeeper) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
-    await queue.put(f"{A}/1")
-    blocked = [asyncio.create_task(queue.put(f"{A}/{place}")) for place in (2, 3)]
-    await settle()
-    queue.close()
-    results = await asyncio.gather(*blocked, return_exceptions=True)
-    assert [type(result) for result in results] == [QueueClosed] * 2
-
-
-@pytest.mark.parametrize("state", ["asking", "pacing", "deferred", "queued elsewhere"])
-async def test_closing_the_gatekeeper_ends_every_wait(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, state: str
-) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
-    if state == "asking":
-        fetcher.gate.clear()
-    elif state == "deferred":
-        fetcher.answers[A] = 503
-    else:
-        fetcher.answers[A] = "User-agent: *\nCrawl-delay: 3000\n"
-        async with gate.turn(A):
-            pass
-    await queue.put(f"{A}/1")
-    tasks = [asyncio.create_task(work) for work in (Log(queue, clock).work(), queue.put(f"{A}/2"), queue.join())]
-    if state == "queued elsewhere":
-        tasks.append(asyncio.create_task(gate.turn(A).__aenter__()))  # type: ignore[arg-type]
-    await settle()
-    await gate.aclose()
-    async with asyncio.timeout(5):
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(result) for result in results] == [ClosedError] * len(tasks)
-    with pytest.raises(ClosedError):
-        await queue.put(f"{B}/1")
-
-
-async def test_no_task_is_left_when_all_is_done(queue: PoliteQueue[object], clock: ManualClock) -> None:
-    for place in range(50):
-        await queue.put(f"https://h{place % 7}.example/{place}")
-    await Log(queue, clock).drain(workers=10)
-    await queue.join()
-    gc.collect()
-    await settle()
-    assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-async def standing(fetcher: ScriptedFetcher, state: str) -> tuple[Gatekeeper, PoliteQueue[object], ManualClock]:
+async def standing(fetcher: ScriptedFetcher, state: str) -> tuple[Gatekeeper, Queue, ManualClock]:
     """Return a queue with one URL in it, on a clock that stands still, so that nothing else could free anybody."""
     clock = ManualClock()
     gate = Gatekeeper(UA, fetcher=fetcher, clock=clock)
@@ -138,7 +49,7 @@ async def standing(fetcher: ScriptedFetcher, state: str) -> tuple[Gatekeeper, Po
         fetcher.answers[A] = 503
     else:
         await gate.check(A)
-    queue: PoliteQueue[object] = PoliteQueue(gate, maxsize=1)
+    queue: Queue = PoliteQueue(gate, maxsize=1)
     if state != "empty":
         await queue.put(f"{A}/1")
     await settle()
@@ -164,35 +75,15 @@ async def test_closing_the_gatekeeper_wakes_at_once_tasks_that_no_other_event_wo
     assert [type(task.exception()) for task in tasks] == [ClosedError] * len(tasks)
 
 
-async def test_closing_the_gatekeeper_leaves_no_timer_and_no_deferral(fetcher: ScriptedFetcher) -> None:
-    gate, queue, clock = await standing(fetcher, "deferred")
-    assert queue.statistics().deferred == 1
-    assert running_timers(clock)
-    await gate.aclose()
-    await settle()
-    assert queue.statistics().deferred == 0
-    assert not running_timers(clock)
-
-
-async def test_a_turn_that_ends_after_the_gatekeeper_was_closed_leaves_no_timer(
-    queue: PoliteQueue[object], gate: Gatekeeper, clock: ManualClock
-) -> None:
-    await queue.put(f"{A}/1")
-    await queue.put(f"{A}/2")
-    async with queue.turn():
-        await gate.aclose()
-    assert running_timers(clock) == 0
-    assert queue.qsize() == 1
-
-
 async def test_an_answer_in_the_moment_of_the_close_starts_nothing(fetcher: ScriptedFetcher) -> None:
     clock = ManualClock()
     gate = Gatekeeper(UA, fetcher=fetcher, clock=clock)
     fetcher.answers[A] = 503
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_asking=1)
+    queue: Queue = PoliteQueue(gate)
     fetcher.gate.clear()
+    await put(queue, *(f"https://h{place}.example/" for place in range(99)))
     await queue.put(f"{A}/1")
-    await queue.put(f"{B}/1")
+    await queue.put(f"{B}/1")  # there is no room for its fetch
     task = fetch_task(A)
     await settle()
     fetcher.gate.set()
@@ -206,21 +97,7 @@ async def test_an_answer_in_the_moment_of_the_close_starts_nothing(fetcher: Scri
     assert fetcher.count(B) == 0
 
 
-async def test_join_ends_well_if_all_was_done_before_the_gatekeeper_was_closed(
-    queue: PoliteQueue[object], gate: Gatekeeper
-) -> None:
-    await queue.put(f"{A}/1")
-    async with queue.turn():
-        joined = asyncio.create_task(queue.join())
-        await settle()
-    await gate.aclose()
-    await joined
-    await queue.join()
-
-
-async def test_join_raises_if_the_gatekeeper_is_closed_during_the_last_turn(
-    queue: PoliteQueue[object], gate: Gatekeeper
-) -> None:
+async def test_join_raises_if_the_gatekeeper_is_closed_during_the_last_turn(queue: Queue, gate: Gatekeeper) -> None:
     await queue.put(f"{A}/1")
     async with queue.turn():
         await gate.aclose()
@@ -228,9 +105,8 @@ async def test_join_raises_if_the_gatekeeper_is_closed_during_the_last_turn(
             await queue.join()
 
 
-async def test_queue_of_a_closed_gatekeeper_raises(gate: Gatekeeper) -> None:
+async def test_queue_of_a_closed_gatekeeper_raises(queue: Queue, gate: Gatekeeper) -> None:
     await gate.aclose()
-    queue: PoliteQueue[object] = PoliteQueue(gate)
     with pytest.raises(ClosedError):
         await queue.put(f"{A}/1")
     async with waiting(queue, 3) as workers:
@@ -239,41 +115,16 @@ async def test_queue_of_a_closed_gatekeeper_raises(gate: Gatekeeper) -> None:
 
 
 async def test_a_gatekeeper_keeps_no_queue_alive(gate: Gatekeeper) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate)
+    queue: Queue = PoliteQueue(gate)
     seen = weakref.ref(queue)
     del queue
     gc.collect()
     assert seen() is None
-    assert gate._state.closing == {}
-
-
-async def test_closing_the_queue_while_much_is_left_ends_no_worker(
-    queue: PoliteQueue[object], clock: ManualClock
-) -> None:
-    async with waiting(queue, 2) as workers:
-        await queue.put(f"{A}/1")
-        await queue.put(f"{A}/2")
-        queue.close()
-        assert set(await asyncio.gather(*workers)) == {f"{A}/1", f"{A}/2"}
-
-
-async def test_a_refusal_while_the_last_turn_is_under_way_ends_no_join(
-    queue: PoliteQueue[object], fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[B] = NOTHING
-    await queue.put(f"{A}/1")
-    async with queue.turn():
-        await queue.put(f"{B}/1")
-        joined = asyncio.create_task(queue.join())
-        async with waiting(queue):
-            await settle()
-            assert queue.statistics().refused == 1
-            assert not joined.done()
-    await joined
+    assert gate.state.closing == {}
 
 
 async def test_the_close_of_the_gatekeeper_is_the_cause_of_later_errors(
-    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher
+    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher
 ) -> None:
     fetcher.gate.clear()
     await queue.put(f"{A}/1")
@@ -285,18 +136,31 @@ async def test_the_close_of_the_gatekeeper_is_the_cause_of_later_errors(
     assert str(raised.value.__cause__) == "the gatekeeper was closed"
 
 
-async def test_fetch_that_raises_an_unexpected_error_ends_the_queue(
-    fetcher: ScriptedFetcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(_agent: Agent, url: str) -> Verdict:
-        raise LookupError(url)
+async def test_close_wakes_tasks_that_wait_to_put(gate: Gatekeeper) -> None:
+    queue: Queue = PoliteQueue(gate, maxsize=1)
+    await queue.put(f"{A}/1")
+    blocked = [asyncio.create_task(queue.put(f"{A}/{place}")) for place in (2, 3)]
+    await settle()
+    queue.close()
+    results = await asyncio.gather(*blocked, return_exceptions=True)
+    assert [type(result) for result in results] == [QueueClosed] * 2
 
-    monkeypatch.setattr(Agent, "learn", fail)
-    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock()) as gate:
-        queue: PoliteQueue[object] = PoliteQueue(gate)
-        await queue.put(f"{A}/1")
-        async with waiting(queue, 2) as workers:
-            results = await asyncio.gather(*workers, return_exceptions=True)
-        assert [(type(result), type(result.__cause__)) for result in results if isinstance(result, Exception)] == [
-            (ClosedError, LookupError)
-        ] * 2
+
+async def test_closing_the_gatekeeper_leaves_no_timer_and_no_deferral(fetcher: ScriptedFetcher) -> None:
+    gate, queue, clock = await standing(fetcher, "deferred")
+    assert queue.statistics().deferred == 1
+    assert running_timers(clock)
+    await gate.aclose()
+    await settle()
+    assert queue.statistics().deferred == 0
+    assert not running_timers(clock)
+
+
+async def test_join_ends_well_if_all_was_done_before_the_gatekeeper_was_closed(queue: Queue, gate: Gatekeeper) -> None:
+    await queue.put(f"{A}/1")
+    async with queue.turn():
+        joined = asyncio.create_task(queue.join())
+        await settle()
+    await gate.aclose()
+    await joined
+    await queue.join()

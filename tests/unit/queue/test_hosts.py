@@ -1,64 +1,71 @@
+"""The phases of hosts, as users see them: in ``repr``, in the statistics, and in the log for debugging."""
+
 from __future__ import annotations
 
-from politesse.origin import Origin
-from politesse.queue.hosts import HostQueue, OriginQueue, QueuedUrl
-from tests.unit.queue.crawl import A
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse import Gatekeeper, Reason
+from politesse.queue import PoliteQueue, QueueClosed
+from tests.support.tasks import settle
+from tests.unit.queue.crawl import A, Queue, Refusals, put
+
+if TYPE_CHECKING:
+    from politesse.testing import ManualClock, ScriptedFetcher
+
+RULES = "User-agent: *\nCrawl-delay: 5\nDisallow: /private\n"
 
 
-def put(host: HostQueue[int], priority: int, number: int, url: str = A) -> OriginQueue[int]:
-    """Queue a URL with its number as the item, and let it compete."""
-    origin_queue = host.origin_queue(Origin.of(url))
-    host.add(QueuedUrl(priority, number, url, number, origin_queue))
-    host.push_head(origin_queue)
-    return origin_queue
+def moves(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was logged of the host since the last call."""
+    texts = [record.getMessage().removeprefix("a.example: ") for record in caplog.records]
+    caplog.clear()
+    return texts
 
 
-def filled(*priorities: int) -> tuple[HostQueue[int], OriginQueue[int]]:
-    """Return a host with one origin, with URLs of these priorities, numbered from 0."""
-    host: HostQueue[int] = HostQueue("a.example")
-    origin_queues = [put(host, priority, number) for number, priority in enumerate(priorities)]
-    return host, origin_queues[0]
+async def test_a_host_goes_through_its_phases(
+    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "politesse.queue")
+    fetcher.answers[A] = RULES
+    await queue.put(f"{A}/1")
+    await queue.put(f"{A}/2")
+    await settle()
+    assert moves(caplog) == [
+        "unknown, was empty: robots.txt is unknown",
+        "paced, was unknown: robots.txt is known",
+    ]
+    async with queue.turn() as turn:
+        assert moves(caplog) == ["ready, was paced: the pacer calls", "in turn, was ready: a worker asks for its turn"]
+        turn.observe(503, {"Retry-After": "40"})
+    assert moves(caplog) == ["ready, was in turn: it is looked at"]
+    async with queue.turn():
+        assert moves(caplog) == [
+            "in turn, was ready: a worker asks for its turn",
+            "closed, was in turn: it is closed",
+            "ready, was closed: the pacer calls",
+            "in turn, was ready: a worker asks for its turn",
+            "empty, was in turn: no URL is left",
+        ]
+        assert clock.monotonic() >= 45
 
 
-def test_urls_of_lower_priority_go_first_and_then_those_that_were_put_first() -> None:
-    host, _ = filled(1, 0, 1, 0)
-    numbers = []
-    while host.has_head():
-        numbers.append(host.head().item)
-        host.withdraw(host.head())
-    assert numbers == [1, 3, 0, 2]
-
-
-def test_url_put_in_front_before_the_head_is_removed_is_next() -> None:
-    host, _ = filled(*range(10))
-    head = host.head()
-    assert head.item == 0
-    put(host, -1, 10)
-    host.withdraw(head)
-    order = []
-    while host.has_head():
-        order.append(host.head().item)
-        host.withdraw(host.head())
-    assert order == [10, *range(1, 10)]
-    assert host.origins == {}
-
-
-def test_blocked_origin_has_no_head_and_gets_it_once_when_it_is_unblocked() -> None:
-    host, origin_queue = filled(0, 1)
-    origin_queue.blocked = True
-    assert not host.has_head()
-    host.push_head(origin_queue)
-    assert host.heads == []
-    origin_queue.blocked = False
-    host.push_head(origin_queue)
-    host.push_head(origin_queue)
-    assert len(host.heads) == 1
-    assert host.head().item == 0
-
-
-def test_of_two_origins_the_url_of_lower_priority_is_next() -> None:
-    host, _ = filled(1)
-    other = put(host, 0, 1, "http://a.example")
-    assert host.head().item == 1
-    other.blocked = True
-    assert host.head().item == 0
+async def test_a_host_that_would_wait_too_long_is_given_up_url_by_url(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    fetcher.answers[A] = RULES
+    refused = Refusals()
+    queue: Queue = PoliteQueue(gate, on_disallowed=refused, max_wait_s=60.0)
+    await put(queue, *(f"{A}/{place}" for place in range(3)))
+    async with queue.turn() as turn:
+        turn.observe(429, {"Retry-After": "3600"})
+    caplog.set_level(logging.DEBUG, "politesse.queue")
+    queue.close()
+    with pytest.raises(QueueClosed, match="nothing is left"):
+        await queue.turn().__aenter__()
+    assert [verdict.reason for _, verdict in refused.verdicts] == [Reason.WAIT_TOO_LONG] * 2
+    assert [text for text in moves(caplog) if "given up, was" in text] == [
+        "given up, was in turn: it would wait for too long"
+    ]

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from politesse.queue.links import SeenUrls, normal_form, resolved_link, resolved_location
+from politesse.queue._web import SeenUrls, normal_form, resolved_link, resolved_location
 
 BASE = "https://a.example/dir/page?q=1"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from math import inf, nan
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -11,11 +11,7 @@ from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound
-from tests.support.tasks import settle
-from tests.unit.queue.crawl import UA, A, B, Log, Refusals, running_timers, waiting
-
-if TYPE_CHECKING:
-    from politesse.events import Event
+from tests.unit.queue.crawl import UA, A, B, Log, Queue, Refusals, drained, next_url, put, running_timers, waiting
 
 DAY_S = 86_400
 
@@ -25,17 +21,14 @@ def gone(origin: str) -> FetchFault:
 
 
 async def test_forty_hosts_of_which_eight_answer_503_end_within_six_minutes(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, refused: Refusals, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
-    refused = Refusals()
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
     for place in range(40):
         origin = f"https://h{place}.example"
         fetcher.answers[origin] = 503 if place % 5 == 0 else 404
         for page in range(5):
             await queue.put(f"{origin}/{page}")
-    log = Log(queue, clock)
-    await log.drain(workers=8, took_s=0.1)
+    log = await drained(queue, clock, workers=8, took_s=0.1)
     assert clock.monotonic() < 360
     assert len(set(log.urls)) == 32 * 5
     assert log.handed[-1][1] < 20  # live hosts do not wait for dead ones
@@ -45,15 +38,12 @@ async def test_forty_hosts_of_which_eight_answer_503_end_within_six_minutes(
 
 
 async def test_a_name_that_does_not_resolve_costs_seconds_and_the_verdict_names_it(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, refused: Refusals, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = gone(A)
-    refused = Refusals()
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
-    for place in range(3):
-        await queue.put(f"{A}/{place}")
+    await put(queue, *(f"{A}/{place}" for place in range(3)))
     await queue.put(f"{B}/1")
-    await Log(queue, clock).drain()
+    await drained(queue, clock)
     assert clock.monotonic() < 5
     assert refused.items == [f"{A}/{place}" for place in range(3)]
     verdict = refused.verdicts[0][1]
@@ -64,10 +54,9 @@ async def test_a_name_that_does_not_resolve_costs_seconds_and_the_verdict_names_
 
 
 async def test_a_url_that_is_put_after_its_origin_was_given_up_is_refused_at_once(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = 503
-    queue: PoliteQueue[object] = PoliteQueue(gate)
     await queue.put(f"{A}/1")
     async with waiting(queue):
         await queue.join()
@@ -79,18 +68,16 @@ async def test_a_url_that_is_put_after_its_origin_was_given_up_is_refused_at_onc
 
 
 async def test_a_retry_after_that_ends_later_is_not_waited_for(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = FetchResponse(503, f"{A}/robots.txt", {"retry-after": "301"})
     fetcher.answers[B] = [FetchResponse(503, f"{B}/robots.txt", {"retry-after": "299"}), 404]
-    queue: PoliteQueue[object] = PoliteQueue(gate)
     await queue.put(f"{A}/1")
     async with waiting(queue):
         await queue.join()
         assert clock.monotonic() < 1
     await queue.put(f"{B}/1")
-    async with queue.turn() as turn:
-        assert turn.url == f"{B}/1"
+    assert await next_url(queue) == f"{B}/1"
 
 
 @pytest.mark.parametrize(("max_wait_s", "waits"), [(3_700.0, True), (3_500.0, False), (None, True), (inf, True)])
@@ -99,10 +86,9 @@ async def test_a_429_to_robots_txt_is_waited_for_as_long_as_max_wait_s_allows(
 ) -> None:
     fetcher.answers[A] = [FetchResponse(429, f"{A}/robots.txt", {"retry-after": "3600"}), 404]
     refused = Refusals()
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused, max_wait_s=max_wait_s)
+    queue: Queue = PoliteQueue(gate, on_disallowed=refused, max_wait_s=max_wait_s)
     await queue.put(f"{A}/1")
-    log = Log(queue, clock)
-    await log.drain()
+    log = await drained(queue, clock)
     assert log.urls == ([f"{A}/1"] if waits else [])
     assert [verdict.reason for _, verdict in refused.verdicts] == ([] if waits else [Reason.TOO_MANY_REQUESTS])
     assert (clock.monotonic() < 1) is not waits
@@ -110,11 +96,9 @@ async def test_a_429_to_robots_txt_is_waited_for_as_long_as_max_wait_s_allows(
 
 @pytest.mark.parametrize("later", [0, 2, 100])
 async def test_a_page_that_is_answered_with_retry_after_of_hours_ends_the_queue_at_once(
-    gate: Gatekeeper, clock: ManualClock, later: int
+    queue: Queue, refused: Refusals, clock: ManualClock, later: int
 ) -> None:
     """Before, ``join`` waited for as long as Retry-After said."""
-    refused = Refusals()
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
     for place in range(1 + later):
         await queue.put(f"{A}/{place}", priority=place)
     async with queue.turn() as turn:
@@ -138,11 +122,10 @@ async def test_a_visit_time_that_opens_in_hours_is_not_waited_for(fetcher: Scrip
     fetcher.answers[B] = "User-agent: *\nVisit-time: 0030-0700\n"
     refused = Refusals()
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
+        queue: Queue = PoliteQueue(gate, on_disallowed=refused)
         for origin in (A, B):
             await queue.put(f"{origin}/1")
-        log = Log(queue, clock)
-        await log.drain(workers=2)
+        log = await drained(queue, clock, workers=2)
     assert log.urls == [f"{B}/1"]
     assert refused.items == [f"{A}/1"]
     assert str(refused.verdicts[0][1]) == (
@@ -159,11 +142,9 @@ async def test_a_crawl_delay_that_is_longer_is_not_waited_for(
     refused = Refusals()
     await gate.check(A)
     await clock.sleep(100)
-    queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused, max_wait_s=60)
-    for place in range(3):
-        await queue.put(f"{A}/{place}")
-    log = Log(queue, clock)
-    await log.drain()
+    queue: Queue = PoliteQueue(gate, on_disallowed=refused, max_wait_s=60)
+    await put(queue, *(f"{A}/{place}" for place in range(3)))
+    log = await drained(queue, clock)
     assert log.urls == [f"{A}/0"]  # the first one may go at once
     assert refused.items == [f"{A}/1", f"{A}/2"]
     assert clock.monotonic() < 102
@@ -173,32 +154,28 @@ async def test_a_floor_of_ones_own_is_waited_for_however_long_it_is(
     fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(min_delay_s=500)) as gate:
-        queue: PoliteQueue[object] = PoliteQueue(gate, max_wait_s=60)
+        queue: Queue = PoliteQueue(gate, max_wait_s=60)
         for place in range(3):
             await queue.put(f"{A}/{place}")
-        log = Log(queue, clock)
-        await log.drain()
+        log = await drained(queue, clock)
     assert len(log.urls) == 3
 
 
 async def test_urls_that_wait_for_others_of_their_host_are_not_given_up(
-    queue: PoliteQueue[object], fetcher: ScriptedFetcher, clock: ManualClock
+    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = "User-agent: *\nCrawl-delay: 100\n"
-    for place in range(100):
-        await queue.put(f"{A}/{place}")
-    log = Log(queue, clock)
-    await log.drain()
+    await put(queue, *(f"{A}/{place}" for place in range(100)))
+    log = await drained(queue, clock)
     assert len(log.urls) == 100
     assert clock.monotonic() > 9_000
 
 
 async def test_a_closure_by_another_caller_is_noticed_after_max_wait_s(
-    queue: PoliteQueue[object], gate: Gatekeeper, clock: ManualClock
+    queue: Queue, gate: Gatekeeper, clock: ManualClock
 ) -> None:
     await gate.check(A)
-    for place in range(2):
-        await queue.put(f"{A}/{place}")
+    await put(queue, *(f"{A}/{place}" for place in range(2)))
     async with waiting(queue):  # one turn; the other URL waits for the pacer
         await clock.sleep(1.5)
         async with gate.turn(f"{A}/elsewhere") as turn:
@@ -211,9 +188,9 @@ async def test_a_closure_by_another_caller_is_noticed_after_max_wait_s(
 
 async def test_closures_by_others_that_follow_each_other_count_as_one(gate: Gatekeeper, clock: ManualClock) -> None:
     await gate.check(A)
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_wait_s=600)
+    queue: Queue = PoliteQueue(gate, max_wait_s=600)
     await queue.put(f"{A}/1")
-    close_host = gate._state.pacer.close_host
+    close_host = gate.state.pacer.close_host
     close_host("a.example", clock.wall() + 400, Bound.RETRY_AFTER)
     async with waiting(queue) as [worker]:
         await clock.sleep(300)
@@ -227,7 +204,7 @@ async def test_a_host_held_by_another_turn_for_hours_is_waited_for(
     fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(max_turn_s=inf))
-    queue: PoliteQueue[object] = PoliteQueue(gate)
+    queue: Queue = PoliteQueue(gate)
     async with gate, gate.turn(f"{A}/elsewhere") as turn:
         await queue.put(f"{A}/1")
         async with waiting(queue) as [worker]:
@@ -240,34 +217,15 @@ async def test_a_host_held_by_another_turn_for_hours_is_waited_for(
             assert await worker == f"{A}/1"
 
 
-async def test_the_timer_of_the_waits_ends_with_the_queue(gate: Gatekeeper, clock: ManualClock) -> None:
-    await gate.check(A)
-    await clock.sleep(5)
-    queue: PoliteQueue[object] = PoliteQueue(gate)
-    before = running_timers(clock)
-    for place in range(2):
-        await queue.put(f"{A}/{place}")
-    async with queue.turn():
-        pass
-    await settle()
-    assert running_timers(clock) > before
-    async with queue.turn():
-        pass
-    await gate.aclose()
-    assert running_timers(clock) == 0
-
-
 @pytest.mark.parametrize("urls", [1, 2])
 async def test_a_host_whose_urls_are_all_handed_out_is_not_looked_at_any_more(
     gate: Gatekeeper, clock: ManualClock, urls: int
 ) -> None:
     """It was kept for ``max_wait_s``, an hour: a crawl of many hosts kept them all."""
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_wait_s=1_000_000)
-    for place in range(urls):
-        await queue.put(f"{A}/{place}")
+    queue: Queue = PoliteQueue(gate, max_wait_s=1_000_000)
+    await put(queue, *(f"{A}/{place}" for place in range(urls)))
     for _ in range(urls):
-        async with queue.turn():
-            pass
+        await next_url(queue)
     await clock.sleep(10_000)  # the pacer has forgotten the host by then
     assert running_timers(clock) == 0
 
@@ -275,7 +233,7 @@ async def test_a_host_whose_urls_are_all_handed_out_is_not_looked_at_any_more(
 async def test_report_mode_gives_up_what_would_wait_too_long(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
     refused = Refusals()
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
-        queue: PoliteQueue[object] = PoliteQueue(gate, on_disallowed=refused)
+        queue: Queue = PoliteQueue(gate, on_disallowed=refused)
         await queue.put(f"{A}/1")
         await queue.put(f"{A}/2")
         async with queue.turn() as turn:
@@ -285,22 +243,8 @@ async def test_report_mode_gives_up_what_would_wait_too_long(fetcher: ScriptedFe
     assert [(bool(verdict), verdict.reason) for _, verdict in refused.verdicts] == [(False, Reason.WAIT_TOO_LONG)]
 
 
-async def test_each_url_is_one_decision(gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock) -> None:
-    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
-    fetcher.answers[B] = 503
-    looks: list[Event] = []
-    queue: PoliteQueue[object] = PoliteQueue(gate)
-    gate.subscribe(lambda event: looks.append(event) if type(event).__name__ == "Decided" else None)
-    for place in range(5):
-        for url in (f"{A}/{place}", f"{A}/private/{place}", f"{B}/{place}"):
-            await queue.put(url)
-    await Log(queue, clock).drain(workers=3)
-    assert gate.statistics().decisions == len(looks) == 15
-    assert gate.statistics().denied == {Reason.DISALLOW_RULE: 5, Reason.UNREACHABLE: 5}
-
-
 async def test_statistics_and_repr_say_what_is_deferred_and_until_when(
-    queue: PoliteQueue[object], gate: Gatekeeper, fetcher: ScriptedFetcher
+    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher
 ) -> None:
     fetcher.answers[A] = fetcher.answers[B] = 503
     verdict = await gate.check(A)
@@ -343,7 +287,7 @@ async def test_left_returns_what_waits_as_it_was_put(
 
 @pytest.mark.parametrize("wrong", ["1", None, (1, 2), 1j])
 async def test_a_priority_that_cannot_be_compared_is_refused_by_name_when_it_is_put(
-    queue: PoliteQueue[object], wrong: object
+    queue: Queue, wrong: object
 ) -> None:
     with pytest.raises(TypeError, match="priority="):
         await queue.put(f"{A}/1", priority=cast("Any", wrong))
@@ -355,39 +299,24 @@ async def test_a_priority_that_cannot_be_compared_is_refused_by_name_when_it_is_
 
 
 @pytest.mark.parametrize("wrong", [None, b"https://a.example/", 7])
-async def test_a_url_that_is_no_text_is_refused_by_name(queue: PoliteQueue[object], wrong: object) -> None:
+async def test_a_url_that_is_no_text_is_refused_by_name(queue: Queue, wrong: object) -> None:
     with pytest.raises(TypeError, match="url="):
         await queue.put(cast("Any", wrong))
     with pytest.raises(TypeError, match="url="):
         queue.put_nowait(cast("Any", wrong))
 
 
-async def test_limits_are_checked_and_the_count_goes_on_with_a_warning(gate: Gatekeeper) -> None:
-    for options in ({"max_unreachable_s": -1}, {"max_wait_s": -1}, {"max_wait_s": nan}):
+async def test_limits_are_checked(gate: Gatekeeper) -> None:
+    for options in ({"maxsize": -1}, {"max_unreachable_s": -1}, {"max_wait_s": -1}, {"max_wait_s": nan}):
         with pytest.raises(ConfigurationError, match=next(iter(options))):
             PoliteQueue(gate, **cast("Any", options))
-    with pytest.warns(DeprecationWarning, match="give max_unreachable_s= and max_wait_s="):
-        PoliteQueue(gate, max_deferrals=3)
-
-
-async def test_the_count_of_deferrals_does_without_the_seconds(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = 503
-    fetcher.answers[B] = gone(B)
-    with pytest.warns(DeprecationWarning, match="max_deferrals= is deprecated"):
-        queue: PoliteQueue[object] = PoliteQueue(gate, max_deferrals=4)
-    for origin in (A, B):
-        await queue.put(f"{origin}/1")
-    await Log(queue, clock).drain()
-    assert (fetcher.count(A), fetcher.count(B)) == (5, 5)
 
 
 async def test_max_wait_s_of_zero_waits_for_no_site_and_no_look_is_a_busy_loop(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
     fetcher.answers[A] = "User-agent: *\nCrawl-delay: 5\n"
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_wait_s=0)
+    queue: Queue = PoliteQueue(gate, max_wait_s=0)
     await queue.put(f"{A}/1")
     await queue.put(f"{B}/1")
     log = Log(queue, clock)

@@ -12,8 +12,8 @@ import pytest
 from politesse import Gatekeeper
 from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.support.tasks import settle
-from tests.unit.queue.crawl import NOTHING, UA, A, B, running_timers, waiting
+from tests.support.tasks import apart, settle
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Queue, next_url, put, running_timers, waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -76,7 +76,7 @@ async def advance(clock: ManualClock, seconds: float) -> None:
     await settle(8)
 
 
-async def one_turn(queue: PoliteQueue[object]) -> None:
+async def one_turn(queue: Queue) -> None:
     async with queue.turn():
         await asyncio.Event().wait()
 
@@ -89,7 +89,7 @@ async def test_a_site_that_is_given_up_is_logged_once(
     fetcher.answers[B] = NOTHING
     if known:
         await gate.check_batch([A, B])
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_unreachable_s=0)
+    queue: Queue = PoliteQueue(gate, max_unreachable_s=0)
     for place in range(3):
         await queue.put(f"{A}/{place}")
         await queue.put(f"{B}/{place}")
@@ -105,7 +105,7 @@ async def test_a_site_that_is_given_up_is_logged_once(
 async def test_a_site_that_answers_and_is_given_up_again_is_logged_again(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, lines: list[logging.LogRecord]
 ) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_unreachable_s=0)
+    queue: Queue = PoliteQueue(gate, max_unreachable_s=0)
     for answer in (503, "", 503):
         fetcher.answers[A] = answer
         await gate.forget(A)
@@ -121,9 +121,8 @@ async def test_pages_that_would_wait_too_long_are_logged(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, lines: list[logging.LogRecord]
 ) -> None:
     fetcher.answers[A] = "User-agent: *\nCrawl-delay: 100"
-    queue: PoliteQueue[object] = PoliteQueue(gate, max_wait_s=50)
-    for place in range(3):
-        await queue.put(f"{A}/{place}")
+    queue: Queue = PoliteQueue(gate, max_wait_s=50)
+    await put(queue, *(f"{A}/{place}" for place in range(3)))
     async with waiting(queue):
         await queue.join()
     [line] = said(lines, logging.WARNING)
@@ -134,7 +133,7 @@ async def test_pages_that_would_wait_too_long_are_logged(
 async def test_puts_that_wait_for_room_without_a_worker_are_logged_once(
     still: Gatekeeper, manual: ManualClock, lines: list[logging.LogRecord]
 ) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(still, maxsize=2)
+    queue: Queue = PoliteQueue(still, maxsize=2)
     async with running(*(queue.put(f"{A}/{place}") for place in range(5))):
         await advance(manual, 59)
         assert said(lines, logging.INFO) == []
@@ -149,7 +148,7 @@ async def test_puts_that_wait_for_room_without_a_worker_are_logged_once(
 async def test_join_without_a_worker_is_logged(
     still: Gatekeeper, manual: ManualClock, lines: list[logging.LogRecord]
 ) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(still)
+    queue: Queue = PoliteQueue(still)
     await queue.put(f"{A}/1")
     async with running(queue.join()):
         await advance(manual, 60)
@@ -160,7 +159,7 @@ async def test_join_without_a_worker_is_logged(
 async def test_a_turn_of_an_empty_queue_is_logged_again_after_progress_only(
     still: Gatekeeper, manual: ManualClock, lines: list[logging.LogRecord]
 ) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(still)
+    queue: Queue = PoliteQueue(still)
     async with running(one_turn(queue), one_turn(queue)):
         await advance(manual, 7_200)
         assert len(said(lines, logging.INFO)) == 1
@@ -173,16 +172,15 @@ async def test_a_turn_of_an_empty_queue_is_logged_again_after_progress_only(
     assert f"1 under way ({A}/\\u202e), 1 worker waiting" in held
 
 
-async def test_a_second_turn_of_the_host_in_a_child_task_is_logged_with_its_holder(
+async def test_a_turn_of_the_host_that_another_task_holds_is_logged_with_its_holder(
     still: Gatekeeper, manual: ManualClock, lines: list[logging.LogRecord]
 ) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(still)
-    for place in range(2):
-        await queue.put(f"{A}/{place}")
+    queue: Queue = PoliteQueue(still)
+    await put(queue, *(f"{A}/{place}" for place in range(2)))
 
     async def parent() -> None:
         async with queue.turn():
-            await asyncio.create_task(one_turn(queue))
+            await apart(one_turn(queue))
 
     async with running(parent()):
         await advance(manual, 5)
@@ -195,7 +193,7 @@ async def test_hosts_that_are_all_deferred_are_logged(
     still: Gatekeeper, fetcher: ScriptedFetcher, manual: ManualClock, lines: list[logging.LogRecord]
 ) -> None:
     fetcher.answers[A] = 429
-    queue: PoliteQueue[object] = PoliteQueue(still)
+    queue: Queue = PoliteQueue(still)
     await queue.put(f"{A}/1")
     async with waiting(queue):
         await advance(manual, 59)
@@ -208,7 +206,7 @@ async def test_hosts_that_are_all_deferred_are_logged(
 async def test_waits_that_are_given_up_and_begun_again_are_one_stall(
     still: Gatekeeper, manual: ManualClock, lines: list[logging.LogRecord]
 ) -> None:
-    queue: PoliteQueue[object] = PoliteQueue(still)
+    queue: Queue = PoliteQueue(still)
     for _ in range(12):
         async with running(one_turn(queue)):
             await advance(manual, 8)
@@ -217,17 +215,14 @@ async def test_waits_that_are_given_up_and_begun_again_are_one_stall(
 
 
 async def test_a_queue_that_moves_is_not_logged(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, lines: list[logging.LogRecord]
+    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock, lines: list[logging.LogRecord]
 ) -> None:
     fetcher.answers[A] = "User-agent: *\nCrawl-delay: 50"
-    queue: PoliteQueue[object] = PoliteQueue(gate)
-    for place in range(5):
-        await queue.put(f"{A}/{place}")
+    await put(queue, *(f"{A}/{place}" for place in range(5)))
 
     async def work() -> None:
         for _ in range(5):
-            async with queue.turn():
-                pass
+            await next_url(queue)
 
     await asyncio.gather(work(), queue.join())
     assert clock.monotonic() > 200

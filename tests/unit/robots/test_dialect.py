@@ -8,7 +8,6 @@ import pytest
 import politesse
 from politesse.origin import Origin
 from politesse.robots import Dialect, Quirk, RobotsTxt
-from politesse.robots.lexer import lex
 from politesse.robots.pattern import allowed_directory, is_plain
 from politesse.verdict import Reason
 
@@ -71,12 +70,6 @@ def test_first_of_equal_rules_is_reported_as_written(dialect: Dialect) -> None:
     match = RobotsTxt.parse("User-agent: *\nDISALLOW : /a # b\nDisallow: /a\n", dialect).rules_for("x").match("/a")
     assert match.rule is not None
     assert (match.rule.line, match.rule.field, match.rule.value) == (2, "DISALLOW", "/a")
-
-
-@pytest.mark.parametrize("dialect", Dialect)
-def test_blank_lines_are_listed_in_dialects_where_they_end_records(dialect: Dialect) -> None:
-    lexed = lex("a: b\n\n \t\r\n# note\n # note\nc: d\n", dialect.traits.syntax)
-    assert list(lexed.blank) == ([2, 3, 7] if dialect in BLANKS_END_RECORDS else [])
 
 
 @pytest.mark.parametrize("dialect", Dialect)

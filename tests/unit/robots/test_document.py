@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
+import gc
+from typing import Final
 
 import pytest
 
 from politesse.errors import ConfigurationError
-from politesse.robots import Dialect, Line, Quirk, RequestRate, RobotsTxt, RuleSet, TimeWindow, product_token
+from politesse.robots import Dialect, Quirk, RequestRate, RobotsTxt, RuleSet, TimeWindow, product_token
 from politesse.robots.explain import explain
 
 
@@ -18,47 +19,21 @@ def denied(rules: RuleSet, *targets: str) -> set[str]:
     return {target for target in targets if not rules.allowed(target)}
 
 
-@pytest.mark.parametrize(
-    ("agent", "token"),
-    [
-        ("ExampleBot", "examplebot"),
-        ("ExampleBot/1.0 (+https://example.com/bot)", "examplebot"),
-        ("FooBot/1.2 [http://foobot.int; foo@bot.int]", "foobot"),
-        ("Foo Bar", "foo"),
-        ("Foo\tBar", "foo"),
-        ("  Foo  ", "foo"),
-        ("googlebot*", "googlebot"),
-        ("Foo;bar", "foo"),
-        ("Foo(bar)", "foo"),
-        ("Foo,bar", "foo"),
-        ("Baiduspider+(+http://www.baidu.com/search/spider.htm)", "baiduspider"),
-        ("Foo@bar", "foo"),
-        ("+Foo", ""),
-        ("MJ12bot/v1.4", "mj12bot"),
-        ("360Spider", "360spider"),
-        ("Foo-Bar_Baz.2", "foo-bar_baz.2"),
-        ("", ""),
-        ("   ", ""),
-        ("/1.0", ""),
-        ("*", ""),
-        ("*foo", ""),
-        ("(compatible)", ""),
-        ("ツ", ""),
-        ("Fooé", "foo"),
-        ("foo ツ", "foo"),
-        ("\u212aelvin", ""),  # the Kelvin sign: a "k" in lower case, and no ASCII
-    ],
-)
-def test_product_token_ends_before_an_invalid_character(agent: str, token: str) -> None:
-    assert product_token(agent) == token
+TOKENS: Final = {
+    "examplebot": ["ExampleBot", "ExampleBot/1.0 (+https://example.com/bot)"],
+    "foo": ["Foo Bar", "Foo\tBar", "  Foo  ", "foo*", "Foo;bar", "Foo(bar)", "Foo,bar", "Foo@bar", "Fooé", "foo ツ"],
+    "baiduspider": ["Baiduspider+(+http://www.baidu.com/search/spider.htm)"],
+    "mj12bot": ["MJ12bot/v1.4"],
+    "360spider": ["360Spider"],
+    "foo-bar_baz.2": ["Foo-Bar_Baz.2"],
+    # The last one is the Kelvin sign: a "k" in lower case, and no ASCII.
+    "": ["", "   ", "/1.0", "*", "*foo", "+Foo", "(compatible)", "ツ", "\u212aelvin"],
+}
 
 
-def test_group_binds_its_agents_regardless_of_case() -> None:
-    robots = read("user-agent: FOOBOT", "disallow: /")
-    for agent in ("FooBot", "foobot", "FOOBOT/2.1", "foobot (x)"):
-        assert not robots.rules_for(agent).allowed("/a"), agent
-    for agent in ("Foo", "Bot", "FooBot-Images", "FooBots", "MyFooBot", ""):
-        assert robots.rules_for(agent).allowed("/a"), agent
+@pytest.mark.parametrize("token", TOKENS)
+def test_product_token_ends_before_an_invalid_character(token: str) -> None:
+    assert [product_token(agent) for agent in TOKENS[token]] == [token] * len(TOKENS[token])
 
 
 @pytest.mark.parametrize("value", ["foobot", "FooBot/1.2", "foobot*", "FooBot (beta)", "foobot, barbot", "foobot;x"])
@@ -89,12 +64,6 @@ def test_mozilla_by_itself_is_a_token_like_any_other(dialect: Dialect) -> None:
         assert not robots.rules_for(token).allowed("/m")
 
 
-def test_digits_belong_to_a_token() -> None:
-    robots = read("user-agent: MJ12bot", "disallow: /")
-    assert not robots.rules_for("MJ12bot").allowed("/a")
-    assert robots.rules_for("MJ").allowed("/a")
-
-
 @pytest.mark.parametrize("value", ["*", "* ", "*\t", "* foo", "*\tfoo", "* # all"])
 def test_star_is_for_everybody(value: str) -> None:
     robots = read(f"user-agent: {value}", "disallow: /")
@@ -112,29 +81,10 @@ def test_line_without_a_token_names_no_crawler(value: str) -> None:
     assert not robots.rules_for("a").allowed("/a")
 
 
-def test_rules_below_a_line_without_a_token_bind_the_other_agents() -> None:
-    robots = read("user-agent:", "user-agent: foo", "disallow: /")
-    assert not robots.rules_for("foo").allowed("/a")
-    assert robots.rules_for("bar").allowed("/a")
-
-
-def test_agents_in_a_row_share_what_follows() -> None:
-    robots = read("user-agent: barbot", "user-agent: bazbot", "disallow: /x", "user-agent: other", "disallow: /y")
-    assert [list(group.agents) for group in robots.groups] == [["barbot", "bazbot"], ["other"]]
-    for agent in ("barbot", "bazbot"):
-        assert denied(robots.rules_for(agent), "/x", "/y") == {"/x"}
-
-
 @pytest.mark.parametrize(
     "between",
     [
-        "",
-        "# a note",
-        "Sitemap: https://h/s.xml",
-        "Crawl-delay: 5",
-        "Host: h",
-        "foo: bar",
-        "no colon at all",
+        *("", "# a note", "Sitemap: https://h/s.xml", "Crawl-delay: 5", "Host: h", "foo: bar", "no colon at all"),
         "Request-rate: x",
     ],
 )
@@ -150,48 +100,6 @@ def test_a_user_agent_line_that_follows_a_rule_starts_a_group(rule: str) -> None
     robots = read("user-agent: a", rule, "user-agent: b", "disallow: /y")
     assert [list(group.agents) for group in robots.groups] == [["a"], ["b"]]
     assert robots.rules_for("a").allowed("/y")
-
-
-def test_other_records_do_not_end_a_group() -> None:
-    robots = read(
-        "user-agent: a", "disallow: /x", "sitemap: https://h/", "", "crawl-delay: 1", "foo: bar", "disallow: /y"
-    )
-    assert denied(robots.rules_for("a"), "/x", "/y", "/z") == {"/x", "/y"}
-
-
-def test_groups_of_one_agent_are_merged() -> None:
-    robots = read("user-agent: e", "disallow: /foo", "disallow: /bar", "", "user-agent: E/2", "disallow: /baz")
-    assert len(robots.groups) == 2
-    assert denied(robots.rules_for("e"), "/foo", "/bar", "/baz", "/x") == {"/foo", "/bar", "/baz"}
-
-
-def test_groups_for_everybody_are_merged() -> None:
-    robots = read("user-agent: *", "disallow: /x", "user-agent: a", "disallow: /z", "user-agent: *", "disallow: /y")
-    assert denied(robots.rules_for("b"), "/x", "/y", "/z") == {"/x", "/y"}
-
-
-def test_a_named_group_replaces_that_of_everybody() -> None:
-    robots = read("user-agent: *", "disallow: /x", "crawl-delay: 9", "user-agent: foo", "disallow: /y")
-    rules = robots.rules_for("foo")
-    assert denied(rules, "/x", "/y") == {"/y"}
-    assert rules.crawl_delay is None
-
-
-def test_a_named_group_without_rules_shadows_that_of_everybody() -> None:
-    robots = read("user-agent: *", "disallow: /", "user-agent: foo")
-    assert robots.rules_for("foo").allowed("/a")
-    assert not robots.rules_for("bar").allowed("/a")
-
-
-def test_without_a_group_nothing_is_restricted() -> None:
-    assert read("user-agent: a", "disallow: /").rules_for("b").match("/x").rule is None
-    assert read().rules_for("b").allowed("/")
-
-
-def test_everybody_may_stand_beside_a_name() -> None:
-    robots = read("user-agent: *", "user-agent: foo", "disallow: /x")
-    for agent in ("foo", "bar"):
-        assert denied(robots.rules_for(agent), "/x", "/y") == {"/x"}
 
 
 def test_agent_that_is_repeated_in_a_group_is_listed_once() -> None:
@@ -242,22 +150,10 @@ def test_pattern_that_starts_with_neither_slash_nor_star_matches_nothing(field: 
     assert denied(rules, "/foo", "/foo/", "/", "/a", "/?a", "/http://h/a", "/z") == {"/z"}
 
 
-def test_pattern_may_start_with_a_star() -> None:
-    robots = read("user-agent: *", "disallow: *.gif$")
-    assert robots.lines[1].quirks == ()
-    assert denied(robots.rules_for("x"), "/x/y.gif", "/x/y.gif?q", "/.gif") == {"/x/y.gif", "/.gif"}
-
-
 def test_empty_allow_is_ignored() -> None:
     robots = read("user-agent: *", "disallow: /", "allow:")
     assert robots.lines[2].quirks == (Quirk.EMPTY_ALLOW,)
     assert not robots.rules_for("x").allowed("/a")
-
-
-def test_empty_disallow_restricts_nothing_and_cancels_nothing() -> None:
-    robots = read("user-agent: *", "disallow:", "disallow: /a", "disallow: # nothing")
-    assert [line.quirks for line in robots.lines] == [(), (), (), ()]
-    assert denied(robots.rules_for("x"), "/a", "/b") == {"/a"}
 
 
 def test_rule_with_a_control_character_binds_no_crawler() -> None:
@@ -288,12 +184,6 @@ def test_directives_bind_the_agents_listed_so_far() -> None:
         assert not rules.allowed("/x")
 
 
-def test_delay_of_one_agent_is_not_that_of_the_next() -> None:
-    robots = read("user-agent: a", "crawl-delay: 7", "user-agent: b", "crawl-delay: 2", "disallow: /x")
-    assert robots.rules_for("a").crawl_delay == 7.0
-    assert robots.rules_for("b").crawl_delay == 2.0
-
-
 @pytest.mark.parametrize(
     ("line", "attribute", "nothing"),
     [
@@ -309,21 +199,12 @@ def test_directives_for_everybody_never_bind_a_named_agent(line: str, attribute:
     assert getattr(robots.rules_for("other"), attribute) != nothing
 
 
-def test_the_largest_of_several_delays_counts() -> None:
+def test_the_largest_of_several_delays_counts_and_zero_is_a_delay() -> None:
     robots = read(
-        "user-agent: a",
-        "crawl-delay: 5",
-        "crawl-delay: 10",
-        "crawl-delay: 0.5",
-        "disallow: /",
-        "user-agent: a",
-        "crawl-delay: 7",
+        *("user-agent: a", "crawl-delay: 5", "crawl-delay: 10", "crawl-delay: 0.5", "disallow: /"),
+        *("user-agent: a", "crawl-delay: 7", "disallow: /", "user-agent: b", "crawl-delay: 0"),
     )
-    assert robots.rules_for("a").crawl_delay == 10.0
-
-
-def test_a_delay_of_zero_is_not_no_delay() -> None:
-    assert read("user-agent: *", "crawl-delay: 0").rules_for("a").crawl_delay == 0.0
+    assert [robots.rules_for(agent).crawl_delay for agent in "abc"] == [10.0, 0.0, None]
 
 
 def test_merged_groups_keep_all_directives_in_order() -> None:
@@ -341,13 +222,8 @@ def test_merged_groups_keep_all_directives_in_order() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "crawl-delay: soon",
-        "crawl-delay:",
-        "crawl-delay: -1",
-        "request-rate: 0/5",
-        "visit-time: 2542-3199",
-        "crawl-delay: 5\0",
-        "comment: a\x1b[2J",
+        *("crawl-delay: soon", "crawl-delay:", "crawl-delay: -1", "request-rate: 0/5", "visit-time: 2542-3199"),
+        *("crawl-delay: 5\0", "comment: a\x1b[2J"),
     ],
 )
 def test_invalid_directive_is_ignored(line: str) -> None:
@@ -371,15 +247,8 @@ def test_sitemaps_are_collected_wherever_they_stand() -> None:
 
 
 def test_every_line_with_content_is_kept() -> None:
-    robots = read(
-        "# a note",
-        "foo: bar",
-        "",
-        "user-agent: *",
-        "no colon here",
-        "Disallow[Content-Type]: image/jpeg",
-        "Noindex: /a",
-    )
+    lines = ("# a note", "foo: bar", "", "user-agent: *", "no colon here", "Disallow[Content-Type]: image/jpeg")
+    robots = read(*lines, "Noindex: /a")
     assert [(line.number, line.name, line.value) for line in robots.lines] == [
         (2, "foo", "bar"),
         (4, "user-agent", "*"),
@@ -394,17 +263,6 @@ def test_quirks_of_the_file_are_kept() -> None:
     assert RobotsTxt.parse(b"\xef\xbb\xbf<html>").quirks == (Quirk.BYTE_ORDER_MARK, Quirk.LOOKS_LIKE_HTML)
     assert RobotsTxt.parse("user-agent: *\n".encode("utf-16")).quirks == (Quirk.TRANSCODED,)
     assert RobotsTxt.parse(b"user-agent: *\n").quirks == ()
-
-
-def test_octets_and_text_are_read_alike() -> None:
-    body = "user-agent: *\ndisallow: /caf\u00e9\n"
-    for robots in (RobotsTxt.parse(body), RobotsTxt.parse(body.encode())):
-        assert denied(robots.rules_for("x"), "/caf%C3%A9", "/café", "/cafe") == {"/caf%C3%A9", "/café"}
-
-
-def test_octets_that_are_no_utf_8_are_compared_as_they_are() -> None:
-    rules = RobotsTxt.parse(b"user-agent: *\ndisallow: /caf\xe9\n").rules_for("x")
-    assert denied(rules, "/caf%E9", "/caf%e9/x", "/caf%C3%A9", "/caf%EF%BF%BD", "/caf") == {"/caf%E9", "/caf%e9/x"}
 
 
 def test_web_page_restricts_nothing() -> None:
@@ -432,23 +290,26 @@ def test_undecodable_octets_in_a_text_body_are_the_octets_that_they_were() -> No
     assert not rules.allowed("/caf%E9")
 
 
-def test_rules_are_made_without_a_line_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-
-    class Counted(Line):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            made.append(self)
-
-    monkeypatch.setattr("politesse.robots.lexer.Line", Counted)
-    monkeypatch.setattr("politesse.robots.outline.Line", Counted)
-    robots = RobotsTxt.parse("User-agent: *\nDisallow: /a\nFoo: bar\nSitemap: https://example.com/s\nCrawl-delay: 1")
-    assert not robots.rules_for("examplebot").allowed("/a")
-    assert robots.sitemaps == ["https://example.com/s"]
-    assert made == []
-    assert len(robots.lines) == len(made) == 5
-    assert robots.lines is robots.lines
-    assert robots.groups[0].rules == [robots.lines[1]]
+@pytest.mark.parametrize(
+    "row",
+    [
+        *("User-agent:a{}\nAllow:/\n", "User-agent:*\nallow:/{}\n", "User-agent:a\nContent-Usage:/{} ai=n\n"),
+        *("Content-Signal:/{} ai=n\n", "License:http://a/{}\n", "Disallow:/{}*%4\n"),
+    ],
+)
+def test_hostile_files_make_few_objects_that_the_collector_visits(row: str) -> None:
+    """Otherwise it would stop all threads, for 24 to 70 ms, while a thread reads the file."""
+    body = ("User-agent: *\n" + "".join(row.format(number) for number in range(480_000 // len(row)))).encode()
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        robots = RobotsTxt.parse(body)
+        rules = robots.rules_for("x")
+        rules.prepare_later()
+        assert len(gc.get_objects()) - before < 75_000
+    finally:
+        gc.enable()
 
 
 def test_a_body_that_is_changed_after_it_was_parsed_changes_nothing() -> None:

@@ -5,7 +5,6 @@ import pytest
 from politesse.errors import InvalidURL
 from politesse.robots import Dialect, Quirk, RobotsTxt
 from politesse.usage.model import NOTHING_STATED, Mechanism, Place, Preference, Purpose, Usage, Use
-from politesse.usage.vocabulary import parse_content_usage
 
 ALLOWED, DISALLOWED, UNSTATED = Preference.ALLOWED, Preference.DISALLOWED, Preference.UNSTATED
 TRAIN, INPUT, SEARCH = Purpose.AI_TRAIN, Purpose.AI_INPUT, Purpose.SEARCH
@@ -27,21 +26,6 @@ def test_file_without_preferences_costs_no_rule_set_anything() -> None:
     rules = RobotsTxt.parse("User-agent: *\nDisallow: /a\n").rules_for("x")
     assert rules.site_usage is None
     assert rules.usage("/b") is NOTHING_STATED
-
-
-def test_nothing_is_parsed_before_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def parse(value: str) -> dict[Purpose, Preference]:
-        asked.append(value)
-        return parse_content_usage(value)
-
-    monkeypatch.setattr("politesse.robots.preferences.parse_content_usage", parse)
-    rules = RobotsTxt.parse("User-agent: *\nContent-Usage: train-ai=n\n").rules_for("x")
-    assert rules.match("/").allowed
-    assert asked == []
-    assert rules.usage("/") == rules.usage("/")
-    assert asked == ["train-ai=n"]  # once
 
 
 def test_statement_has_its_place_and_its_agent() -> None:
@@ -283,8 +267,21 @@ def test_weight_of_preferences_follows_their_text() -> None:
 
 def test_a_group_of_many_agents_and_lines_is_not_walked_for_each() -> None:
     names = "".join(f"User-agent: bot{number}\n" for number in range(20_000))
-    lines = "".join(f"Content-Usage: /{number} train-ai=n\n" for number in range(10_000))
+    lines = "".join(f"Content-Usage: /{number} train-ai=n\n" for number in range(1_000))
     usage = RobotsTxt.parse(f"{names}{lines}").rules_for("bot19999").usage("/77")
     assert usage is not None
     assert {one.agent for one in usage.statements} == {"bot19999"}
     assert [one.path for one in usage.applied] == ["/77"]
+
+
+def test_of_lines_beyond_a_thousand_a_refusal_counts_for_all_paths_and_a_permission_for_none() -> None:
+    many = "".join(f"Content-Usage: /{number} search=y\nContent-Signal: search=yes\n" for number in range(1_000))
+    more = "Content-Usage: /a train-ai=n\nContent-Usage: / search=y\nContent-Signal: ai-input=no, ai-train=yes\n"
+    usage = RobotsTxt.parse(f"User-agent: *\n{many}{more}").rules_for("x").usage("/b")
+    assert usage is not None
+    assert [usage.preference(purpose) for purpose in ("ai-train", "ai-input")] == ["disallowed", "disallowed"]
+    assert [(one.mechanism, one.number) for one in usage.statements if one.preference is Preference.DISALLOWED] == [
+        (Mechanism.CONTENT_USAGE, 2_002),
+        (Mechanism.CONTENT_SIGNAL, 2_004),
+    ]
+    assert not any(one.number > 2_001 for one in usage.statements if one.preference is Preference.ALLOWED)

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import itertools
-import weakref
-
 import pytest
 
 from politesse.errors import InvalidURL
-from politesse.robots import Dialect, Match, RobotsTxt, Rule, RuleSet
+from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.verdict import Reason
 
 
@@ -18,52 +15,6 @@ def decided_by(ruleset: RuleSet, target: str) -> str | None:
     """The line that decides, as it is written."""
     rule = ruleset.match(target).rule
     return None if rule is None else str(rule)
-
-
-def test_most_octets_decide_whatever_the_order() -> None:
-    lines = ["allow: /example/page/", "disallow: /example/page/disallowed.gif", "disallow: /example"]
-    for order in itertools.permutations(lines):
-        ruleset = rules(*order)
-        assert decided_by(ruleset, "/example/page/disallowed.gif") == "disallow: /example/page/disallowed.gif"
-        assert decided_by(ruleset, "/example/page/disallow.gif") == "allow: /example/page/"
-        assert decided_by(ruleset, "/example/x") == "disallow: /example"
-        assert decided_by(ruleset, "/exampl") is None
-
-
-# Of each kind one: a plain prefix, literals with an anchor, patterns that begin with a literal, with "*" and with "/*".
-LONGER = ("/pageaaa", "/pageaaa$", "/pag*aaa", "/pa*aaa$", "*page*aa", "/*ge*aaa")
-SHORTER = ("/pageaa", "/pag*aa", "/p*aaa$", "*pageaa", "/*ge*aa", "/", "*")
-TIES = (
-    ("/pageaaa", ("/pageaaa", "/pag*aaa", "/pa*aaa$", "*page*aa", "/*ge*aaa")),
-    ("/pageaa", ("/pageaa$", "/page*aa", "/p*geaa$", "*/pageaa", "/*pageaa")),
-)
-
-
-@pytest.mark.parametrize("longer", LONGER)
-@pytest.mark.parametrize("shorter", SHORTER)
-def test_longer_pattern_wins_whatever_its_kind(longer: str, shorter: str) -> None:
-    for allowed, lines in (
-        (True, [f"allow: {longer}", f"disallow: {shorter}"]),
-        (False, [f"disallow: {longer}", f"allow: {shorter}"]),
-    ):
-        for order in (lines, lines[::-1]):
-            match = rules(*order).match("/pageaaa")
-            assert match.allowed is allowed
-            assert match.rule is not None
-            assert match.rule.value == longer
-
-
-@pytest.mark.parametrize(
-    ("target", "allowing", "disallowing"),
-    [(target, *pair) for target, patterns in TIES for pair in itertools.permutations(patterns, 2)],
-)
-def test_tie_goes_to_allow(target: str, allowing: str, disallowing: str) -> None:
-    lines = [f"allow: {allowing}", f"disallow: {disallowing}"]
-    for order in (lines, lines[::-1]):
-        match = rules(*order).match(target)
-        assert match.allowed
-        assert match.rule is not None
-        assert match.rule.value == allowing
 
 
 def test_equal_patterns_go_to_allow_in_any_spelling() -> None:
@@ -86,13 +37,6 @@ def test_first_of_equal_rules_is_reported() -> None:
 @pytest.mark.parametrize(
     ("allow", "disallow", "target", "allowed"),
     [
-        # Google's precedence table; stars and the anchor count one octet each.
-        ("/page", "/*.htm", "/page.htm", False),
-        ("/page", "/*.ph", "/page.php5", True),
-        ("/$", "/", "/", True),
-        ("/$", "/", "/page.htm", False),
-        ("/p", "/", "/page", True),
-        ("/folder", "/folder", "/folder/page", True),
         # A star at the end counts, although it matches nothing more; of several in a row one.
         ("/", "/*", "/a", False),
         ("/fish", "/fish*", "/fish.html", False),
@@ -165,13 +109,8 @@ def test_only_robots_txt_at_the_root_and_without_a_query_is_exempt() -> None:
     "url",
     [
         *("/a/b?c=d", "/a/b?c=d#f", "http://h/a/b?c=d", "https://h:8443/a/b?c=d#f", "HTTP://U:P@H/a/b?c=d"),
-        *(
-            "http://[::1]/a/b?c=d",
-            "http://é.example/a/b?c=d",
-            "http://h/x/../a/b?c=d",
-            "http://h/%61/b?c=%64",
-            "/a/./b?c=d",
-        ),
+        *("http://[::1]/a/b?c=d", "http://é.example/a/b?c=d", "http://h/x/../a/b?c=d", "http://h/%61/b?c=%64"),
+        "/a/./b?c=d",
     ],
 )
 def test_url_and_target_are_judged_alike(url: str) -> None:
@@ -195,18 +134,8 @@ def test_two_slashes_at_the_start_are_a_target_and_no_host() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "",
-        "a",
-        "example.com/a",
-        "?a",
-        "#a",
-        "ftp://h/a",
-        "http://",
-        "http://h:x/",
-        "/a\nb",
-        "http://h/a\0",
-        "/\ud800",
-        "http://h/?\udfff",
+        *("", "a", "example.com/a", "?a", "#a", "ftp://h/a", "http://", "http://h:x/", "/a\nb", "http://h/a\0"),
+        *("/\ud800", "http://h/?\udfff"),
     ],
 )
 def test_invalid_url_raises(url: str) -> None:
@@ -214,29 +143,6 @@ def test_invalid_url_raises(url: str) -> None:
     for ask in (ruleset.allowed, ruleset.match):
         with pytest.raises(InvalidURL):
             ask(url)
-
-
-def test_anchored_literal_is_one_octet_longer_than_the_prefix() -> None:
-    ruleset = rules("allow: /page$", "disallow: /page", "disallow: /page/$", "allow: /page/")
-    assert decided_by(ruleset, "/page") == "allow: /page$"
-    assert decided_by(ruleset, "/page?") == "disallow: /page"
-    assert decided_by(ruleset, "/page/") == "disallow: /page/$"
-    assert decided_by(ruleset, "/page/x") == "allow: /page/"
-    assert decided_by(ruleset, "/page#x") == "allow: /page$"
-
-
-def test_longest_of_nested_prefixes_decides() -> None:
-    ruleset = rules(
-        *(f"{('disallow', 'allow')[length % 2]}: /{'a' * length}" for length in range(6)),
-        "disallow: /ab",
-        "allow: /aab/c",
-    )
-    for length in range(6):
-        assert decided_by(ruleset, f"/{'a' * length}~") == f"{('disallow', 'allow')[length % 2]}: /{'a' * length}"
-    assert decided_by(ruleset, "/aab/b") == "disallow: /aa"
-    assert decided_by(ruleset, "/aab/c") == "allow: /aab/c"
-    assert decided_by(ruleset, "/abc") == "disallow: /ab"
-    assert decided_by(ruleset, "/b") == "disallow: /"
 
 
 @pytest.mark.parametrize("character", [*map(chr, range(0x21, 0x7F)), " ", "é", "ツ"])
@@ -248,15 +154,6 @@ def test_any_character_may_stand_behind_a_star(character: str) -> None:
         assert not ruleset.allowed(f"/a{escaped}~~")
         assert not ruleset.allowed(f"/a{other}{escaped}~~{other}")
         assert ruleset.allowed(f"/a{escaped}{other}~~")
-
-
-def test_star_alone_matches_everything_and_is_one_octet() -> None:
-    ruleset = rules("disallow: *", "allow: /a")
-    assert decided_by(ruleset, "/b") == "disallow: *"
-    assert decided_by(ruleset, "/a") == "allow: /a"
-    match = ruleset.match("/")
-    assert match.rule is not None
-    assert match.rule.pattern == "*"
 
 
 def test_rule_has_line_field_value_and_pattern_as_written() -> None:
@@ -279,36 +176,9 @@ def test_misspelled_rule_keeps_its_spelling() -> None:
     assert decided_by(rules("disallow /a"), "/a") == "disallow: /a"
 
 
-def test_match_is_true_only_for_allowed() -> None:
-    ruleset = rules("disallow: /a", "allow: /a/b")
-    assert bool(ruleset.match("/a")) is False
-    assert bool(ruleset.match("/a/b")) is True
-    assert bool(ruleset.match("/c")) is True
-    assert bool(Match(Reason.UNREACHABLE)) is False
-    assert bool(Match(Reason.UNAVAILABLE)) is True
-
-
 def test_match_shows_answer_and_rule() -> None:
     assert repr(rules("disallow: /a").match("/a")) == "Match(allowed=False, rule=<Rule line 2: 'disallow: /a'>)"
     assert repr(rules().match("/a")) == "Match(allowed=True, rule=None)"
-
-
-def test_a_rule_makes_its_match_once() -> None:
-    rule = Rule(3, "Allow", "/a", "/a", allow=True)
-    assert rule.match.rule is rule
-    assert (rule.match.allowed, rule.match.reason) == (True, Reason.ALLOW_RULE)
-    disallowing = Rule(3, "Disallow", "/a", "/a", allow=False)
-    assert (disallowing.match.allowed, disallowing.match.reason) == (False, Reason.DISALLOW_RULE)
-    ruleset = rules("disallow: /a")
-    assert ruleset.match("/a") is ruleset.match("/a/b")
-
-
-def test_decide_takes_a_target_in_normal_form() -> None:
-    ruleset = rules("disallow: /%7ea*b$", "disallow: /c%2fd")
-    assert not ruleset.decide("/~axb").allowed
-    assert not ruleset.decide("/c%2Fd").allowed
-    assert ruleset.decide("/c%2fd").allowed
-    assert ruleset.decide("/robots.txt").reason is Reason.ROBOTS_TXT
 
 
 def test_length_of_a_ruleset_is_its_number_of_different_rules() -> None:
@@ -317,16 +187,6 @@ def test_length_of_a_ruleset_is_its_number_of_different_rules() -> None:
     assert (
         len(rules("disallow: /a", "disallow: /b$", "disallow: /c*d", "disallow: *e", "disallow: /*f", "allow: /a")) == 5
     )
-
-
-def test_weight_grows_with_rules_and_octets() -> None:
-    none, one, two = (
-        rules().weight_bytes,
-        rules("disallow: /a").weight_bytes,
-        rules("disallow: /a", "disallow: /b").weight_bytes,
-    )
-    assert 0 <= none < one < two
-    assert rules(f"disallow: /{'a' * 10_000}").weight_bytes >= one + 10_000
 
 
 @pytest.mark.parametrize(
@@ -380,19 +240,3 @@ def test_repr_shows_dialect_rules_and_delay() -> None:
     assert (
         repr(rules("disallow: /a", "crawl-delay: 2")) == f"<RuleSet {Dialect.RFC9309.value}: 1 rules, crawl_delay=2.0>"
     )
-
-
-def test_ruleset_can_be_shared_weakly() -> None:
-    ruleset = rules()
-    assert weakref.ref(ruleset)() is ruleset
-
-
-def test_lone_surrogate_in_a_url_is_refused() -> None:
-    with pytest.raises(InvalidURL, match="surrogate"):
-        RobotsTxt.parse("User-agent: *\nDisallow: /x").rules_for("x").allowed("/caf\udce9")
-
-
-def test_weight_includes_directives_that_are_no_rules() -> None:
-    for line in (f"Comment: {'x' * 100}\n", "Request-rate: 1/5\n", "Visit-time: 0000-2359\n"):
-        rules = RobotsTxt.parse("User-agent: *\n" + line * 1_000).rules_for("x")
-        assert rules.weight_bytes > 100_000

@@ -10,9 +10,10 @@ import pytest
 from benchmarks.generator import generate
 
 from politesse.robots import RobotsTxt, RuleSet
+from tests.support.tiers import first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 MAX_BYTES: Final = 500 * 1024
 HOSTILE: Final[dict[str, Callable[[int], str]]] = {
@@ -53,53 +54,19 @@ def ratio(bodies: Sequence[bytes]) -> float:
     return sum(rules.weight_bytes for rules in kept) / traced_bytes
 
 
+@pytest.mark.full
 def test_weight_of_ordinary_files_is_the_memory_that_they_take() -> None:
     assert 0.85 < ratio(list(generate(500, 9309))) < 1.15
 
 
-@pytest.mark.parametrize("made_of", HOSTILE)
+@pytest.mark.parametrize("made_of", first_of(2, HOSTILE))
 def test_weight_of_a_hostile_file_is_hardly_less_than_its_memory(made_of: str) -> None:
     lines, size, place = ["User-agent: *\n"], 0, 0
     while size < MAX_BYTES:
         lines.append(HOSTILE[made_of](place))
         size += len(lines[-1])
         place += 1
-    assert 0.8 < ratio(["".join(lines).encode()]) < 3
-
-
-def waiting(bodies: Iterable[bytes], questions: int = 1) -> list[RuleSet]:
-    """Return rule sets whose tables wait for the second question, after some questions."""
-    kept = []
-    for body in bodies:
-        rules = RobotsTxt.parse(body).rules_for("examplebot")
-        rules.prepare_later()
-        for _ in range(questions):
-            rules.allowed("/page")
-        rules.pack()
-        kept.append(rules)
-    return kept
-
-
-def test_estimate_before_the_tables_are_built_is_about_what_they_take() -> None:
-    bodies = [body for body in generate(500, 9309) if len(body) <= 8 * 1024]
-    estimated_bytes = sum(rules.weight_bytes for rules in waiting(bodies))
-    for questions, least, most in ((1, 1.0, 2.5), (2, 0.9, 1.25)):
-        gc.collect()
-        tracemalloc.start()
-        kept = waiting(bodies, questions)
-        gc.collect()
-        traced_bytes = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
-        assert least < estimated_bytes / traced_bytes < most, (questions, len(kept))
-
-
-@pytest.mark.parametrize("made_of", HOSTILE)
-def test_estimate_of_a_hostile_file_is_hardly_less_than_what_its_tables_take(made_of: str) -> None:
-    for rows in (1, 10, 100, 1_000):
-        body = "User-agent: *\n" + "".join(map(HOSTILE[made_of], range(rows)))
-        if len(body) <= 8 * 1024:
-            later, prepared = waiting([body.encode()]), RobotsTxt.parse(body).rules_for("examplebot")
-            assert 0.6 < later[0].weight_bytes / prepared.weight_bytes < 4, rows
+    assert 0.9 < ratio(["".join(lines).encode()]) < 3
 
 
 def test_rules_of_one_agent_do_not_keep_the_rest_of_the_file() -> None:
@@ -110,6 +77,7 @@ def test_rules_of_one_agent_do_not_keep_the_rest_of_the_file() -> None:
     assert RobotsTxt.parse(body).rules_for("examplebot").weight_bytes < 2_000
 
 
+@pytest.mark.full
 def test_what_is_unpacked_for_questions_is_bounded_for_all_files_together() -> None:
     kept = [RobotsTxt.parse(body).rules_for("examplebot") for body in generate(3_000, 9309)]
     for rules in kept:
@@ -125,23 +93,3 @@ def test_what_is_unpacked_for_questions_is_bounded_for_all_files_together() -> N
     freed_bytes = unpacked_bytes - tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert 500_000 < freed_bytes < 2_500_000
-
-
-def test_a_rule_set_that_was_packed_decides_as_before() -> None:
-    for body in generate(300, 9310):
-        rules = RobotsTxt.parse(body).rules_for("examplebot")
-        targets = [
-            "/",
-            "/page",
-            "/robots.txt",
-            *(rule.pattern.replace("*", "x").removesuffix("$") for rule in rules.rules),
-        ]
-        before = [rules.match(target) for target in targets if target.startswith("/")]
-        rules.pack()
-        assert [rules.match(target) for target in targets if target.startswith("/")] == before
-
-
-def test_a_rule_set_may_be_packed_before_its_first_question() -> None:
-    rules = RobotsTxt.parse("User-agent: *\n" + "".join(f"Disallow: /{at}/\n" for at in range(20))).rules_for("x")
-    rules.pack()
-    assert not rules.allowed("/7/page")

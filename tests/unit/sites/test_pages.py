@@ -16,7 +16,6 @@ from politesse import (
     PacingOptions,
     Reason,
 )
-from politesse._sites.pages import get_file
 from politesse.errors import TurnHeld
 from politesse.events import ComponentFailed, Event
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse
@@ -365,11 +364,11 @@ async def test_unknown_file_of_a_host_whose_turn_the_task_holds_is_an_error_at_o
 async def test_other_files_are_fetched_in_the_same_way(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     tdm = f"{SITE}/.well-known/tdmrep.json"
     fetcher.answers[tdm] = "[]"
-    file = await get_file(gate._agent, gate._parts.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
+    file = await gate.site_file(gate.state.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
     assert (file.outcome, file.body) == (FileOutcome.FOUND, b"[]")
     fetcher.answers[SITE] = "User-agent: *\nDisallow: /.well-known/\n"
     await gate.forget(SITE)
-    file = await get_file(gate._agent, gate._parts.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
+    file = await gate.site_file(gate.state.tdm_files, Origin.of(SITE), "/.well-known/tdmrep.json")
     assert (file.outcome, file.body) == (FileOutcome.DISALLOWED, b"")
 
 

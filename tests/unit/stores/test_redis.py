@@ -8,7 +8,6 @@ import pytest
 from politesse.errors import ConfigurationError, ConfigurationTypeError, StoreError
 from politesse.ports import LeasingStore
 from politesse.stores import MemoryStore
-from politesse.stores._redis_scripts import StoreScript
 from politesse.stores.redis import RedisStore
 from tests.support.redis_servers import free_port
 
@@ -86,10 +85,3 @@ async def test_what_is_no_redis_is_a_store_error() -> None:
         await store.get("key")
     await store.aclose()
     server.close()
-
-
-@pytest.mark.parametrize("script", StoreScript)
-def test_each_script_is_packaged_and_says_what_its_arguments_are(script: StoreScript) -> None:
-    assert "\n-- KEYS: the " in f"\n{script.source}"
-    assert ("local function version_at" in script.source) == (script not in {StoreScript.RELEASE, StoreScript.RENEW})
-    assert len(script.sha) == 40

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,15 @@ from hypothesis import strategies as st
 
 from politesse.errors import ConfigurationError, StoreError
 from politesse.stores import SqliteStore, StoredRecord, StoreStatistics
-from politesse.stores._sqlite_file import SqliteFile
-from politesse.stores._sqlite_records import RECORDS, DatedRow, RecordTable, RowUpdate
 from politesse.testing import ManualClock
 from tests.support.tasks import settle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 START = 1_800_000_000
+ROUNDS = 60
 
 
 @pytest.fixture
@@ -75,18 +75,6 @@ async def test_records_that_are_stored_while_all_are_listed_are_listed_too(store
     assert listed == [*map(str, range(60)), "late"]
 
 
-async def test_statistics_count_records_and_bytes(store: SqliteStore, clock: ManualClock) -> None:
-    empty = await store.statistics()
-    assert empty == StoreStatistics(0, 0, empty.file_bytes, None, None)
-    await fill(store, clock, 10)
-    await store.put("key0003", b"12345")
-    await store.delete("key0004")
-    await store.delete("key0004")
-    found = await store.statistics()
-    assert found == StoreStatistics(9, 8 * 100 + 12, found.file_bytes, START, START + 10)
-    assert found.file_bytes >= empty.file_bytes > 0
-
-
 async def test_the_oldest_records_make_room_for_new_ones(tmp_path: Path, clock: ManualClock) -> None:
     store = SqliteStore(tmp_path / "robots.db", max_bytes=1_000, clock=clock)
     await fill(store, clock, 10)
@@ -130,36 +118,6 @@ async def test_an_update_that_waits_for_a_lock_is_given_what_the_other_process_w
         other.execute("COMMIT")
     await update
     assert await store.get("key") == b"theirs, updated"
-    await store.aclose()
-
-
-async def test_a_full_disk_fails_the_update_and_keeps_the_record(tmp_path: Path) -> None:
-    file, table = SqliteFile(tmp_path / "robots.db", [RECORDS]), RecordTable(1_000_000)
-    await file.write(table.put, DatedRow(b"key", START, b"old"))
-
-    def fill_up(connection: sqlite3.Connection, given: Sequence[None]) -> Sequence[None]:
-        connection.execute("PRAGMA max_page_count = 1")  # as many as there are
-        return given
-
-    await file.write(fill_up, None)
-    with pytest.raises(StoreError, match="the disk is full"):
-        await file.write(table.update, RowUpdate(b"key", START, lambda _: bytes(100_000)))
-    assert await file.read(table.get, b"key") == b"old"
-    assert (await file.read(table.sums, None)).record_bytes == 6
-    await file.aclose()
-
-
-async def test_a_record_that_is_too_large_removes_the_record_that_it_replaces(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "robots.db", max_bytes=30)
-    await store.put("a", b"old")
-    await store.put("b", bytes(20))
-    await store.put("a", bytes(30))
-    assert await keys(store) == ["b"]
-    await store.update("b", lambda _: bytes(28))
-    await store.update("b", lambda _: bytes(30))
-    await store.put("c", bytes(20))
-    assert await keys(store) == ["c"]
-    assert (await store.statistics()).record_bytes == 21
     await store.aclose()
 
 
@@ -232,11 +190,6 @@ async def test_what_somebody_else_wrote_comes_back_as_octets(store: SqliteStore)
     assert [one.record async for one in store.records()] == [b"\xffA"]
 
 
-def test_its_repr_shows_path_and_bound(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "robots.db", max_bytes=1_000)
-    assert repr(store) == f"<SqliteStore {str(tmp_path / 'robots.db')!r}: at most 1000 bytes of records>"
-
-
 _WITHOUT_SQLITE = """
 import sys
 sys.modules["sqlite3"] = None
@@ -254,3 +207,38 @@ def test_a_python_without_sqlite_has_the_other_stores_and_an_error_that_says_so(
     command = [sys.executable, "-c", _WITHOUT_SQLITE]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)  # noqa: S603 - our own
     assert "needs the standard module sqlite3, and this Python was built without it" in done.stdout
+
+
+async def test_a_store_that_is_there_is_opened_and_read_beside_a_writer(store: SqliteStore, tmp_path: Path) -> None:
+    await store.put("key", b"record")
+    with closing(sqlite3.connect(tmp_path / "robots.db", isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        reader = SqliteStore(tmp_path / "robots.db", busy_timeout_s=0.2)
+        assert await reader.get("key") == b"record"
+        writer.execute("ROLLBACK")
+        await reader.aclose()
+
+
+async def test_calls_that_race_with_the_close_end(tmp_path: Path) -> None:
+    def ask_until_closed(store: SqliteStore, asking: threading.Event) -> None:
+        async def ask() -> None:
+            while True:
+                asking.set()
+                await store.get("key")
+
+        with pytest.raises(StoreError, match="is closed"):
+            asyncio.run(ask())
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(ROUNDS):
+            store, asking = SqliteStore(tmp_path / "robots.db"), threading.Event()
+            asker = threading.Thread(target=ask_until_closed, args=(store, asking), daemon=True)
+            asker.start()
+            asking.wait()
+            await store.aclose()
+            await asyncio.to_thread(asker.join, 5.0)
+            assert not asker.is_alive()
+    finally:
+        sys.setswitchinterval(interval_s)

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import multiprocessing
 import os
 import sqlite3
@@ -10,7 +9,6 @@ import stat
 import struct
 import threading
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +19,9 @@ from tests.support.tasks import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
-WORDS = Part("words", (("CREATE TABLE words (word TEXT UNIQUE CHECK (word <> 'rude'))",),))
+WORDS = Part("words", ("CREATE TABLE words (word TEXT UNIQUE CHECK (word <> 'rude'))",))
 
 
 def add(connection: sqlite3.Connection, words: Sequence[str]) -> Sequence[str]:
@@ -59,16 +58,6 @@ def threads_of(path: Path) -> list[threading.Thread]:
 
 
 # What is acknowledged.
-
-
-async def test_a_write_is_in_the_file_once_it_returns(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    assert await file.write(add, "polite") == "polite"
-    assert words_in(path) == ["polite"]
-    assert await file.read(find, "polite")
-    assert not await file.read(find, "hasty")
-    await file.aclose()
-    assert words_in(path) == ["polite"]
 
 
 async def test_calls_that_wait_together_are_served_together(path: Path) -> None:
@@ -156,26 +145,6 @@ async def test_closing_finishes_what_was_accepted_and_ends_the_thread(path: Path
         await file.read(find, "word-1")
 
 
-async def test_an_unused_file_is_not_created(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    assert threads_of(path) == []
-    await file.aclose()
-    assert not path.exists()
-    with pytest.raises(StoreError, match="is closed"):
-        await file.write(add, "late")
-
-
-async def test_the_thread_of_a_file_that_nobody_closed_ends(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    await file.write(add, "polite")
-    (thread,) = threads_of(path)
-    del file
-    gc.collect()
-    await asyncio.to_thread(thread.join, 10)
-    assert not thread.is_alive()
-    assert words_in(path) == ["polite"]
-
-
 def test_a_program_that_does_not_close_its_file_ends(path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_leave_open, args=(path,))
@@ -198,26 +167,7 @@ async def _add(file: SqliteFile, word: str) -> None:
     await file.write(add, word)
 
 
-def test_a_file_serves_one_event_loop_after_the_other(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    asyncio.run(_add(file, "first"))
-    asyncio.run(_add(file, "second"))
-    asyncio.run(file.aclose())
-    assert words_in(path) == ["first", "second"]
-
-
 # Many connections.
-
-
-async def test_files_at_one_path_see_what_each_other_wrote(path: Path) -> None:
-    first, second = SqliteFile(path, [WORDS]), SqliteFile(path, [WORDS])
-    await asyncio.gather(first.write(add, "first"), second.write(add, "second"))
-    assert await second.read(find, "first")
-    assert await first.read(find, "second")
-    await first.aclose()
-    await second.write(add, "third")
-    await second.aclose()
-    assert sorted(words_in(path)) == ["first", "second", "third"]
 
 
 async def test_a_lock_delays_writes_and_no_reads(path: Path) -> None:
@@ -259,7 +209,7 @@ async def test_a_file_is_set_up_once_the_lock_is_free(path: Path) -> None:
 
 
 def in_forked_child(function: Callable[[], int]) -> int:
-    """Return what ``function`` returns in a forked child; 100 if it raises."""
+    """Return the result of ``function`` in a forked child; 100 if it raises."""
     child = os.fork()
     if not child:
         code = 100
@@ -297,18 +247,6 @@ def test_a_forked_child_is_refused(path: Path) -> None:
     assert words_in(path) == ["parent", "still here"]
 
 
-@forks
-def test_a_file_that_is_used_after_the_fork_only_works_in_the_child(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-
-    def write() -> int:
-        asyncio.run(_add(file, "child"))
-        return 0
-
-    assert in_forked_child(write) == 0
-    assert words_in(path) == ["child"]
-
-
 # The file itself.
 
 
@@ -342,25 +280,18 @@ async def test_any_file_name_is_taken_as_it_is(tmp_path: Path, name: str) -> Non
     assert files_beside(tmp_path / name) == [name]
 
 
-async def test_parts_share_a_file_and_each_is_migrated_by_itself(path: Path) -> None:
-    other = Part("numbers", (("CREATE TABLE numbers (number INTEGER)",),))
+async def test_parts_share_a_file_and_each_has_its_version(path: Path) -> None:
+    other = Part("numbers", ("CREATE TABLE numbers (number INTEGER)",))
     for parts in ([WORDS], [other], [WORDS, other]):
         file = SqliteFile(path, parts)
         await file.write(_nothing, None)
         await file.aclose()
-    newer = Part("words", (*WORDS.steps, ("ALTER TABLE words ADD COLUMN language TEXT", "DELETE FROM words")))
-    file = SqliteFile(path, [WORDS])
-    await file.write(add, "old")
-    await file.aclose()
-    file = SqliteFile(path, [newer])
-    await file.write(_nothing, None)
-    await file.aclose()
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT name, version FROM parts ORDER BY name").fetchall() == [
-            ("numbers", 1),
-            ("words", 2),
-        ]
-        assert connection.execute("SELECT word, language FROM words").fetchall() == []
+        versions = "SELECT name, version FROM parts ORDER BY name"
+        assert connection.execute(versions).fetchall() == [("numbers", 1), ("words", 1)]
+        connection.execute("UPDATE parts SET version = 2 WHERE name = 'words'")
+        connection.commit()
+    SqliteFile(path, [other])
     with pytest.raises(ConfigurationError, match=r"newer politesse.*words version 2, known up to 1"):
         SqliteFile(path, [WORDS])
 
@@ -369,27 +300,17 @@ def _nothing(_: sqlite3.Connection, given: Sequence[None]) -> Sequence[None]:
     return given
 
 
-async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
+async def test_a_part_that_cannot_be_made_changes_nothing(path: Path) -> None:
     file = SqliteFile(path, [WORDS])
     await file.write(add, "kept")
     await file.aclose()
-    broken = Part("words", (*WORDS.steps, ("DELETE FROM words", "ALTER TABLE nowhere ADD COLUMN x")))
-    file = SqliteFile(path, [broken])
+    broken = Part("broken", ("DELETE FROM words", "ALTER TABLE nowhere ADD COLUMN x"))
+    file = SqliteFile(path, [WORDS, broken])
     with pytest.raises(StoreError, match="nowhere"):
         await file.write(_nothing, None)
     await file.aclose()
     assert words_in(path) == ["kept"]
     SqliteFile(path, [WORDS])
-
-
-async def test_a_version_that_is_no_number_is_a_damage(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    await file.write(add, "polite")
-    await file.aclose()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE parts SET version = 'one'")
-    with pytest.raises(ConfigurationError, match="is damaged: the version of words is 'one'"):
-        SqliteFile(path, [WORDS])
 
 
 async def test_a_file_of_a_newer_format_is_left_as_it_is(path: Path) -> None:
@@ -475,23 +396,13 @@ async def test_a_file_whose_process_was_killed_as_it_created_it_is_set_up(path: 
     leave_a_hot_journal(path)
     with (
         closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection,
-        pytest.raises(sqlite3.OperationalError, match="readonly"),  # as long as nobody took the transaction back
+        pytest.raises(sqlite3.OperationalError, match="readonly"),  # before the transaction is rolled back
     ):
         connection.execute("PRAGMA application_id")
     file = SqliteFile(path, [WORDS])
     await file.write(add, "polite")
     await file.aclose()
     assert words_in(path) == ["polite"]
-
-
-async def test_a_foreign_file_that_comes_later_is_refused_and_left_as_it_is(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    _foreign_database(path)
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match="another program"):
-        await file.write(add, "polite")
-    await file.aclose()
-    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("target", ["there.db", "missing.db"])
@@ -503,16 +414,6 @@ def test_a_symbolic_link_is_not_followed(path: Path, target: str) -> None:
         SqliteFile(path, [WORDS])
     assert there.read_bytes() == b""
     assert not (path.parent / "missing.db").exists()
-
-
-@pytest.mark.parametrize("target", ["there.db", "missing.db"])
-async def test_a_symbolic_link_that_comes_later_is_not_followed(path: Path, target: str) -> None:
-    file = SqliteFile(path, [WORDS])
-    path.symlink_to(path.parent / target)
-    with pytest.raises(StoreError, match="symbolic link"):
-        await file.write(add, "polite")
-    await file.aclose()
-    assert not (path.parent / target).exists()
 
 
 async def test_a_link_that_takes_the_place_of_the_file_while_it_is_opened_is_not_followed(
@@ -547,22 +448,6 @@ async def test_a_symbolic_link_in_place_of_the_log_is_not_followed(path: Path) -
     assert there.read_bytes() == b"mine"
 
 
-async def test_a_link_to_the_folder_is_followed(path: Path) -> None:
-    (path.parent / "folder").mkdir()
-    (path.parent / "link").symlink_to(path.parent / "folder")
-    file = SqliteFile(path.parent / "link" / "words.db", [WORDS])
-    await file.write(add, "polite")
-    await file.aclose()
-    assert words_in(path.parent / "folder" / "words.db") == ["polite"]
-
-
-def test_a_folder_that_is_missing_or_a_folder_in_place_of_the_file_is_refused(path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere; create it"):
-        SqliteFile(path.parent / "nowhere" / "words.db", [WORDS])
-    with pytest.raises(ConfigurationError, match="not a regular file"):
-        SqliteFile(path.parent, [WORDS])
-
-
 @pytest.mark.parametrize("given", ["", ":memory:", "a\0b"])
 def test_what_is_no_path_of_a_file_is_refused(given: str) -> None:
     with pytest.raises(ConfigurationError, match="path="):
@@ -586,22 +471,6 @@ def test_a_read_only_file_or_folder_is_refused(path: Path, locked: str, monkeypa
         SqliteFile(path, [WORDS])
 
 
-async def test_an_error_of_the_system_is_a_store_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = SqliteFile(path, [WORDS])
-
-    def fail(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "lstat", fail)
-    with pytest.raises(ConfigurationError, match=r"words\.db cannot be opened: .*Permission denied"):
-        SqliteFile(path, [WORDS])
-    with pytest.raises(StoreError, match=r"words\.db cannot be opened: .*Permission denied"):
-        await file.write(add, "polite")
-    monkeypatch.undo()
-    assert await file.write(add, "polite") == "polite"
-    await file.aclose()
-
-
 async def test_a_full_disk_fails_the_write_and_keeps_what_was_acknowledged(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -622,7 +491,7 @@ async def test_a_full_disk_fails_the_write_and_keeps_what_was_acknowledged(
     assert all("the disk is full" in str(error) and "words.db" in str(error) for error in failures)
     assert isinstance(failures[0].__cause__, sqlite3.Error)
     assert all([await file.read(find, word) for word in kept])
-    await file.write(limit, 1_000_000)  # there is space again
+    await file.write(limit, 1_000_000)  # the disk has space again
     await file.write(add, "late")
     await file.aclose()
     assert set(words_in(path)) == {"kept", "late", *kept}
@@ -671,12 +540,3 @@ async def test_a_slow_disk_does_not_hold_up_the_event_loop(path: Path) -> None:
     go_on.set()
     assert await slow == "slow"
     await file.aclose()
-
-
-async def test_its_repr_shows_its_state(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    assert repr(file) == f"<SqliteFile {str(path)!r}: unused, 0 calls waiting>"
-    await file.write(add, "polite")
-    assert repr(file) == f"<SqliteFile {str(path)!r}: open, 0 calls waiting>"
-    await file.aclose()
-    assert repr(file).startswith(f"<SqliteFile {str(path)!r}: closed")

@@ -109,10 +109,8 @@ def test_explanation_names_deciding_and_other_statements_and_licenses() -> None:
     )
     usage = Usage((allowed, TRAIN, odd, tdm), (allowed, TRAIN, tdm), (LICENSE,))
     assert usage.explain().splitlines() == [
-        "ai-train: disallowed",
-        "  by robots.txt line 3: Content-Usage: train-ai=n",
-        "  without effect: robots.txt line 4: Content-Signal: ai-train=yes (use: reference)",
-        "tdm: disallowed",
+        *("ai-train: disallowed", "  by robots.txt line 3: Content-Usage: train-ai=n"),
+        *("  without effect: robots.txt line 4: Content-Signal: ai-train=yes (use: reference)", "tdm: disallowed"),
         "  by tdmrep.json entry 2: {} (policy: https://example.com/p)",
         r"not understood: header: Content-Usage: \x1b[2J",
         "license: https://rsl.example/l.xml (robots.txt line 1: License: https://rsl.example/l.xml)",
@@ -155,7 +153,7 @@ def test_a_purpose_may_be_given_by_its_value_and_an_unknown_one_is_refused_by_na
     assert usage.preference("ai-train") is usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
     assert usage.deciding("ai-train") == usage.bearing("ai-train") == usage.statements
     for ask in (usage.preference, usage.deciding, usage.bearing):
-        with pytest.raises(ConfigurationError, match="'training' is not a purpose; give one of search, ai-train"):
+        with pytest.raises(ConfigurationError, match="purpose='training': give one of search, ai-train"):
             ask("training")
 
 

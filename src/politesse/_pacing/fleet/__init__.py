@@ -1,54 +1,72 @@
-"""One pace for a fleet of processes: each asks the Redis that they share before a request starts.
+"""One pace for a fleet of processes: each process asks a shared Redis before it starts a request.
 
-Theory of operation. Each process has a pacer of its own, which keeps its lines, its watchers and what its own requests
-have found out; ``pacer.py`` wraps it and adds what the fleet knows. A request first comes to the head of the line of
-its process. Then it reserves its start in Redis, and only the head of a line does that:
+The life of a key. Each host is one hash in Redis; ``scripts/state.lua`` lists its fields. Only scripts change the hash,
+by the clock of Redis. A script answers how long to wait, not until when, so the clocks of processes need not agree.
 
-    own pacer: line -> head -> reserve.lua -> granted: wait as long as it says -> checks -> request -> release.lua
-                                           -> queued: behind requests of other processes; granted by a message
-                                           -> closed: back into the line, which is closed as well from then on
+    reserve.lua                              release.lua
+    +------+   granted: lease and start   +-----------+   end: last = now      +--------------+
+    | idle | ---------------------------> | under way | ---------------------> | interval     |--> idle
+    +------+                              +-----------+                        | since `last` |
+                                            |      ^                           +--------------+
+                   another process reserves |      | the lease ends, or a new session of its owner shows that it is dead
+                                            v      |
+                                          queued: granted at the end, by a message to its owner
 
-All arithmetic on time is done in Lua, by the clock of Redis, and answers are waits: no clock of a process counts, but
-the time that passes on its monotonic one. A granted start is used only if, at that moment,
+    close.lua: nothing starts before `closed`, and grants that are older than `version` are void
+    renew.lua: the lease of a request that is under way goes on, in the present session of its owner
 
-* it is not early: the wait is over by the monotonic clock, which is read again after the timer;
-* it is late by no more than its slack (``max_slack_s`` where it is alone at its host, because what comes next waits for
-  its end), counted from the moment at which the question was sent. A process that was stopped, or whose event loop was
-  blocked, finds its grant void, whatever else it has not heard of meanwhile. A start that was late is reserved again
-  with twice the slack, so that a slow connection ends in slower spacing, not in none;
-* the host was not closed by another process since the grant (``version``);
-* the connection was not lost since the grant. A Redis that was away may have come back without what it knew. So each
-  host waits out its interval, and at least ``HOLD_S``, after each connection. That is the interval of the request that
-  is to start: what a robots.txt states for the agent of an earlier one does not bind it. What the answers of a host ask
-  for binds all, and is known only to those that have asked it: so they make it known again, as well as the requests
-  that are under way and the closings, within ``HOLD_S``; and the host waits out that interval from then on.
+Besides the hosts, each server has one roster of the processes (``member.lua``, ``roster.py``). The roster names the
+round. A round ends when the server has lost data.
 
-A process knows when its own request ended; Redis learns it later, when the report arrives. If only the end of one
-request delays the next start, the grant names that request (``ended``) and the time that has to pass after its end
-(``after_s``: the interval and the slack). The process that made the request counts this time from the end that it noted
-before it sent ``release``. Other processes wait as long as Redis says. This never makes a start too early:
+The way of a request.
 
-* After its own end, the process waits out the interval and the slack by one and the same clock.
-* No other request ended later than that one. ``release.lua`` names it only if its lease has run since its grant, and
-  nothing else was under way, granted or counted since then. So each end before it was known when it was granted, and it
-  started an interval after them; each end after it, also one whose lease was over or that had no ticket, takes the name
-  away, as does a lease that runs out, and a clock of Redis that is behind what was written. A grant that is given back
-  costs it nothing.
-* Nothing else starts meanwhile: the lease holds from the grant on, and the grant is here before the start. A closing
-  voids the grant as before, and while one lasts no end is named. Where several may run at once there is none either:
-  a start follows starts there. A start that is sooner than Redis reckons only adds to the distance from it to what
-  follows.
-* Delays only make it later: the wait begins at the own end, or at the answer if that comes after the start was due. A
-  process that was stopped finds the grant void by lateness, as before.
-* The grant of that request, its end and the question that follows lie within one connection: a loss forgets all ends,
-  and an end is noted only if its grant is younger than the last loss. So the Redis that names a request has known all
-  that came after it; after a loss, ``HOLD_S`` and the interval are waited out before the question, as before.
-* A robots.txt fetched without a permit binds what is granted after Redis has heard of it, and what this process itself
-  starts; a start that was granted to another process before is not moved by it, as before.
+1.  It waits in the line of its process until it is first there and its interval is over (``LocalPacer``).
+2.  The reserver takes a ticket; one request at a time per host and process asks Redis. It sends ``reserve.lua`` the
+    interval, how late the start may be, and the lease.
+3.  If the host has room, Redis grants a start: now, or after the last end plus the interval, or after the closing. It
+    stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue of the host.
+    A start that is too far off is answered with ``wait``, and nothing is stored.
+4.  A queued ticket is granted by the script that makes room. Redis publishes the answer to the owner of the ticket.
+    Redis does nothing when a lease ends: the waiting process reserves again then.
+5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant still holds.
+6.  If it does, the permit is given out, and the request starts. If it does not, the ticket is reserved again.
+7.  If the answer says that the host is closed, the process notes it, and the request goes back into its own line.
+8.  While the request is under way, its process renews the lease. Without its process, the lease ends.
+9.  If an answer closes the host, the process runs ``close.lua``. Redis tells all processes with a lease there. A
+    process with a queued ticket learns it from its next answer.
+10. At the end ``release.lua`` drops the lease, stores the time of this request, and grants the first queued ticket.
 
-What cannot wait has its start reserved in the background (``held_starts.py``), a round trip less the slack before its
-interval is over, so that the grant is here when it is due. A start that is not used in time is given back. And
-``try_starts`` asks for many hosts in one round trip.
+Why no start is too early. A granted start is used only if, at that moment,
 
-While Redis is away nothing starts. What has ended meanwhile is reported when it is back.
+* its wait is over by the monotonic clock, which is read again after the timer;
+* the start is late by at most ``tolerance``, counted from the moment at which the question was sent. So if the process
+  was stopped, or its event loop was blocked, the grant is void. A late start is reserved again, and its tolerance
+  grows: a slow connection slows the pace, and does not stop it;
+* no other process has closed the host since the grant (``version``);
+* the connection was not lost since the grant.
+
+After a connection that is made again, or to a server that has just started, a host waits for the interval of its next
+request, and at least for ``HOLD_S``: a server that has lost data does not know when the last request ended. Only the
+processes that have requested a host know its adaptive interval. They send it again before they report, with their
+requests under way and the closings. And no request starts until all known processes have reported.
+
+If several requests may be under way at a host, the interval counts from start to start. Then the time by which a start
+may be late (``slack``) is added to the interval. Otherwise the interval counts from the end of the last request. Redis
+learns of this end after it happens, so delays only make the next start later.
+
+While Redis is away, no request starts. When Redis is back, each process reports the requests that have ended meanwhile.
+
+The parts, from the request down to Redis:
+
+    FleetPacer        pacer.py         the port: wraps the pacer of this process, which has the lines
+      `- Reserver     reserver.py      reserves starts, judges grants, reports ends and closings
+           |- Reservation, FleetPermit reservation.py  a ticket, and the permit that it becomes
+           `- FleetLink                link.py         the task that connects, and connects again
+                |- Session             session.py      the exchange during a connection
+                |- Outbox              messages.py     the calls in their order, and the answers
+                |- Roster              roster.py       whether the server has lost data, and which processes report
+                |- ServerClocks        server_clock.py whether the clock of the server runs as it should
+                `- FleetWire           wire.py         the connections to one Redis or to a cluster
+
+``status.py`` reads the hosts for ``politesse fleet status``, and changes nothing.
 """

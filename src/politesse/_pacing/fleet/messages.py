@@ -1,18 +1,24 @@
-"""What a process says to Redis, and what it hears."""
+"""The calls of a process to Redis, in their order, and the answers and messages of Redis."""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from politesse._pacing.fleet.scripts import Script
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from politesse._pacing.fleet.scripts import Script
+    from politesse.clock import Clock
 
 _US: Final = 1_000_000
+_MOST_CALLS: Final = 500  # in one batch
+_MOST_POSTED: Final = 100_000  # that wait for Redis to be back
+_OF_SESSION: Final = (Script.MEMBER, Script.RENEW)  # each session sends its own
 
 
 def microseconds(seconds: float) -> int:
@@ -24,8 +30,8 @@ class WireLost(Exception):
     """Redis cannot be reached, does not answer in time, or cannot serve now."""
 
 
-class ForeignKey(Exception):
-    """A key holds what is not of politesse, or nonsense."""
+class RoundOver(WireLost):
+    """The server has lost data, or another process says so; see ``roster.py``."""
 
 
 class ScriptCall(NamedTuple):
@@ -34,7 +40,7 @@ class ScriptCall(NamedTuple):
     Attributes:
         script: which.
         key: its key.
-        args: its arguments, those that all scripts share included.
+        args: its arguments, including the arguments of all scripts.
     """
 
     script: Script
@@ -55,53 +61,7 @@ class Server(NamedTuple):
 
 
 Reply = list[str]
-"""What a script returns: see ``answer`` in ``state.lua``."""
-
-
-class FleetWire(Protocol):
-    """The connections to Redis."""
-
-    @property
-    def name(self) -> str:
-        """The address of the server, without a password."""
-
-    @property
-    def counts_receivers(self) -> bool:
-        """Whether PUBLISH returns the number of all that receive a message."""
-
-    async def open(self, channel: str, /) -> Server:
-        """Connect, load the scripts and subscribe.
-
-        Raises:
-            WireLost: it is away.
-            ConfigurationError: it refuses this client, or would forget what it is given.
-        """
-
-    async def server(self) -> Server:
-        """Return the server; raises WireLost, and ConfigurationError if it would forget what it is given."""
-
-    async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
-        """Run scripts in order; a script that fails has its error as reply.
-
-        Raises:
-            WireLost: it is away.
-            ConfigurationError: it does not permit this client to do what a script does.
-        """
-
-    def clock_of(self, key: str, /) -> int:
-        """Return a number for the clock that rules a key."""
-
-    def probe_keys(self, key: str, /) -> list[str]:
-        """Return a key for each server that has keys, each beginning with ``key``."""
-
-    def pushes(self) -> AsyncIterator[str]:
-        """Return what is published to the channel; raises WireLost."""
-
-    async def drop(self) -> None:
-        """Close the connections."""
-
-    async def aclose(self) -> None:
-        """Close the client."""
+"""The answer of a script: see ``answer`` in ``state.lua``."""
 
 
 class FleetAnswer(NamedTuple):
@@ -110,16 +70,15 @@ class FleetAnswer(NamedTuple):
     Attributes:
         kind: ``granted``, ``queued``, ``wait`` or ``closed``.
         ticket: of the reservation; empty for ``closed``.
-        at_us: the time of Redis at which it was given.
+        at_us: the time of Redis when the answer was made.
         wait_s: in how many seconds the request may start, or is to be reserved again, or the host is open.
         version: when the host was closed last, by the time of Redis.
-        bound_by: what binds the wait; ``interval`` if that is the interval of the request.
+        bound_by: the reason of the wait; ``interval`` for the interval of the request.
         tolerance_s: by how much the start may be late.
         backoff_s: for how long the last refusal of a page would close the host.
         fetch_backoff_s: the same of robots.txt.
         held_by: the URL of a request that is under way.
-        ended: the ticket of the request whose end is all that binds the wait; empty if that is not sure.
-        after_s: how long after that end the request may start, in seconds.
+        holders: the owners and sessions of the requests that are under way, if it has to wait for their end.
     """
 
     kind: str
@@ -132,26 +91,22 @@ class FleetAnswer(NamedTuple):
     backoff_s: float = 0.0
     fetch_backoff_s: float = 0.0
     held_by: str = ""
-    ended: str = ""
-    after_s: float = 0.0
+    holders: str = ""
 
     @classmethod
     def of(cls, reply: Reply) -> FleetAnswer:
-        """Return what a reply says; raises ValueError if it is none."""
+        """Parse a reply; raises ValueError if it is no answer of politesse."""
         kind, ticket, at, wait, version, bound_by, *more = reply
-        numbers = (at, wait, version, *more[:3], *more[5:])
+        tolerance, backoff, fetch_backoff, held_by, holders = more or ("0", "0", "0", "", "")
+        numbers = (at, wait, version, tolerance, backoff, fetch_backoff)
         if kind not in _KINDS or bound_by not in _BOUNDS or not all(map(_is_whole, numbers)):
             raise ValueError("it is no answer of politesse")
-        at_us, wait_s, version_us = int(at), int(wait) / _US, int(version)
-        if not more:
-            return cls(kind, ticket, at_us, wait_s, version_us, bound_by)
-        tolerance, backoff, fetch, held_by, ended, after = more
-        times = (int(tolerance) / _US, int(backoff) / _US, int(fetch) / _US)
-        return cls(kind, ticket, at_us, wait_s, version_us, bound_by, *times, held_by, ended, int(after) / _US)
+        times = int(tolerance) / _US, int(backoff) / _US, int(fetch_backoff) / _US
+        return cls(kind, ticket, int(at), int(wait) / _US, int(version), bound_by, *times, held_by, holders)
 
     @classmethod
-    def heard(cls, reply: Reply, owner: str) -> FleetAnswer:
-        """Return what a message says; raises ValueError if it is none for the process ``owner``."""
+    def of_message(cls, reply: Reply, owner: str) -> FleetAnswer:
+        """Parse a message; raises ValueError if it is not for the process ``owner``."""
         answer = cls.of(reply)
         if answer.ticket and answer.ticket.partition(".")[0] != owner:
             raise ValueError(f"it is for the process {answer.ticket.partition('.')[0]!r:.50}")
@@ -159,12 +114,95 @@ class FleetAnswer(NamedTuple):
 
     @property
     def closed_by(self) -> Bound | None:
-        """By what the host is closed until the wait is over; None if it is not."""
+        """The reason why the host is closed until the wait is over; None if it is open."""
         return Bound(self.bound_by) if self.bound_by in _CLOSINGS else None
 
     def bound(self, own: Bound) -> Bound:
-        """Return what binds the wait, where ``own`` binds the interval of the request."""
+        """Return the bound of the wait, if ``own`` is the bound of the request's interval."""
         return own if self.bound_by == "interval" else Bound(self.bound_by or Bound.QUEUE)
+
+
+@dataclass(slots=True)
+class Sent:
+    """A call without an answer yet; ``answered`` is None if no task waits for it."""
+
+    script: Script
+    key: str
+    args: tuple[str | int, ...]
+    posted_mono: float
+    answered: asyncio.Future[Reply] | None = None
+
+    def settle(self, outcome: Reply | Exception) -> None:
+        """Return the answer in the task that waits for it, if any does, or raise an error there."""
+        if self.answered is None or self.answered.done():
+            return
+        if isinstance(outcome, Exception):
+            self.answered.set_exception(outcome)
+            self.answered.exception()  # its waiter may be gone and never retrieve it
+        else:
+            self.answered.set_result(outcome)
+
+
+class Outbox:
+    """The calls that Redis has not answered. See ``link.py`` for the two kinds of calls.
+
+    Args:
+        clock: the monotonic clock tells for how long a call has waited.
+        prefix: of all keys and channels.
+        is_cluster: whether a batch keeps no order between keys; see ``wire.py``.
+
+    Attributes:
+        work: set when a call was put.
+        waiting: the calls that wait, in their order.
+        under_way: the batch that was sent.
+    """
+
+    def __init__(self, clock: Clock, prefix: str, *, is_cluster: bool) -> None:
+        self.work = asyncio.Event()
+        self.waiting: deque[Sent] = deque()
+        self.under_way: list[Sent] = []
+        self._clock = clock
+        self._prefix = prefix
+        self._is_cluster = is_cluster
+
+    def put(
+        self, script: Script, key: str, args: tuple[str | int, ...], answered: asyncio.Future[Reply] | None = None
+    ) -> None:
+        """Send a call; in place of the oldest when very many wait."""
+        if len(self.waiting) >= _MOST_POSTED:
+            # Without its report, a request counts as under way until its lease is over.
+            self.waiting.popleft().settle(WireLost("too many calls wait"))
+        self.waiting.append(Sent(script, key, args, self._clock.monotonic(), answered))
+        self.work.set()
+
+    def next_batch(self) -> list[ScriptCall]:
+        """Begin the next batch: return the scripts to send.
+
+        A cluster keeps no order between a report and the keys that it is about, so these are batches of their own.
+        """
+        some = list(islice(self.waiting, _MOST_CALLS))
+        if self._is_cluster and some:
+            is_report = some[0].script is Script.MEMBER
+            some = list(takewhile(lambda sent: (sent.script is Script.MEMBER) == is_report, some))
+        self.under_way = [self.waiting.popleft() for _ in some]
+        return [self._call(sent) for sent in self.under_way]
+
+    def lost(self, why: str) -> None:
+        """Fail the questions and keep the posts: Redis may have run them, and may run them twice."""
+        calls = (*self.under_way, *self.waiting)
+        self.fail_questions(WireLost(why))
+        self.under_way = []
+        self.waiting = deque(sent for sent in calls if sent.answered is None and sent.script not in _OF_SESSION)
+
+    def fail_questions(self, error: Exception) -> None:
+        """Raise an error in all tasks that wait for an answer."""
+        for sent in (*self.under_way, *self.waiting):
+            sent.settle(error)
+
+    def _call(self, sent: Sent) -> ScriptCall:
+        waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # not too much, by rounding
+        common = (f"{self._prefix}to:", int(not self._is_cluster), max(0, waited))
+        return ScriptCall(sent.script, sent.key, (*common, *sent.args))
 
 
 def _is_whole(word: str) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Final
 
-from politesse._base_errors import ConfigurationTypeError
 from politesse._checks import check_prefix, check_ranges
 from politesse._constants import DAY_S
 from politesse._text import masked_url, type_name
+from politesse.errors import ConfigurationTypeError
+
+_DRIFT_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,17 +21,18 @@ class FleetOptions:
     60.0
 
     Attributes:
-        url: where it is: ``redis://user:password@host:6379/0``, ``rediss://`` (TLS), ``unix:///path/of/socket``,
+        url: of the server: ``redis://user:password@host:6379/0``, ``rediss://`` (TLS), ``unix:///path/of/socket``,
             ``redis+sentinel://host:26379,host2:26379/service/0`` or ``redis+cluster://host:6379,host2:6379``. The query
             may hold options of redis-py, as ``?ssl_ca_certs=/path/of/ca.pem``. Its user, password and query are shown
             in no repr and no message.
-        prefix: what all keys and channels begin with; another one for each fleet on the same Redis.
-        lease_s: for how many seconds a request counts as under way after its process was heard of last; 1 to a day.
-            It is renewed while the request runs, so it must be longer than a request that outlives its process. The
-            host of a request whose process was killed is kept from all others for so long.
+        prefix: all keys and channels begin with it; give each fleet on the same Redis its own prefix.
+        lease_s: for how many seconds a request counts as under way after the last sign of life of its process; 1 to a
+            day. A process renews its leases. The host of a killed process waits until the lease ends.
         timeout_s: after how many seconds without an answer Redis counts as away; 0.01 to 60.
-        slack: by which share of its interval a start may be late; starts are spaced by that much more. 0.001 to 1.
-        max_slack_s: but by so many seconds at most; 0.001 to 60.
+        slack: by which share of its interval a start may be late; 0.001 to 1. If several requests may be under way at a
+            host, starts are spaced by that much more; otherwise by 10 ms at most.
+        max_slack_s: by how many seconds such a start may be late at most; 0.001 to 60. With one request at a time, a
+            start may always be so late.
     """
 
     url: str = field(default="redis://localhost:6379/0", kw_only=False)
@@ -59,3 +63,12 @@ class FleetOptions:
     def slack_s(self, interval_s: float) -> float:
         """Return by how much a start after an interval may be late, in seconds."""
         return min(self.slack * interval_s, self.max_slack_s)
+
+    def spacing_s(self, interval_s: float, max_concurrent: int = 1) -> float:
+        """Return by how much more than their interval the starts at a host are spaced, in seconds.
+
+        One at a time, the interval counts from the end of a request, however late that has started. So the spacing has
+        to cover no more than the drift of the clocks.
+        """
+        slack_s = self.slack_s(interval_s)
+        return slack_s if max_concurrent > 1 else min(slack_s, _DRIFT_S)

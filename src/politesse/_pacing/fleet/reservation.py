@@ -1,43 +1,44 @@
-"""One reservation of a start at Redis, from the question to the moment at which the request starts."""
+"""One reservation of a start at Redis, and the permit that it becomes when the request starts."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from politesse._pacing.fleet.messages import FleetAnswer
+    from politesse._pacing.fleet.reserver import Reserver
+    from politesse._pacing.local import LocalPacer
+    from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock
+    from politesse.ports import FetchPermit, TurnRequest
     from politesse.verdict import NotYet
 
 _PATIENCE: Final = 2.0
 _MOST_PATIENCE: Final = 4096.0
-_FIRST_TRIP_S: Final = 0.001  # before anything is known
-_LONGEST_TRIP_S: Final = 0.25
 
 
-class FleetLine:
-    """What this process knows of a host at Redis.
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class FleetHostState:
+    """The state of a host at Redis, as this process knows it.
 
     Attributes:
-        version: when the host was closed last, by the time of Redis, as far as this process has heard.
-        patience: how many times its slack a start may be late; doubled each time that one was later.
-        users: how many reservations and requests of this process it has.
-        turn: held by the one reservation that is at the head.
-        reservations: those that wait, by ticket.
+        version: when the host was closed last, by the time of Redis, as far as this process knows.
+        patience: how many times its slack a start may be late; doubled for each start that was later.
+        turn: held by the reservation that asks Redis.
+        reservations: the waiting reservations, by ticket.
         used: the tickets of requests that have started, or may start, until their end.
     """
 
-    __slots__ = ("patience", "reservations", "turn", "used", "users", "version")
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.patience = 1.0
-        self.users = 0
-        self.turn = asyncio.Lock()
-        self.reservations: dict[str, Reservation] = {}
-        self.used: set[str] = set()
+    version: int = 0
+    patience: float = 1.0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
 
     def was_late(self) -> None:
         """Let starts be later, and be spaced by as much more."""
@@ -48,103 +49,61 @@ class FleetLine:
         self.patience = max(self.patience / _PATIENCE, 1.0)
 
 
-class Trip:
-    """How long Redis takes to answer, smoothed as the round trip of TCP is (RFC 6298 2).
-
-    Attributes:
-        most_s: what an answer hardly ever takes longer than, in seconds; positive.
-    """
-
-    __slots__ = ("_mean_s", "_spread_s", "most_s")
-
-    def __init__(self) -> None:
-        self._mean_s = self._spread_s = 0.0
-        self.most_s = _FIRST_TRIP_S
-
-    def took(self, seconds: float) -> None:
-        """Take another one into account. One that took very long counts as ``_LONGEST_TRIP_S``."""
-        seconds = min(seconds, _LONGEST_TRIP_S)
-        if self._mean_s:
-            self._spread_s += (abs(seconds - self._mean_s) - self._spread_s) / 4.0
-            self._mean_s += (seconds - self._mean_s) / 8.0
-        else:
-            self._mean_s, self._spread_s = seconds, seconds / 2.0
-        self.most_s = max(_FIRST_TRIP_S, self._mean_s + 2.0 * self._spread_s)
-
-
+@dataclass(slots=True, eq=False)
 class Reservation:
-    """A ticket, and what Redis has answered to it last.
+    """A ticket, and the last answer of Redis to it.
 
     Attributes:
         ticket: its name at Redis.
-        url: what is to be requested.
+        request: the request that wants to start.
+        state: of its host.
+        deadline_mono: until when it waits; infinite for no limit.
+        max_wait_s: the wait that its caller stated.
         answer: the last answer; None before the first, and after it was void.
+        holders: the owners and sessions of the requests that it has waited for.
         asked_mono: when the last question was sent.
         asked_at_us: the time of Redis at the answer to it.
         starts_mono: from when on the request may start, by an answer that it may.
-        losses: how often the connection had been lost when the question was sent.
-        not_yet: what it waits for; None before it has waited.
-        is_known: whether Redis may know of the ticket.
-        has_waited: whether it had to wait for more than the answer.
+        losses: how often the connection had been lost when the question was sent; -1 before the first, when Redis
+            cannot know the ticket.
+        not_yet: the reason of its wait; None if it had to wait for no more than the answer.
     """
 
-    __slots__ = (
-        "_woken",
-        "answer",
-        "asked_at_us",
-        "asked_mono",
-        "has_waited",
-        "is_known",
-        "losses",
-        "not_yet",
-        "starts_mono",
-        "ticket",
-        "url",
-    )
+    ticket: str
+    request: TurnRequest
+    state: FleetHostState
+    deadline_mono: float = inf
+    max_wait_s: float = inf
+    answer: FleetAnswer | None = None
+    holders: str = ""
+    asked_mono: float = 0.0
+    asked_at_us: int = 0
+    starts_mono: float = 0.0
+    losses: int = -1
+    not_yet: NotYet | None = None
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __init__(self, ticket: str, url: str) -> None:
-        self.ticket = ticket
-        self.url = url
-        self.answer: FleetAnswer | None = None
-        self.asked_mono = 0.0
-        self.asked_at_us = 0
-        self.starts_mono = 0.0
-        self.losses = -1
-        self.not_yet: NotYet | None = None
-        self.is_known = False
-        self.has_waited = False
-        self._woken: asyncio.Future[None] | None = None
-
-    def take(self, answer: FleetAnswer, now_mono: float, end_mono: float = inf) -> None:
-        """Take an answer, or a message that grants it; they come by two connections, in any order.
-
-        Args:
-            answer: what has come.
-            now_mono: the time.
-            end_mono: when the request ``answer.ended`` ended, if this process made it; see ``__init__``.
-        """
+    def take(self, answer: FleetAnswer, now_mono: float) -> None:
+        """Take an answer, or a message that grants it; they come by two connections, in any order."""
         if self.answer is None or answer.at_us >= self.answer.at_us:
             self.answer = answer
-            self.starts_mono = min(now_mono + answer.wait_s, end_mono + answer.after_s)
+            self.starts_mono = now_mono + answer.wait_s
 
     def wake(self) -> None:
         """Have it look at once."""
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        self._woken.set()
 
-    async def pause(self, clock: Clock, wait_s: float | None) -> None:
-        """Wait until it is woken, for ``wait_s`` seconds at the most; None for no limit."""
-        self._woken = asyncio.get_running_loop().create_future()
-        timer = None if wait_s is None else clock.call_later(max(wait_s, 0.0), self.wake)
+    async def pause(self, clock: Clock, wait_s: float) -> None:
+        """Wait until it is woken, for at most ``wait_s`` seconds."""
+        self._woken.clear()
+        timer = clock.call_later(max(wait_s, 0.0), self.wake)
         try:
-            await self._woken
+            await self._woken.wait()
         finally:
-            self._woken = None
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
 
-    def late_s(self, now_mono: float) -> float:
-        """Return by how much a start now would be late, at the most.
+    def late_s(self, now_mono: float, stretch: float) -> float:
+        """Return by how much a start now would be late at most; see ``ServerClock`` for ``stretch``.
 
         The question was sent before Redis read its clock, so no more time has passed there since that reading than here
         since the question.
@@ -153,4 +112,90 @@ class Reservation:
         if answer is None:
             return inf
         passed_there_s = (answer.at_us - self.asked_at_us) / 1e6 + answer.wait_s
-        return now_mono - self.asked_mono - passed_there_s
+        return (now_mono - self.asked_mono) * stretch - passed_there_s
+
+
+@dataclass(slots=True, eq=False)
+class FleetPermit:
+    """Permission of a fleet for one request; see ``politesse.ports.Permit``.
+
+    Attributes:
+        reserver: reserved its start; None after the end.
+        host: the pacing host.
+        url: of the request; empty if it is unknown.
+        own: the permit of the pacer of this process.
+        reservation: the reservation that was granted.
+        started_mono: when it was granted.
+        is_alone: whether no other request may be under way beside it; then the interval counts from its end.
+        waited: whether it was granted later than it was requested.
+    """
+
+    reserver: Reserver | None
+    host: str
+    url: str
+    own: LocalPermit
+    reservation: Reservation
+    started_mono: float
+    is_alone: bool
+    waited: bool
+
+    def observe(self, status: int, headers: Mapping[str, str], /) -> None:
+        """Record the answer while the request is under way."""
+        if self.reserver is not None:
+            self.reserver.answered(self, status, headers)
+
+    def end(self) -> None:
+        """End the request: the interval before the next one counts from now."""
+        self._end(self.own.end)
+
+    def expire(self) -> None:
+        """End it because it was held for too long."""
+        self._end(self.own.expire)
+
+    def give_back(self) -> None:
+        """End without a request."""
+        self._end(self.own.give_back, with_request=False)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended."""
+        return self.reserver is not None
+
+    def renew(self) -> bool:
+        """Stamp it again if it could not be used at once; return False if it would not be granted now."""
+        return self.reserver is not None and self.reserver.holds(self) and self.own.renew()
+
+    def _end(self, end_own: Callable[[], None], *, with_request: bool = True) -> None:
+        reserver, self.reserver = self.reserver, None
+        if reserver is not None:
+            end_own()
+            reserver.ended(self, with_request=with_request)
+
+
+@dataclass(slots=True, eq=False)
+class FleetFetch:
+    """Permission for the request of a robots.txt; see ``politesse.ports.FetchPermit``."""
+
+    _permit: FetchPermit
+    _host: str
+    _own: LocalPacer
+    _reserver: Reserver
+
+    def end(
+        self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
+    ) -> None:
+        """End the request; a closing holds in all processes."""
+        before_s, asked = self._own.heard(self._host).closed_s, self._own.asked(self._host)
+        self._permit.end(status, headers, elapsed_s)
+        if self._own.asked(self._host) != asked:
+            self._reserver.count(self._host)
+        self._reserver.report_closing(self._host, before_s)
+
+    def give_back(self) -> None:
+        """End without a request."""
+        self._permit.give_back()
+
+    def opened(self) -> None:
+        """Have the next page wait for the interval from now on, in all processes."""
+        self._permit.opened()
+        self._reserver.count(self._host)

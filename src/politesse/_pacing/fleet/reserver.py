@@ -1,61 +1,36 @@
-"""Reserves starts in Redis for the heads of the lines of this process, and keeps what it has heard of each host."""
+"""Reserves starts in Redis for the first waiters of this process, and reports the ends of their requests."""
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
-from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from cachetools import LRUCache
 
 from politesse._constants import AGREE_S
-from politesse._pacing.fleet.link import HOLD_S
-from politesse._pacing.fleet.messages import WireLost, microseconds
-from politesse._pacing.fleet.reservation import FleetLine, Reservation, Trip
+from politesse._pacing.fleet.messages import WireLost
+from politesse._pacing.fleet.reservation import FleetHostState, Reservation
 from politesse._pacing.fleet.scripts import Script
-from politesse._pacing.scope_port import ScopePacer
-from politesse.errors import ClosedError, ConfigurationError, TooFar
+from politesse._pacing.fleet.session import HOLD_S
+from politesse.errors import ClosedError, TooFar
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
-    from politesse._pacing.backoff import Heard
+    from politesse._pacing.backoff import BackoffSnapshot
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.fleet.messages import FleetAnswer
-    from politesse._pacing.fleet.permit import FleetPermit
+    from politesse._pacing.fleet.reservation import FleetPermit
+    from politesse._pacing.local import LocalPacer
     from politesse._pacing.pace import Pace
-    from politesse._pacing.scope_port import ScopePermit
+    from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock
     from politesse.ports import TurnRequest
 
-_COMFORTABLE: Final = 0.25  # a start that is late by less than this share of what it may be
-_MOST_LINES: Final = 10_000
-_MOST_ENDS: Final = 10_000  # that are remembered
-
-
-class ProcessPacer(ScopePacer, Protocol):
-    """What the pacer of this process can do beside."""
-
-    def try_start(self, request: TurnRequest, /, *, ahead_s: float = 0.0) -> ScopePermit | NotYet:
-        """See Pacer; the permit may come ``ahead_s`` early, and is for ``renew`` to make valid."""
-
-    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /, *, ahead_s: float = 0.0) -> None:
-        """See Pacer; the call may come ``ahead_s`` early."""
-
-    def is_ready(self, request: TurnRequest, /, *, ahead_s: float = 0.0) -> bool:
-        """See ScopePacer; it may be ``ahead_s`` early."""
-
-    def pace(self, request: TurnRequest, /) -> Pace:
-        """Return the interval that is in force for a request; raises ClosedError."""
-
-    def heard(self, host: str, /) -> Heard:
-        """Return what the answers of a host say."""
-
-    def learn(self, host: str, backoff_s: float, fetch_backoff_s: float, /) -> None:
-        """Take over longer backoffs of a busy host."""
-
-    def asked(self, host: str, /) -> int:
-        """Return how often it was noted that a busy host was asked."""
+_COMFORTABLE: Final = 0.25  # of its tolerance: a start that is later than that is not comfortable
+_AFTER_LEASE_S: Final = 0.01
+_MOST_LATE: Final = 10_000
 
 
 class Reserver:
@@ -64,26 +39,27 @@ class Reserver:
     Args:
         link: the link of this process.
         own: the pacer of this process.
-        scope: what the keys of the scope begin with, after the prefix of the fleet.
+        scope: the keys of the scope begin with it, after the prefix of the fleet.
         clock: the clocks and the timer.
 
     Attributes:
-        reserving: the reservations that wait, with their hosts.
-        trip: how long Redis takes to answer a reservation.
+        reserving: the reservations that wait.
+        under_way: the permits that have not ended.
         is_closed: whether the pacer is closed.
     """
 
-    def __init__(self, link: FleetLink, own: ProcessPacer, scope: str, clock: Clock) -> None:
+    def __init__(self, link: FleetLink, own: LocalPacer, scope: str, clock: Clock) -> None:
         self._link = link
         self._own = own
         self._scope = scope
         self._clock = clock
-        self._lines: dict[str, FleetLine] = {}
-        self._ends: dict[str, tuple[str, float]] = {}  # the last one in this process, by host: its ticket, and when
-        self.reserving: dict[Reservation, str] = {}
-        self.trip = Trip()
+        # A reservation and a permit hold the state of their host. A host with late starts is remembered for longer.
+        self._states: WeakValueDictionary[str, FleetHostState] = WeakValueDictionary()
+        self._late: LRUCache[str, FleetHostState] = LRUCache(_MOST_LATE)
+        self.reserving: dict[Reservation, None] = {}
+        self.under_way: dict[FleetPermit, None] = {}
         self.is_closed = False
-        self._all_ended = asyncio.Event()
+        link.join(self)
 
     def check_open(self) -> None:
         """Raise ClosedError if the pacer is closed; ConfigurationError if Redis refuses this client."""
@@ -91,238 +67,236 @@ class Reserver:
             raise ClosedError("the pacer is closed")
         self._link.check()
 
-    def is_refused(self) -> bool:
-        """Return whether Redis refuses this client; raises ClosedError if the pacer is closed."""
-        try:
-            self.check_open()
-        except ConfigurationError:
-            return True
-        return False
+    async def aclose(self) -> None:
+        """Give all tickets back, raise ClosedError in all that waits, and leave the link.
+
+        A grant that is not given back would keep its host from all others until its lease is over.
+        """
+        self.is_closed = True
+        for reservation in self.reserving:
+            self.withdraw(reservation)
+        self.wake()
+        await self._link.leave(self)
+
+    # What the link calls
+
+    def is_busy(self) -> bool:
+        """Return whether a request waits for Redis, or is under way."""
+        return bool(self.under_way or self.reserving)
 
     def wake(self) -> None:
-        """Have all that wait look what has changed."""
+        """Wake all reservations."""
         for reservation in self.reserving:
             reservation.wake()
 
-    async def ended(self) -> None:
-        """Wait until all that was being reserved at the close has given its ticket back, as long as Redis may take.
-
-        Otherwise what Redis grants meanwhile would keep its host from all others until its lease is over.
-        """
-        if self.reserving:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._link.options.timeout_s):
-                    await self._all_ended.wait()
-
     def lost(self) -> None:
-        """Void all answers. When a host was closed counts from the next ones: they may be by another clock."""
-        for line in self._lines.values():
-            line.version = 0
-        self._ends.clear()
+        """Void all answers, and the times of closings: the next answers may be by another clock."""
+        for state in self._states.values():
+            state.version = 0
         self.wake()
 
-    def pushed(self, host: str, answer: FleetAnswer) -> None:
-        """Take a message about a host."""
+    def found(self) -> None:
+        """Renew the requests under way, and repeat which hosts are closed and which are slow."""
+        self.renew(0.0)
+        for host, pace in self._own.hosts().items():
+            self._report_slow(host)
+            if pace.closed_until_wall is not None:
+                self.report_closing(host)
+
+    def renew(self, least_s: float) -> None:
+        """Have requests count as under way for longer that might have started so many seconds ago or earlier."""
+        latest_mono = self._clock.monotonic() - least_s
+        lease_us, session = self._link.us_there(self._link.options.lease_s), self._link.roster.session
+        for permit in self.under_way:
+            if permit.reservation.starts_mono <= latest_mono:  # its lease counts from then, however late it started
+                key, ticket = self._scope + permit.host, permit.reservation.ticket
+                self._link.post(Script.RENEW, key, ticket, lease_us, permit.url, session)
+
+    def pushed(self, key: str, answer: FleetAnswer) -> None:
+        """Take a message about a key."""
+        if not key.startswith(self._scope):
+            return
+        host = key.removeprefix(self._scope)
         if answer.kind == "closed":
             self.learn(host, answer)
             return
-        line = self._lines.get(host)
-        reservation = None if line is None else line.reservations.get(answer.ticket)
+        state = self._states.get(host)
+        reservation = None if state is None else state.reservations.get(answer.ticket)
         if reservation is not None:
-            reservation.take(answer, self._clock.monotonic(), self._end_mono(host, answer))
+            reservation.take(answer, self._clock.monotonic())
             reservation.wake()
-        elif answer.kind == "granted" and (line is None or answer.ticket not in line.used):  # withdrawn meanwhile
+        elif answer.kind == "granted" and (state is None or answer.ticket not in state.used):  # withdrawn meanwhile
             self._give_back(host, answer.ticket)
-
-    def line(self, host: str) -> FleetLine:
-        """Return what is known of a host."""
-        line = self._lines.get(host)
-        if line is None:
-            if len(self._lines) >= _MOST_LINES:
-                for idle in [name for name, one in self._lines.items() if not one.users]:
-                    del self._lines[idle]
-            line = self._lines[host] = FleetLine()
-        return line
-
-    def forget(self, host: str, line: FleetLine) -> None:
-        """Let go of a line that has no user."""
-        if not line.users and line.patience == 1.0:
-            self._lines.pop(host, None)
 
     def most(self, host: str) -> int:
         """Return how many requests may be under way to a host at once."""
-        return min(line.max_concurrent for line in self._own.lines(host))
+        (line,) = self._own.lines(host)
+        return line.max_concurrent
 
-    def ahead_s(self, request: TurnRequest) -> float:
-        """Return how long before its interval is over a start has to be reserved, so that its grant is here in time.
-
-        Redis adds a slack to the interval, which covers most trips.
-        """
-        slack_s = self._link.options.slack_s(self._own.pace(request).interval_s)
-        return max(0.0, self.trip.most_s - slack_s)
+    # Reservations
 
     async def reserve(
-        self, request: TurnRequest, own: ScopePermit, deadline_mono: float | None, max_wait_s: float | None
+        self, request: TurnRequest, own: LocalPermit, deadline_mono: float, max_wait_s: float
     ) -> Reservation | None:
-        """Return a reservation with which the request starts now; None if it has to wait in the own line again."""
-        line = self.line(request.host)
-        line.users += 1
-        reservation = Reservation(self._link.ticket(), request.url)
-        self.reserving[reservation] = request.host
-        line.reservations[reservation.ticket] = reservation
+        """Return a reservation if the request starts now; None if it has to wait in its process again."""
+        state = self._states.setdefault(request.host, FleetHostState())
+        reservation = Reservation(self._link.ticket(), request, state, deadline_mono, max_wait_s)
+        self.reserving[reservation] = None
+        state.reservations[reservation.ticket] = reservation
         starts = False
         try:
-            async with line.turn:
-                starts = await self._granted(request, line, reservation, deadline_mono, max_wait_s) and own.renew()
+            async with state.turn:
+                starts = await self._granted(reservation) and own.renew()
         finally:
-            del self.reserving[reservation], line.reservations[reservation.ticket]
-            line.users -= 1
+            del self.reserving[reservation], state.reservations[reservation.ticket]
             if starts:
-                line.used.add(reservation.ticket)
+                state.used.add(reservation.ticket)
             else:
-                self.withdraw(request.host, reservation)
-                self.forget(request.host, line)
-            if self.is_closed and not self.reserving:
-                self._all_ended.set()
+                self.withdraw(reservation)
         return reservation if starts else None
 
-    async def _granted(
-        self,
-        request: TurnRequest,
-        line: FleetLine,
-        reservation: Reservation,
-        deadline_mono: float | None,
-        max_wait_s: float | None,
-    ) -> bool:
-        """Wait until the request may start now; return False if the host is closed, so that it waits in its line."""
-        pace = self._own.pace(request._replace(pace=None))  # what others have stated since counts
+    async def _granted(self, reservation: Reservation) -> bool:
+        """Wait until the request may start now; return False if the host is closed."""
+        request = reservation.request
+        pace = self._own.pace(request._replace(pace=None))  # as stated since by others, too
         while True:
             answer = reservation.answer
-            if answer is None or self.is_void(line, reservation):
-                answer = await self._ask(request, line, reservation, pace, deadline_mono)
+            if answer is None or self.is_void(reservation):
+                answer = await self._ask(reservation, pace)
             now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
             wait_s: float | None = None
             if answer is None:
-                # Redis is away, or it may not know yet what is under way.
-                wait_s = self._link.hold_s(pace.interval_s) if self._link.is_up else None
+                # Redis is away, or may not know all requests under way.
+                wait_s = self._link.hold_s(pace.interval_s)
                 not_yet = NotYet(now_wall + (wait_s or 0.0), Bound.FLEET)
             elif answer.closed_by is not None and self._own.heard(request.host).closed_s:
                 return False
             elif answer.kind == "queued":
                 not_yet = NotYet(now_wall, Bound.IN_FLIGHT, answer.held_by)
+                lease_ended = now_mono >= reservation.starts_mono + _AFTER_LEASE_S
+                if lease_ended or self._link.roster.has_dead(answer.holders):
+                    reservation.holders, reservation.answer = answer.holders, None
+                    continue
             elif (wait_s := reservation.starts_mono - now_mono) > 0.0:
                 not_yet = NotYet(now_wall + wait_s, answer.bound(pace.bound_by))
-            elif answer.kind == "granted" and self.is_in_time(line, reservation):
+            elif answer.kind == "granted" and self.is_in_time(reservation):
                 return True
             else:  # late, or its time to be reserved again
                 reservation.answer = None
                 continue
-            reservation.has_waited = True
             reservation.not_yet = not_yet
-            await self._pause(reservation, request, wait_s, not_yet, deadline_mono, max_wait_s)
+            await self._pause(reservation, wait_s, not_yet)
 
-    async def _ask(
-        self,
-        request: TurnRequest,
-        line: FleetLine,
-        reservation: Reservation,
-        pace: Pace,
-        deadline_mono: float | None,
-    ) -> FleetAnswer | None:
-        """Reserve a start; return None if Redis is away, or was until a moment ago."""
-        link, options = self._link, self._link.options
+    async def _ask(self, reservation: Reservation, pace: Pace) -> FleetAnswer | None:
+        """Reserve a start; return None if Redis is away or came back a moment ago."""
+        link, request = self._link, reservation.request
         await link.tried()
         self.check_open()
-        if not link.is_up or link.hold_s(pace.interval_s):
+        if link.hold_s(pace.interval_s) != 0.0:
             return None
-        slack_s = options.slack_s(pace.interval_s)
-        tolerance_s = (slack_s or options.max_slack_s) * line.patience
-        if self.most(request.host) == 1:  # the next one waits for its end, and is no later for a start that may be late
-            tolerance_s = max(tolerance_s, options.max_slack_s)
         reservation.answer = None
         reservation.asked_mono = self._clock.monotonic()
         reservation.losses = link.losses
-        reservation.is_known = True
-        left_s = options.lease_s
-        if deadline_mono is not None:
-            left_s = min(left_s, max(0.0, deadline_mono - reservation.asked_mono))
-        times_s = (pace.interval_s, slack_s, tolerance_s)
+        words = self._words(reservation, pace)
         try:
-            answer = await link.ask(
-                Script.RESERVE,
-                self._scope + request.host,
-                reservation.ticket,
-                *map(microseconds, times_s),
-                self.most(request.host),
-                microseconds(options.lease_s),
-                " ".join(request.url.split()),  # one line
-                microseconds(left_s),
-            )
+            answer = await link.ask(Script.RESERVE, self._scope + request.host, reservation.ticket, *words)
         except WireLost:
             self.check_open()
             return None
         self.check_open()
-        self.trip.took(self._clock.monotonic() - reservation.asked_mono)
         reservation.asked_at_us = answer.at_us
-        reservation.take(answer, self._clock.monotonic(), self._end_mono(request.host, answer))
+        reservation.take(answer, self._clock.monotonic())
         self.learn(request.host, answer)
         return reservation.answer
 
-    async def _pause(
-        self,
-        reservation: Reservation,
-        request: TurnRequest,
-        wait_s: float | None,
-        not_yet: NotYet,
-        deadline_mono: float | None,
-        max_wait_s: float | None,
-    ) -> None:
-        """Wait for the start, or a message; raises TooFar, at once if the start is known to come too late."""
-        left_s = None if deadline_mono is None else deadline_mono - self._clock.monotonic()
-        if left_s is not None and max_wait_s is not None and (left_s <= 0.0 or (wait_s or 0.0) > left_s):
-            raise TooFar(request.host, not_yet, max_wait_s)
-        longest_s = 0.5 * self._link.options.lease_s
-        pause_s = min(longest_s if wait_s is None else wait_s, inf if left_s is None else left_s)
-        asked = reservation.answer
-        await reservation.pause(self._clock, pause_s)
-        self.check_open()
-        if wait_s is None and reservation.answer is asked and pause_s == longest_s:
-            reservation.answer = None  # no message has come: ask again
+    def _words(self, reservation: Reservation, pace: Pace) -> tuple[str | int, ...]:
+        """Return the arguments of ``reserve.lua`` after the ticket."""
+        options, most = self._link.options, self.most(reservation.request.host)
+        slack_s = options.slack_s(pace.interval_s)
+        tolerance_s = (slack_s or options.max_slack_s) * reservation.state.patience
+        if most == 1:  # the next one counts from its end, however late it starts
+            tolerance_s = max(tolerance_s, options.max_slack_s)
+            slack_s = options.spacing_s(pace.interval_s)
+        left_s = min(options.lease_s, max(0.0, reservation.deadline_mono - reservation.asked_mono))
+        return (
+            *map(self._link.us_there, (pace.interval_s, slack_s, tolerance_s)),
+            most,
+            self._link.us_there(options.lease_s),
+            reservation.request.url,
+            self._link.us_there(left_s),
+            self._link.roster.alive_words(self._link.owner, reservation.holders),
+        )
 
-    def is_void(self, line: FleetLine, reservation: Reservation) -> bool:
+    async def _pause(self, reservation: Reservation, wait_s: float | None, not_yet: NotYet) -> None:
+        """Wait for the start or a message; raises TooFar, at once if the start will come too late."""
+        now_mono = self._clock.monotonic()
+        left_s = reservation.deadline_mono - now_mono
+        if left_s <= 0.0 or (wait_s or 0.0) > left_s:
+            raise TooFar(reservation.request.host, not_yet, reservation.max_wait_s)
+        if wait_s is None:  # a message comes, or the lease of the request that holds the host ends
+            wait_s = self._link.options.lease_s
+            if reservation.answer is not None:
+                wait_s = reservation.starts_mono + _AFTER_LEASE_S - now_mono
+        await reservation.pause(self._clock, min(wait_s, left_s))
+        self.check_open()
+
+    def is_void(self, reservation: Reservation) -> bool:
         """Return whether the connection was lost, or the host closed, since the last answer."""
         answer = reservation.answer
         return (
             answer is None
             or not self._link.is_up
             or reservation.losses != self._link.losses
-            or line.version > answer.at_us
+            or reservation.state.version > answer.at_us
         )
 
-    def is_in_time(self, line: FleetLine, reservation: Reservation) -> bool:
+    def is_in_time(self, reservation: Reservation) -> bool:
         """Return whether a start now is late by no more than it may be."""
-        answer = reservation.answer
-        if answer is None or reservation.late_s(self._clock.monotonic()) > answer.tolerance_s:
-            line.was_late()
+        state, answer = reservation.state, reservation.answer
+        late_s = reservation.late_s(self._clock.monotonic(), self._link.clocks.stretch)
+        if answer is None or late_s > answer.tolerance_s:
+            state.was_late()
+            self._late[reservation.request.host] = state
             return False
+        if late_s < _COMFORTABLE * answer.tolerance_s:
+            state.was_in_time()
         return True
 
-    def starts(self, line: FleetLine, reservation: Reservation) -> None:
-        """Note by how much the start that is made now is late."""
-        answer = reservation.answer
-        if answer is not None and reservation.late_s(self._clock.monotonic()) < _COMFORTABLE * answer.tolerance_s:
-            line.was_in_time()
+    def holds(self, permit: FleetPermit) -> bool:
+        """Return whether a request may still start that could not be started at once."""
+        reservation = permit.reservation
+        if self.is_void(reservation):
+            return False
+        if permit.is_alone:  # beside it nothing starts, however late it is, as long as its lease holds
+            late_s = reservation.late_s(self._clock.monotonic(), self._link.clocks.stretch)
+            return late_s <= 0.5 * self._link.options.lease_s
+        return self.is_in_time(reservation)
 
-    def withdraw(self, host: str, reservation: Reservation) -> None:
+    # Reports
+
+    def answered(self, permit: FleetPermit, status: int, headers: Mapping[str, str]) -> None:
+        """Record an answer, and close the host for all if it says so."""
+        before_s = self._own.heard(permit.host).closed_s
+        permit.own.observe(status, headers)
+        self.report_closing(permit.host, before_s)
+
+    def ended(self, permit: FleetPermit, *, with_request: bool) -> None:
+        """Report an end, and the backoff and pace of the host."""
+        self.under_way.pop(permit, None)
+        reservation = permit.reservation
+        if with_request:
+            reservation.state.used.discard(reservation.ticket)
+            at_us = 0 if reservation.answer is None else reservation.answer.at_us
+            heard = self._own.heard(permit.host)
+            self._post_end(permit.host, reservation.ticket, heard, at_us, is_alone=permit.is_alone)
+        else:
+            self.withdraw(reservation)
+
+    def withdraw(self, reservation: Reservation) -> None:
         """Give a ticket back that was not used."""
-        self._end_use(host, reservation)
-        if reservation.is_known:
-            self._give_back(host, reservation.ticket)
-
-    def _end_use(self, host: str, reservation: Reservation) -> None:
-        line = self._lines.get(host)
-        if line is not None:
-            line.used.discard(reservation.ticket)
+        reservation.state.used.discard(reservation.ticket)
+        if reservation.losses >= 0:
+            self._give_back(reservation.request.host, reservation.ticket)
 
     def _give_back(self, host: str, ticket: str) -> None:
         self._link.post(Script.RELEASE, self._scope + host, ticket, "back", 0, -1, 0, 0, 0)
@@ -331,69 +305,35 @@ class Reserver:
         """Count a request without a ticket."""
         self._link.post(Script.RELEASE, self._scope + host, "", "end", 1, -1, 0, 0, 0)
 
-    def release(self, permit: FleetPermit) -> None:
-        """Report the end of a request, and what the answers of its host say."""
-        self._end_use(permit.host, permit.reservation)
-        if permit.is_alone and self._link.is_up and permit.reservation.losses == self._link.losses:
-            self._note_end(permit.host, permit.reservation.ticket)
-        heard, answer = self._own.heard(permit.host), permit.reservation.answer
-        self._link.post(
-            Script.RELEASE,
-            self._scope + permit.host,
-            permit.reservation.ticket,
-            "end",
-            int(permit.is_alone),
-            *map(microseconds, (heard.pace_s, heard.backoff_s, heard.fetch_backoff_s)),
-            0 if answer is None else answer.at_us,
-        )
-
-    def _note_end(self, host: str, ticket: str) -> None:
-        """Note when a request has ended, before that is sent."""
-        self._ends.pop(host, None)
-        if len(self._ends) >= _MOST_ENDS:
-            del self._ends[next(iter(self._ends))]
-        self._ends[host] = ticket, self._clock.monotonic()
-
-    def _end_mono(self, host: str, answer: FleetAnswer) -> float:
-        """Return when the request ended whose end is all that binds a grant; infinite if this process does not know."""
-        ticket, end_mono = self._ends.get(host, ("", inf))
-        return end_mono if answer.kind == "granted" and answer.ended == ticket else inf
-
-    def renew(self, permit: FleetPermit) -> None:
-        """Have a request count as under way for longer."""
-        lease = microseconds(self._link.options.lease_s)
-        url = " ".join(permit.url.split())
-        self._link.post(Script.RENEW, self._scope + permit.host, permit.reservation.ticket, lease, url)
-
     def learn(self, host: str, answer: FleetAnswer) -> None:
-        """Take over what other processes have found out about a host."""
-        line = self._lines.get(host)
-        if line is not None and answer.version > line.version:
-            line.version = answer.version
-            for reservation in line.reservations.values():
+        """Take over the closings and backoff of a host from other processes."""
+        state = self._states.get(host)
+        if state is not None and answer.version > state.version:
+            state.version = answer.version
+            for reservation in state.reservations.values():
                 reservation.wake()
         if answer.backoff_s or answer.fetch_backoff_s:
             self._own.learn(host, answer.backoff_s, answer.fetch_backoff_s)
         if answer.closed_by is not None and answer.wait_s > self._own.heard(host).closed_s + AGREE_S:
             self._own.close_host(host, self._clock.wall() + answer.wait_s, answer.closed_by)
 
-    def report_slow(self, host: str) -> None:
+    def _report_slow(self, host: str) -> None:
         """Have all processes wait out the interval that the answers of a host ask for, from now on, if it is long.
 
-        Those that have not asked it do not know that interval, and wait for no longer than ``HOLD_S`` and their own.
+        Processes that have not asked it do not know that interval: they wait for ``HOLD_S`` and their own interval.
         """
         heard = self._own.heard(host)
         if heard.pace_s > HOLD_S:
-            times_s = (heard.pace_s, heard.backoff_s, heard.fetch_backoff_s)
-            self._link.post(Script.RELEASE, self._scope + host, "", "end", 1, *map(microseconds, times_s), 0)
+            self._post_end(host, "", heard, 0, is_alone=True)
 
-    def report_closing(self, host: str, before_s: float) -> None:
+    def _post_end(self, host: str, ticket: str, heard: BackoffSnapshot, at_us: int, *, is_alone: bool) -> None:
+        times = map(self._link.us_there, (heard.pace_s, heard.backoff_s, heard.fetch_backoff_s))
+        self._link.post(Script.RELEASE, self._scope + host, ticket, "end", int(is_alone), *times, at_us)
+
+    def report_closing(self, host: str, before_s: float = 0.0) -> None:
         """Close the host for all processes if it is closed for longer than before."""
         heard = self._own.heard(host)
         if heard.closed_s > before_s + AGREE_S:
-            times_s = (heard.backoff_s, heard.fetch_backoff_s)
-            closed = microseconds(heard.closed_s)
-            owner = self._link.owner
-            self._link.post(
-                Script.CLOSE, self._scope + host, owner, closed, heard.closed_by.value, *map(microseconds, times_s)
-            )
+            closed, *backoffs = map(self._link.us_there, (heard.closed_s, heard.backoff_s, heard.fetch_backoff_s))
+            words = (self._link.owner, closed, heard.closed_by.value, *backoffs)
+            self._link.post(Script.CLOSE, self._scope + host, *words)

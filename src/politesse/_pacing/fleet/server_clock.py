@@ -1,69 +1,119 @@
 """Whether the clock of a server runs as the monotonic clock of this process does. Pure; times are arguments.
 
-Theory of operation. Redis has the time of the wall clock of its machine only, and somebody may set that. A clock that
-is set forward lets intervals and leases end early. So each reading is compared with those before: the server has read
-its clock after the question was sent, and before the answer came. That bounds the offset between the two clocks:
+Theory of operation. Redis has only the time of the wall clock of its machine, which may be set, or run too fast. A
+clock that is set forward lets intervals and leases end early. So each reading is compared with those before. The server
+reads its clock after the question was sent and before the answer came, which bounds the offset between both clocks:
 
     offset - at most: at - sent_mono    offset - at least: at - received_mono
 
-The bounds are kept, the narrowest of all readings, and widened by what two good clocks may drift apart meanwhile. A
-reading whose bounds lie beyond them has been made by a clock that was set.
+The narrowest bounds of all readings are kept, and widened by the drift of two good clocks. A reading beyond them means
+one of two things:
+
+* The offset has moved by no more than a tenth of the time that has passed: the clock runs too fast or too slowly, as
+  while chrony corrects it. More drift is allowed from then on. If the clock is fast, ``stretch`` says by which factor
+  intervals have to be longer on it.
+* It has moved by more: the clock was set.
+
+In both cases an interval or a lease may have ended early, so ``fault`` reports the reading.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
-_DRIFT: Final = 0.001  # twice what a crystal, or ntpd as it adjusts a clock, differs by at the most
-_TOLERANCE_S: Final = 0.05  # as much as a start may be late by its slack
+_DRIFT: Final = 0.001  # twice as much as a crystal, or ntpd while it adjusts a clock, differs at most
+_MOST_DRIFT: Final = 0.1  # chrony corrects a clock by 8 % at most
+_MARGIN: Final = 1.5  # by which a drift that was measured is exceeded
+_TOLERANCE_S: Final = 0.01  # by as much starts are spaced more than their interval
+
+_Reading = tuple[float, float, float]  # the offset at least, at most, and when it was read
 
 
 class ServerClock:
-    """The offset between the clock of one server and the monotonic clock of this process."""
+    """The offset between the clock of a server and the monotonic clock of this process.
 
-    __slots__ = ("_least_s", "_most_s", "_read_mono")
+    Attributes:
+        stretch: how many seconds of the server's clock pass in a second, at most.
+    """
+
+    __slots__ = ("_bounds", "_drift", "_last", "stretch")
 
     def __init__(self) -> None:
-        self._least_s = self._most_s = 0.0
-        self._read_mono: float | None = None
+        self._bounds: tuple[float, float, float] | None = None  # at least, at most, and the time of the reading
+        self._last = (0.0, 0.0, 0.0)  # of the reading before
+        self._drift = _DRIFT
+        self.stretch = 1.0
 
-    def jump_s(self, at_us: int, sent_mono: float, received_mono: float) -> float:
-        """Return by how many seconds the clock has been set since the readings before, negative for back; 0 for not.
+    def forget(self) -> None:
+        """Forget the readings, but not how fast the clock runs."""
+        self._bounds = None
+
+    def fault(self, at_us: int, sent_mono: float, received_mono: float) -> str:
+        """Return the fault of the clock since the readings before; empty for none.
 
         Args:
-            at_us: what the clock showed, in microseconds.
+            at_us: the time of the clock, in microseconds.
             sent_mono: when the question was sent; minus infinity if that is unknown.
             received_mono: when the answer came.
         """
-        least_s, most_s = at_us / 1e6 - received_mono, at_us / 1e6 - sent_mono
-        if self._read_mono is None:
-            self._least_s, self._most_s, self._read_mono = least_s, most_s, received_mono
-            return 0.0
-        drift_s = _DRIFT * max(0.0, received_mono - self._read_mono)
-        known_least_s, known_most_s = self._least_s - drift_s, self._most_s + drift_s
-        if least_s > known_most_s + _TOLERANCE_S:
-            return least_s - known_most_s
-        if most_s < known_least_s - _TOLERANCE_S:
-            return most_s - known_least_s
-        least_s, most_s = max(least_s, known_least_s), min(most_s, known_most_s)
+        reading = (at_us / 1e6 - received_mono, at_us / 1e6 - sent_mono, received_mono)
+        bounds, last = self._bounds, self._last
+        if bounds is None:
+            self._bounds = self._last = reading
+            return ""
+        if sent_mono > -inf:
+            self._last = reading
+        shift_s = _shift_s(reading, bounds, self._drift)
+        if abs(shift_s) > _TOLERANCE_S:
+            rate = self._learned_rate(reading, bounds, last)
+            if rate:
+                return f"its clock runs {abs(rate):.1%} too {'fast' if rate > 0 else 'slowly'}"
+            return f"its clock was set {'forward' if shift_s > 0 else 'back'} by {abs(shift_s):.1f} s"
+        drift_s = self._drift * max(0.0, received_mono - bounds[2])
+        least_s, most_s = max(reading[0], bounds[0] - drift_s), min(reading[1], bounds[1] + drift_s)
         if least_s <= most_s:
-            self._least_s, self._most_s, self._read_mono = least_s, most_s, received_mono
-        return 0.0
+            self._bounds = least_s, most_s, received_mono
+        return ""
+
+    def _learned_rate(self, reading: _Reading, bounds: _Reading, last: _Reading) -> float:
+        """Return by which share the clock is too fast, and allow for it from now on; 0 if it was set."""
+        elapsed_s, shift_s = reading[2] - bounds[2], _shift_s(reading, bounds, 0.0)
+        if abs(shift_s) > _MOST_DRIFT * elapsed_s or _shift_s(reading, last, _MOST_DRIFT):
+            return 0.0
+        rate = shift_s / elapsed_s
+        self._drift = max(self._drift, min(_MOST_DRIFT, _MARGIN * abs(rate)))
+        if rate > 0.0:
+            self.stretch = max(self.stretch, 1.0 + self._drift)
+        return rate
+
+
+def _shift_s(reading: _Reading, before: _Reading, drift: float) -> float:
+    """Return by how much the offset of a reading lies beyond earlier bounds that were widened by a drift."""
+    drift_s = drift * max(0.0, reading[2] - before[2])
+    if reading[0] > before[1] + drift_s:
+        return reading[0] - before[1] - drift_s
+    if reading[1] < before[0] - drift_s:
+        return reading[1] - before[0] + drift_s
+    return 0.0
 
 
 class ServerClocks:
-    """The clocks of one server, or of the nodes of a cluster."""
+    """The clocks of a server, or of the nodes of a cluster."""
 
     def __init__(self) -> None:
         self._by_number: dict[int, ServerClock] = {}
 
-    def clear(self) -> None:
-        """Forget all readings: these are other clocks from now on."""
-        self._by_number.clear()
+    def forget(self) -> None:
+        """Forget the readings of all."""
+        for clock in self._by_number.values():
+            clock.forget()
 
-    def jump_s(self, number: int, at_us: int, sent_mono: float, received_mono: float) -> float:
-        """Return by how many seconds the clock of this number has been set; see ``ServerClock``."""
-        clock = self._by_number.get(number)
-        if clock is None:
-            clock = self._by_number[number] = ServerClock()
-        return clock.jump_s(at_us, sent_mono, received_mono)
+    def fault(self, number: int, at_us: int, sent_mono: float, received_mono: float) -> str:
+        """Return the fault of the clock of this number; see ``ServerClock``."""
+        return self._by_number.setdefault(number, ServerClock()).fault(at_us, sent_mono, received_mono)
+
+    @property
+    def stretch(self) -> float:
+        """How many seconds of the fastest clock pass in a second, at most."""
+        return max((clock.stretch for clock in self._by_number.values()), default=1.0)

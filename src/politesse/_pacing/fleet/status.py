@@ -1,9 +1,9 @@
-"""What a fleet knows of its hosts, read from its Redis without changing it; needs the extra ``redis``.
+"""The state of the hosts of a fleet, read from its Redis without a change; needs the extra ``redis``.
 
-Theory of operation. The keys are found by SCAN, some at a time, so that the server serves others meanwhile; never by
-KEYS. The states of some hundred hosts are asked for in one round trip, by a script that reads one key: so a state is
-that of one moment, and each host may have another one. A host that comes or goes during the scan may be missing, and
-one may be found twice while the server's table grows: SCAN promises no more.
+Theory of operation. SCAN finds the keys, some at a time, so that the server serves others meanwhile. A script reads
+one key, and one round trip runs it for some hundred hosts. So the state of a host belongs to one moment, and two hosts
+may belong to two. SCAN may miss a host that comes or goes during the scan, and may return a host twice while the table
+of the server grows.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from politesse._pacing.fleet.scripts import source_of
-from politesse._redis.clients import cluster_client, is_cluster, name_of, redis_client
-from politesse._redis.library import NoScriptError, RedisCluster, ResponseError
-from politesse._redis.servers import FAILURES, check_mode, is_away, is_refusal, refused, said, text_of
+from politesse._pacing.fleet.messages import ScriptCall, WireLost
+from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.wire import wire_to
 from politesse._text import described, shortened
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 
+    from politesse._pacing.fleet.messages import Reply
     from politesse._pacing.fleet.options import FleetOptions
-    from politesse._redis.library import Redis
 
 T = TypeVar("T")
 
 SCOPES: Final = ("host", "address", "domain")
-"""What may be paced as one; the keys of each begin with its name."""
+"""The kinds of keys; each key begins with the name of its kind."""
 
-_OTHERS: Final = ("{record:", "probe")  # how keys of a RedisStore with the same prefix, and of links, go on after it
-_SCANNED_AT_ONCE: Final = 1_000  # keys that the server looks at before it serves others
+_OTHERS: Final = ("{record:", "members")  # how keys of a RedisStore and of rosters go on after the prefix
+_SCANNED_AT_ONCE: Final = 1_000  # keys in one step of SCAN; other clients are served between the steps
 _READ_AT_ONCE: Final = 250
 _TIMEOUT_S: Final = 5.0  # for one round trip
 _FOREIGN: Final = "FOREIGN "  # how the errors of our scripts begin
@@ -48,7 +47,7 @@ class FleetLease:
 
     Attributes:
         owner: the process that makes it.
-        url: what is requested; empty if that is unknown.
+        url: of the request; empty if it is unknown.
         left_s: for how many seconds it counts as under way if its process is not heard of any more.
     """
 
@@ -59,21 +58,21 @@ class FleetLease:
 
 @dataclass(frozen=True, slots=True)
 class FleetHost:
-    """What a fleet knows of one host, by the clock of its Redis.
+    """The state of a host, by the clock of its Redis.
 
     Attributes:
-        scope: ``"host"``; or ``"address"`` or ``"domain"`` where those are paced.
+        scope: ``"host"``, ``"address"`` or ``"domain"``.
         name: of the host, the address or the domain.
         read_wall: the Unix time at which it was read.
-        asked_wall: the Unix time at which it was asked last; in the future if its next start is granted already. None
-            if it never was, as far as is known.
+        asked_wall: the Unix time of the last request; in the future if the next start is granted already. None for no
+            known request.
         closed_until_wall: the Unix time until which it is closed; None if it is open.
-        closed_by: by what; None if it is open.
+        closed_by: the reason; None if it is open.
         interval_s: the longest interval that a request had, in seconds.
         adaptive_s: the interval that its answers ask for, by their slowness; 0 for none.
-        leases: the requests that are under way, that whose lease ends first before the others.
-        waiting: how many requests wait at its Redis, by the process that makes them. Those that wait in the lines of
-            their processes are not known there: each process reserves for the first one of a line.
+        leases: the requests under way, ordered by the end of their leases.
+        waiting: how many requests wait at its Redis, by process. Redis does not know the requests in the lines of the
+            processes: each process reserves only for the head of a line.
     """
 
     scope: str
@@ -89,7 +88,7 @@ class FleetHost:
 
     @classmethod
     def of(cls, scope: str, name: str, reply: Sequence[str]) -> FleetHost:
-        """Return what a reply of ``status.lua`` says; raises ValueError if it is none."""
+        """Parse a reply of ``status.lua``; raises ValueError if it is none."""
         now, last, closed, why, adaptive, longest, *requests = reply
         read_wall, asked_wall, closed_wall = int(now) / _US, int(last) / _US, int(closed) / _US
         is_closed = closed_wall > read_wall
@@ -99,7 +98,7 @@ class FleetHost:
             if kind == "queue":
                 waiting[owner] += 1
             else:
-                expiry, _, url = words.partition(" ")
+                expiry, _, url = words.split(" ", 2)
                 leases.append(FleetLease(owner, url, max(0.0, int(expiry) / _US - read_wall)))
         return cls(
             scope,
@@ -125,7 +124,7 @@ class UnreadableKey(NamedTuple):
 
     Attributes:
         key: the key.
-        error: what is wrong with it, as a phrase.
+        error: its fault, as a phrase.
     """
 
     key: str
@@ -133,21 +132,19 @@ class UnreadableKey(NamedTuple):
 
 
 class FleetReader:
-    """Reads what a fleet knows of its hosts.
+    """Reads the state of the hosts of a fleet.
 
     Args:
-        fleet: where its Redis is, and its prefix.
+        fleet: the URL of its Redis, and its prefix.
 
     Raises:
         ConfigurationError: the URL is none.
     """
 
     def __init__(self, fleet: FleetOptions) -> None:
-        make = cluster_client if is_cluster(fleet.url) else redis_client
-        self._client: Redis | RedisCluster = make(fleet.url, argument="fleet")
+        self._wire = wire_to(fleet.url)
         self._prefix = fleet.prefix
-        self._source = source_of("status")
-        self._sha = ""
+        self._is_open = False
 
     async def scan(self) -> AsyncIterator[list[FleetHost | UnreadableKey]]:
         """Yield all hosts, some at a time.
@@ -157,12 +154,12 @@ class FleetReader:
             ConnectionError: it is away.
         """
         pattern = f"{_GLOB.sub(lambda found: chr(92) + found[0], self._prefix)}*"
-        keys = self._client.scan_iter(match=pattern, count=_SCANNED_AT_ONCE)
+        keys = self._wire.keys(pattern, _SCANNED_AT_ONCE)
         found: dict[str, None] = {}
         ended = False
         while not ended:
             try:
-                key = text_of(await self._bounded(anext(keys)))
+                key = await self._bounded(anext(keys))
                 if not key.removeprefix(self._prefix).startswith(_OTHERS):
                     found[key] = None
             except StopAsyncIteration:
@@ -172,12 +169,12 @@ class FleetReader:
                 found.clear()
 
     async def find(self, names: Iterable[str]) -> list[FleetHost | UnreadableKey]:
-        """Return what is known of these hosts, addresses and domains; see ``scan``."""
+        """Return the states of these hosts, addresses and domains; see ``scan``."""
         return await self._read([f"{self._prefix}{scope}:{name}" for name in names for scope in SCOPES])
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._bounded(self._wire.aclose())
 
     async def _read(self, keys: Sequence[str]) -> list[FleetHost | UnreadableKey]:
         found: list[FleetHost | UnreadableKey] = []
@@ -188,71 +185,35 @@ class FleetReader:
                 hosts.append((key, scope, name))
             else:
                 found.append(UnreadableKey(key, "it is the key of no host"))
-        replies = await self._bounded(self._replies([key for key, _, _ in hosts]))
+        if not self._is_open:
+            await self._bounded(self._wire.open())
+            self._is_open = True
+        calls = [ScriptCall(Script.STATUS, key, ("", 0, 0)) for key, _, _ in hosts]
+        replies = await self._bounded(self._wire.exchange(calls, {}))
         for (key, scope, name), reply in zip(hosts, replies, strict=True):
             host = _parsed(key, scope, name, reply)
             if host is not None:
                 found.append(host)
         return found
 
-    async def _replies(self, keys: Sequence[str]) -> list[object]:
-        """Run the script for each key; the error of one is its reply."""
-        if not self._sha:
-            await self._load()
-        replies = await self._run(keys)
-        if any(isinstance(reply, NoScriptError) for reply in replies):
-            await self._load()
-            replies = await self._run(keys)
-        for reply in replies:
-            if isinstance(reply, FAILURES) and not _is_of_a_key(reply):
-                raise reply
-        return replies
-
-    async def _run(self, keys: Sequence[str]) -> list[object]:
-        client, calls = self._client, [("EVALSHA", self._sha, 1, key, "", 0, 0) for key in keys]
-        if isinstance(client, RedisCluster):
-            running = (client.execute_command(*call) for call in calls)
-            return [*await asyncio.gather(*running, return_exceptions=True)]
-        pipeline = client.pipeline(transaction=False)
-        for call in calls:
-            pipeline.execute_command(*call)
-        replies: list[object] = await pipeline.execute(raise_on_error=False)
-        return replies
-
-    async def _load(self) -> None:
-        client = self._client
-        if isinstance(client, RedisCluster):
-            sha = await client.execute_command("SCRIPT LOAD", self._source, target_nodes=RedisCluster.PRIMARIES)
-        else:
-            check_mode(name_of(client), await client.info("server"))
-            sha = await client.script_load(self._source)
-        self._sha = text_of(sha)
-
     async def _bounded(self, work: Awaitable[T]) -> T:
-        name = name_of(self._client)
+        error: Exception
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 return await work
-        except TimeoutError as error:
-            raise ConnectionError(f"Redis at {name} is away: no answer within {_TIMEOUT_S:g} s") from error
-        except FAILURES as error:
-            if is_refusal(error):
-                raise refused(name, error) from error
-            raise ConnectionError(f"Redis at {name} is away: {described(error)}") from error
+        except TimeoutError as late:
+            error, why = late, f"no answer within {_TIMEOUT_S:g} s"
+        except WireLost as lost:
+            error, why = lost, str(lost)
+        raise ConnectionError(f"Redis at {self._wire.name} is away: {why}") from error
 
 
-def _is_of_a_key(error: Exception) -> bool:
-    """Return whether an error concerns one key, and not the server."""
-    return isinstance(error, ResponseError) and not is_away(error) and not is_refusal(error)
-
-
-def _parsed(key: str, scope: str, name: str, reply: object) -> FleetHost | UnreadableKey | None:
-    """Return what a reply says of a host; None if nothing is known of it."""
+def _parsed(key: str, scope: str, name: str, reply: Reply | Exception) -> FleetHost | UnreadableKey | None:
+    """Parse the reply about a host; return None if its key is empty."""
     if isinstance(reply, Exception):
-        return UnreadableKey(key, shortened(said(reply).removeprefix(_FOREIGN), _MOST_ERROR))
-    words = [text_of(word) for word in reply] if isinstance(reply, list) else []
+        return UnreadableKey(key, shortened(str(reply).removeprefix(_FOREIGN), _MOST_ERROR))
     try:
-        host = FleetHost.of(scope, name, words)
+        host = FleetHost.of(scope, name, reply)
     except ValueError as error:
         return UnreadableKey(key, f"it holds no state of a host: {described(error)}")
     is_known = host.is_busy or host.asked_wall is not None or host.interval_s > 0.0

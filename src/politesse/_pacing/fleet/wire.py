@@ -1,221 +1,312 @@
-"""The connections to one Redis or Valkey; needs the extra ``redis``.
+"""The connections to a Redis or Valkey, or to a Redis Cluster; needs the extra ``redis``.
 
-One connection carries the scripts, in the order in which they are sent, and another one what is published. Neither is
-ever mended behind our back: the pacer has to know of each loss.
+One connection carries the scripts, in the order in which they are sent, and another connection carries the messages.
+redis-py reconnects neither of them, because the pacer has to know of each loss. A server that has forgotten the scripts
+counts as lost, too: the next connection loads them again.
+
+In a cluster each script has one key, so a call goes to the node that has its slot; redis-py follows MOVED and ASK.
+Calls of a key go one after the other; calls of several keys go at once. A node that is away counts as a loss of all
+nodes: no request starts until the cluster has replaced it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from politesse._pacing.fleet.messages import ForeignKey, Server, WireLost
+from politesse import _redis
+from politesse._pacing.fleet.messages import RoundOver, Server, WireLost
 from politesse._pacing.fleet.scripts import Script
-from politesse._redis.clients import name_of, redis_client
-from politesse._redis.library import NoBackoff, NoScriptError, ResponseError, Retry, SentinelConnectionPool
-from politesse._redis.servers import FAILURES, check_memory, check_mode, is_away, is_refusal, refused, said, text_of
 from politesse._text import described
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from redis.asyncio.client import PubSub
     from redis.asyncio.connection import AbstractConnection
 
     from politesse._pacing.fleet.messages import Reply, ScriptCall
-    from politesse._redis.library import Redis, RedisCluster
+
+Client = TypeVar("Client", _redis.Redis, _redis.RedisCluster)
+
+_MOST_TRIED: Final = 200  # keys among which one for each node of a cluster is found
+_PRIMARIES: Final = _redis.RedisCluster.PRIMARIES
 
 
-_FOREIGN_WORDS: Final = ("WRONGTYPE", "FOREIGN")  # with which the error of a script on a foreign key begins
-
-
-def of_script(name: str, error: ResponseError) -> Exception:
-    """Return the error of a script.
-
-    Raises:
-        WireLost: the server ``name`` cannot serve any now.
-        ConfigurationError: it does not permit this client to do what the script does.
-    """
-    if is_refusal(error):
-        raise refused(name, error) from error
-    if is_away(error):
-        raise WireLost(said(error)) from error
-    return ForeignKey(said(error)) if said(error).startswith(_FOREIGN_WORDS) else error
-
-
-@contextmanager
-def failures(name: str) -> Iterator[None]:
-    """Raise WireLost, or ConfigurationError for a server ``name`` that refuses this client, for errors of redis-py."""
-    try:
-        yield
-    except FAILURES as error:
-        if is_refusal(error):
-            raise refused(name, error) from error
-        raise WireLost(described(error)) from error
-
-
-class Channel:
-    """What is published to this process, by a connection of its own.
+class _Wire(Generic[Client]):
+    """The client, and the connection for messages to this process.
 
     Args:
-        client: connects to the server, or to any node of a cluster.
+        client: connects to the server; closed with this object. The client must not retry.
     """
 
-    def __init__(self, client: Redis | RedisCluster) -> None:
-        self._client = client
+    def __init__(self, client: Client) -> None:
+        self._client: Client = client
         self._pubsub: PubSub | None = None
-
-    async def subscribe(self, name: str) -> None:
-        """Subscribe, and wait until that is done."""
-        self._pubsub = pubsub = self._client.pubsub()
-        await pubsub.subscribe(name)
-        await pubsub.get_message(timeout=None)
-        connection: AbstractConnection | None = pubsub.connection
-        if connection is not None:
-            connection.retry = Retry(NoBackoff(), 0)
-
-    async def pushes(self, name: str) -> AsyncIterator[str]:
-        """Return what is published by the server ``name``; raises WireLost."""
-        pubsub = self._pubsub
-        while pubsub is not None:
-            with failures(name):
-                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
-            if message is not None:
-                yield text_of(message["data"])
-
-    async def drop(self) -> None:
-        """Close the connection."""
-        pubsub, self._pubsub = self._pubsub, None
-        if pubsub is not None:
-            connection: AbstractConnection | None = pubsub.connection
-            if connection is not None:
-                await connection.disconnect(nowait=True)
-            await pubsub.aclose()  # type: ignore[no-untyped-call] # redis-py gives it no types
-
-
-class RedisWire:
-    """The connections to one Redis; see ``messages.FleetWire``.
-
-    Args:
-        client: connects to it; closed with this.
-    """
-
-    counts_receivers = True
-
-    def __init__(self, client: Redis) -> None:
-        self._client = client
-        self._shas: dict[Script, str] = {}
-        self._connection: AbstractConnection | None = None
-        self._channel = Channel(client)
-
-    @classmethod
-    def of_url(cls, url: str) -> Self:
-        """Return the wire to the server at a URL; see ``politesse._redis.clients``.
-
-        Raises:
-            ConfigurationError: it is no such URL.
-        """
-        return cls(redis_client(url, argument="fleet"))
 
     @property
     def name(self) -> str:
-        """The address of the server, without a password."""
-        return name_of(self._client)
+        """The address of the server or of the known nodes, without a password."""
+        return _redis.name_of(self._client)
 
-    async def open(self, channel: str, /) -> Server:
-        """Connect, load the scripts and subscribe."""
-        with failures(self.name):
-            connection = await self._client.connection_pool.get_connection()  # type: ignore[no-untyped-call] # as above
-            self._connection = connection
-            connection.retry = Retry(NoBackoff(), 0)
-            server = await self.server()
-            for script in Script:
-                self._shas[script] = await self._command("SCRIPT", "LOAD", self._source(script))
-            await self._channel.subscribe(channel)
+    async def keys(self, pattern: str, count: int) -> AsyncIterator[str]:
+        """Return the keys that match a pattern; each SCAN step checks about ``count`` keys. Raises WireLost."""
+        with self._failures():
+            async for key in self._client.scan_iter(match=pattern, count=count):
+                yield _redis.text_of(key)
+
+    async def pushes(self) -> AsyncIterator[str]:
+        """Return the messages of the channels; raises WireLost."""
+        pubsub = self._pubsub
+        while pubsub is not None:
+            with self._failures():
+                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+            if message is not None:
+                yield _redis.text_of(message["data"])
+
+    async def aclose(self) -> None:
+        """Close the connections, until ``open`` makes others; raises WireLost if one cannot be closed in time."""
+        pubsub, self._pubsub = self._pubsub, None
+        with self._failures():
+            if pubsub is not None:
+                connection: AbstractConnection | None = pubsub.connection
+                if connection is not None:
+                    await connection.disconnect(nowait=True)
+                await pubsub.aclose()  # type: ignore[no-untyped-call] # redis-py gives it no types
+            await _redis.close_client(self._client)
+
+    async def _subscribe(self, *names: str) -> None:
+        """Subscribe, and wait until that is done."""
+        if not names:
+            return
+        self._pubsub = pubsub = self._client.pubsub()
+        await pubsub.subscribe(*names)
+        for _ in names:
+            await pubsub.get_message(timeout=None)
+        connection: AbstractConnection | None = pubsub.connection
+        if connection is not None:
+            connection.retry = _redis.Retry(_redis.NoBackoff(), 0)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Raise WireLost, or ConfigurationError for a server that refuses this client, for errors of redis-py."""
+        try:
+            yield
+        except _redis.FAILURES as error:
+            if _redis.is_refusal(error):
+                raise _redis.refused(self.name, error) from error
+            raise WireLost(described(error)) from error
+
+    def _check_epochs(self, replies: Sequence[object], epochs: Mapping[str, str]) -> None:
+        """Raise RoundOver if the epoch of a roster has changed."""
+        for reply, epoch in zip(replies, epochs.values(), strict=True):
+            if isinstance(reply, _redis.ResponseError):
+                raise reply
+            if _redis.text_of(reply) != epoch:
+                raise RoundOver("it has lost data, or another process says so")
+
+    def _reply(self, reply: Any) -> Reply | Exception:  # noqa: ANN401 - an answer of any kind
+        """Return the reply of a script, or its error; raises the error of a server that cannot serve any call."""
+        if not isinstance(reply, _redis.ResponseError):
+            return [_redis.text_of(word) for word in reply]
+        if _redis.is_refusal(reply):
+            raise _redis.refused(self.name, reply) from reply
+        if _redis.is_away(reply):
+            raise WireLost(_redis.said(reply)) from reply
+        return _redis.ResponseError(_redis.said(reply))
+
+
+class RedisWire(_Wire[_redis.Redis]):
+    """The connections to one Redis."""
+
+    is_cluster = False
+
+    def __init__(self, client: _redis.Redis) -> None:
+        super().__init__(client)
+        self._connection: AbstractConnection | None = None
+        self._shas: dict[Script, str] = {}
+
+    async def open(self, *channels: str) -> Server:
+        """Connect, load the scripts and subscribe; few round trips, because each may take half a second.
+
+        Raises:
+            WireLost: Redis is away.
+            ConfigurationError: Redis refuses this client, or may evict keys.
+        """
+        with self._failures():
+            subscribing = asyncio.ensure_future(self._subscribe(*channels))
+            try:
+                self._connection = await self._client.connection_pool.get_connection()  # type: ignore[no-untyped-call] # as above
+                loads = [("SCRIPT", "LOAD", self._source(script)) for script in Script]
+                server, shas = await self._ask_server(*loads)
+                self._shas = dict(zip(Script, shas, strict=True))
+                await subscribing
+            finally:
+                subscribing.cancel()
+                await asyncio.gather(subscribing, return_exceptions=True)
         return server
 
     async def server(self) -> Server:
-        """Return the server."""
-        with failures(self.name):
-            found = await self._info("server")
-            check_mode(self.name, found)
-            check_memory(self.name, await self._info("memory"))
-        return Server(found["run_id"], float(found["uptime_in_seconds"]))
+        """Return the server; raises WireLost, and ConfigurationError if it may evict keys."""
+        with self._failures():
+            server, _ = await self._ask_server()
+        return server
 
-    async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
-        """Run scripts in order."""
-        replies = await self._send(calls)
-        missing = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-        if missing:
-            again = await self._send([calls[place] for place in missing], by_source=True)
-            for place, reply in zip(missing, again, strict=True):
-                replies[place] = reply
-        return replies
+    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+        """Run scripts in order, then check that ``epochs`` still holds. The reply of a failed script is its error.
 
-    def pushes(self) -> AsyncIterator[str]:
-        """Return what is published to the channel."""
-        return self._channel.pushes(self.name)
+        Args:
+            calls: the scripts to run.
+            epochs: the expected epoch of each roster, by key.
+
+        Raises:
+            WireLost: Redis is away, or a roster has another epoch.
+            ConfigurationError: Redis does not permit this client to run a command of a script.
+        """
+        asking = [("HGET", key, "epoch") for key in epochs]
+        with self._failures():
+            replies = await self._send([*map(self._command_of, calls), *asking])
+            self._check_epochs(replies[len(calls) :], epochs)
+        return [self._reply(reply) for reply in replies[: len(calls)]]
 
     def clock_of(self, key: str, /) -> int:  # noqa: ARG002 - one clock rules all keys
         """Return a number for the clock that rules a key."""
         return 0
 
-    def probe_keys(self, key: str, /) -> list[str]:
+    def roster_keys(self, key: str, /) -> list[str]:
         """Return a key for each server that has keys."""
         return [key]
 
-    async def drop(self) -> None:
-        """Close the connections, those to the Sentinels too; raises WireLost if one cannot be closed in time."""
-        pool = self._client.connection_pool
-        connection, self._connection = self._connection, None
-        if connection is not None:  # at once: what comes after may be cut short
-            await connection.disconnect(nowait=True)
-        with failures(self.name):
-            await self._channel.drop()
-            if connection is not None:
-                await pool.release(connection)
-            await pool.disconnect()
-            if isinstance(pool, SentinelConnectionPool):  # it leaves its connections to them open, for the next search
-                for sentinel in pool.sentinel_manager.sentinels:
-                    await sentinel.connection_pool.disconnect(inuse_connections=False)  # others may use it
-
     async def aclose(self) -> None:
-        """Close the client."""
-        await self.drop()
-        await self._client.aclose()
+        """Close the connections; raises WireLost if one cannot be closed in time."""
+        connection, self._connection = self._connection, None
+        if connection is not None:  # at once: the next steps may be cut short
+            await connection.disconnect(nowait=True)
+            with self._failures():
+                await self._client.connection_pool.release(connection)
+        await super().aclose()
 
     def _source(self, script: Script) -> str:
         return script.source
 
-    def _command_of(self, call: ScriptCall, *, by_source: bool) -> tuple[str | int, ...]:
-        command = ("EVAL", self._source(call.script)) if by_source else ("EVALSHA", self._shas[call.script])
-        return (*command, 1, call.key, *call.args)
+    def _command_of(self, call: ScriptCall) -> tuple[str | int, ...]:
+        return ("EVALSHA", self._shas[call.script], 1, call.key, *call.args)
 
-    async def _send(self, calls: Sequence[ScriptCall], *, by_source: bool = False) -> list[Reply | Exception]:
-        connection = self._connected()
-        replies: list[Reply | Exception] = []
-        with failures(self.name):
-            commands = [self._command_of(call, by_source=by_source) for call in calls]
-            await connection.send_packed_command(connection.pack_commands(commands))
-            for _ in calls:
-                try:
-                    reply = await connection.read_response()
-                    replies.append([text_of(word) for word in reply])
-                except ResponseError as error:
-                    replies.append(of_script(self.name, error))
+    async def _ask_server(self, *commands: tuple[str, ...]) -> tuple[Server, list[str]]:
+        """Check the server; return it and the answers to some commands, all in one round trip."""
+        found, memory, *others = await self._send([("INFO", "server"), ("INFO", "memory"), *commands])
+        info = _fields_of(_redis.text_of(found))
+        _redis.check_mode(self.name, info)  # before all others: a Sentinel knows no scripts
+        for reply in (found, memory, *others):
+            if isinstance(reply, Exception):
+                raise reply
+        _redis.check_memory(self.name, _fields_of(_redis.text_of(memory)))
+        return Server(info["run_id"], float(info["uptime_in_seconds"])), [*map(_redis.text_of, others)]
+
+    async def _send(self, commands: Sequence[tuple[str | int, ...]]) -> list[Any]:
+        connection = self._connection
+        if connection is None or not connection.is_connected:  # sending would connect it again
+            raise WireLost("it is not connected")
+        await connection.send_packed_command(connection.pack_commands(commands))
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(await connection.read_response())
+            except _redis.ResponseError as error:
+                replies.append(error)
         return replies
 
-    def _connected(self) -> AbstractConnection:
-        connection = self._connection
-        if connection is None or not connection.is_connected:  # to send by such a one would connect it again
-            raise WireLost("it is not connected")
-        return connection
 
-    async def _command(self, *words: str) -> str:
-        connection = self._connected()
-        await connection.send_command(*words)
-        return text_of(await connection.read_response())
+class ClusterWire(_Wire[_redis.RedisCluster]):
+    """The connections to a Redis Cluster: calls have no common order, and a node counts its own subscribers only."""
 
-    async def _info(self, section: str) -> dict[str, str]:
-        lines = (await self._command("INFO", section)).splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line)
+    is_cluster = True
+
+    async def open(self, *channels: str) -> Server:
+        """Connect and subscribe; a script is loaded into a node when it is first run there."""
+        with self._failures():
+            await self._client.initialize()
+            server = asyncio.ensure_future(self.server())
+            for error in await asyncio.gather(server, self._subscribe(*channels), return_exceptions=True):
+                if isinstance(error, BaseException):
+                    raise error
+        return server.result()
+
+    async def server(self) -> Server:
+        """Return all primaries as one server: if any primary is replaced, the result is another server."""
+        with self._failures():
+            found = (await self._ask_all("INFO", "server")).values()
+            for memory in (await self._ask_all("INFO", "memory")).values():
+                _redis.check_memory(self.name, memory)
+        run_ids = sorted(str(info["run_id"]) for info in found)
+        return Server(",".join(run_ids), min(float(str(info["uptime_in_seconds"])) for info in found))
+
+    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+        """Run scripts, in order for each key, and check the epochs after them."""
+        places: dict[str, list[int]] = {}
+        for place, call in enumerate(calls):
+            places.setdefault(call.key, []).append(place)
+        replies: dict[int, Reply | Exception] = {}
+
+        async def run_in_order(of_key: list[int]) -> None:
+            for place in of_key:
+                replies[place] = await self._run(calls[place])
+
+        ended = await asyncio.gather(*map(run_in_order, places.values()), return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
+        with self._failures():
+            asking = (self._client.execute_command("HGET", key, "epoch") for key in epochs)
+            self._check_epochs(await asyncio.gather(*asking), epochs)
+        return [replies[place] for place in range(len(calls))]
+
+    def clock_of(self, key: str, /) -> int:
+        """Return the number of the slot of a key: its clock is the clock of the node that has the slot."""
+        return self._client.keyslot(key)
+
+    def roster_keys(self, key: str, /) -> list[str]:
+        """Return a key for each node that has keys."""
+        found: dict[str, str] = {}
+        for number in range(_MOST_TRIED):
+            candidate = f"{key}:{number}"
+            node = self._client.get_node_from_key(candidate)
+            if node is not None:
+                found.setdefault(node.name, candidate)
+        return list(found.values())
+
+    async def _run(self, call: ScriptCall) -> Reply | Exception:
+        words = (1, call.key, *call.args)
+        with self._failures():
+            try:
+                try:
+                    reply = await self._client.execute_command("EVALSHA", call.script.sha, *words)
+                except _redis.NoScriptError:  # a node that is new, or has forgotten it
+                    reply = await self._client.execute_command("EVAL", call.script.source, *words)
+            except _redis.ResponseError as error:
+                reply = error
+        return self._reply(reply)
+
+    async def _ask_all(self, *words: str) -> dict[str, dict[str, object]]:
+        """Return the answer of each primary, by its name."""
+        found: dict[str, dict[str, object]] = await self._client.execute_command(*words, target_nodes=_PRIMARIES)
+        return found
+
+
+FleetWire = RedisWire | ClusterWire
+"""The connections to one server or a cluster."""
+
+
+def wire_to(url: str) -> FleetWire:
+    """Return the wire to the server or cluster at a URL; see ``politesse._redis``.
+
+    Raises:
+        ConfigurationError: the URL is invalid.
+    """
+    client = _redis.client_of(url, argument="fleet")
+    return ClusterWire(client) if isinstance(client, _redis.RedisCluster) else RedisWire(client)
+
+
+def _fields_of(info: str) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in info.splitlines() if ":" in line)

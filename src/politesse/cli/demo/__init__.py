@@ -2,32 +2,40 @@
 
 ::
 
-    sites, pages        the web: nine origins, pages made for their rules, links
-    server              serves it on loopback, and keeps the logs
-    crawl               the crawler, which is the example to copy
-    report              what the logs come to, by the judge of politesse.testing
-    view                the table
+    sites     the web: nine origins, pages made for their rules, links
+    report    the sums of the logs, and violations found by the judge of politesse.testing
+    view      the table
+
+This module serves the web on loopback, and crawls it. The servers share no code with the crawler and its gate.
 """
 
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 import time
-from dataclasses import dataclass
+from collections import Counter
+from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import aiohttp
 
-from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions
-from politesse.cli.demo.crawl import Crawler
-from politesse.cli.demo.report import MIN_LIFETIME_S, RETRY_MIN_S, audit, exit_code
-from politesse.cli.demo.server import LittleWeb
-from politesse.cli.demo.sites import TOKEN
+from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
+from politesse._constants import ROBOTS_TXT
+from politesse.cli.demo.report import MIN_LIFETIME_S, RETRY_MIN_S, Row, audit, exit_code
+from politesse.cli.demo.sites import BLUEPRINTS, TOKEN, Page, Site, make_sites
 from politesse.cli.demo.view import conclude, introduce, watch
+from politesse.testing import Call, Exchange, Fault, HostileServer
+from politesse.testing.answers import response
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from rich.console import Console
+
+    from politesse.queue import CrawlPage
 
 USER_AGENT: Final = f"{TOKEN}/1.0 (crawls the loopback interface only)"
 
@@ -44,41 +52,145 @@ The backoff is short, so that Retry-After binds: a crawler that ignores it is se
 UNREACHABLE_S: Final = 6.5
 """How long the crawler waits for a robots.txt that does not answer."""
 
+TASKS: Final = 20
 _PAGE_TIMEOUT_S: Final = 2.0
+_NAMES: Final = [blueprint.name for blueprint in BLUEPRINTS]
+ADDRESSES: Final = tuple(f"127.0.0.{1 + _NAMES.index(one.beside or one.name)}" for one in BLUEPRINTS)
+"""One for each host: a crawler paces hosts, whatever their ports. A robots.txt is for one port only."""
+
+SEED: Final = 9309
+_BUSY: Final = response(429, b"too many", Retry_After="2")
+_NO_SUCH_PAGE: Final = (response(404, b"no such page"),)
+_WORK_S: Final = 0.003  # without it each answer would be given at once, and no two requests could be under way together
+_HREF = re.compile(r'href="([^"]*)"')
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The size of the demo.
+class LittleWeb:
+    """All servers of the demo, on free ports of the loopback interface; an async context manager.
+
+    Each host has its own address if the system answers on all of 127/8, as Linux does. Otherwise all are at 127.0.0.1.
+
+    Args:
+        pages: how many pages to make, about.
+        seed: of the links.
 
     Attributes:
-        pages: how many pages to make, about.
-        tasks: how many tasks crawl at once.
-        seed: of the web.
+        sites: the origins.
+        sharing: how many of them are at 127.0.0.1 because their host got no address.
     """
 
-    pages: int
-    tasks: int
-    seed: int
+    def __init__(self, pages: int, seed: int = SEED) -> None:
+        self._pages = pages
+        self._seed = seed
+        self._stack = AsyncExitStack()
+        self._servers: list[HostileServer] = []
+        self._addresses: dict[str, str] = {}
+        self._requested: Counter[Site] = Counter()  # pages
+        self.sites: list[Site] = []
+        self.sharing = 0
+
+    async def __aenter__(self) -> Self:
+        # Pages link across origins, so all addresses must exist before the first page.
+        self._servers = [await self._listen(place, address) for place, address in enumerate(ADDRESSES)]
+        self._addresses = dict(zip(_NAMES, (server.origin for server in self._servers), strict=True))
+        self.sharing = sum(one.address != address for one, address in zip(self._servers, ADDRESSES, strict=True))
+        self.sites = make_sites(self._addresses, self._pages, self._seed)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _listen(self, place: int, address: str) -> HostileServer:
+        """Listen at ``address``, or at 127.0.0.1 if the system lacks that address."""
+        answer = partial(self._answer, place)
+        fault = Fault(name="none", robots=answer)
+        try:
+            return await self._stack.enter_async_context(HostileServer(fault, address=address, every_page=answer))
+        except OSError:
+            return await self._stack.enter_async_context(HostileServer(fault, every_page=answer))
+
+    @property
+    def front_pages(self) -> list[str]:
+        """The URLs from which a crawl starts."""
+        return [site.address + site.front.href for site in self.sites]
+
+    def logs(self) -> list[tuple[Site, list[Exchange]]]:
+        """Return each site with the requests to it so far, in the order in which they came."""
+        return [(site, server.log) for site, server in zip(self.sites, self._servers, strict=True)]
+
+    async def _answer(self, place: int, call: Call) -> None:
+        site = self.sites[place]
+        page = site.pages.get(call.target)
+        if site.blueprint.robots:
+            await asyncio.sleep(_WORK_S)
+            await call.send(self._file(site, call) if page is None else self._page(page))
+        elif page is None:
+            await call.silence()  # a black hole
+        else:
+            call.reset()  # no page may be requested here, so nothing has to wait for it
+
+    def _file(self, site: Site, call: Call) -> bytes:
+        blueprint = site.blueprint
+        answers = blueprint.robots if call.target == ROBOTS_TXT else blueprint.files.get(call.target, _NO_SUCH_PAGE)
+        answer = answers[min(call.number, len(answers)) - 1]
+        for name, address in self._addresses.items():
+            answer = answer.replace(f"{{{name}}}".encode(), address.encode())
+        return answer
+
+    def _page(self, page: Page) -> bytes:
+        self._requested[page.site] += 1
+        if self._requested[page.site] in page.site.blueprint.busy_at:
+            return _BUSY
+        if page.redirect is not None:
+            return response(302, Location=page.redirect.site.address + page.redirect.target)
+        return response(200, _render(page).encode(), Content_Type="text/html; charset=utf-8")
 
 
-async def run(console: Console, plan: Plan, gate_class: type[Gatekeeper] = Gatekeeper) -> int:
-    """Serve the web, crawl it, print what the servers saw; returns the exit code.
+async def run(console: Console, pages: int, gate_class: type[Gatekeeper] = Gatekeeper) -> int:
+    """Serve a web of about that many pages, crawl it, print the findings of the servers; returns the exit code.
 
     With another ``gate_class`` the crawl uses another gate, such as a broken one: the report must show it.
     """
-    async with LittleWeb(plan.pages, plan.seed) as web:
-        introduce(console, web, plan.tasks, PACING.min_delay_s)
+
+    def look() -> list[Row]:
+        return audit(web.logs(), PACING.min_delay_s, MIN_LIFETIME_S)
+
+    async with LittleWeb(pages) as web:
+        introduce(console, web, TASKS, PACING.min_delay_s)
         started_mono = time.monotonic()
+        timeout = aiohttp.ClientTimeout(total=_PAGE_TIMEOUT_S)
         async with (
             gate_class(USER_AGENT, fetch=FETCH, cache=CACHE, pacing=PACING) as gate,
-            aiohttp.ClientSession(
-                headers={"User-Agent": USER_AGENT}, timeout=aiohttp.ClientTimeout(total=_PAGE_TIMEOUT_S)
-            ) as session,
+            PoliteSession(gate, timeout=timeout) as session,
         ):
-            crawler = Crawler(gate, session, max_unreachable_s=UNREACHABLE_S)
-            crawl = asyncio.create_task(crawler.crawl(web.front_pages, plan.tasks))
-            await watch(console, crawl, web, partial(audit, web.servers, PACING.min_delay_s, MIN_LIFETIME_S))
-        rows = audit(web.servers, PACING.min_delay_s, MIN_LIFETIME_S)
-    conclude(console, rows, crawler, time.monotonic() - started_mono)
+            queue = PoliteQueue[None](gate, max_unreachable_s=UNREACHABLE_S)
+            for url in web.front_pages:
+                await queue.put(url)
+            crawl = asyncio.create_task(queue.crawl(session, _follow_links, workers=TASKS))
+            report = await watch(console, crawl, web, look)
+        rows = look()
+    conclude(console, rows, report, time.monotonic() - started_mono)
     return exit_code(rows)
+
+
+async def _follow_links(page: CrawlPage[None], response: aiohttp.ClientResponse) -> None:
+    for href in _HREF.findall(await response.text(errors="replace")):
+        page.put(html.unescape(href))
+
+
+def _render(page: Page) -> str:
+    """Return a page as HTML; links within the origin are relative to it."""
+    hrefs = (other.href if other.site is page.site else other.site.address + other.href for other in page.links)
+    links = "\n".join(f'<li><a href="{html.escape(href)}">a page</a>' for href in hrefs)
+    made_for = f"Made for the rule {page.rule}" if page.rule else "Made for no rule"
+    return f"""<!doctype html>
+<meta charset="utf-8">
+<title>{html.escape(page.target)}</title>
+<p>{html.escape(made_for)} of {html.escape(page.site.blueprint.name)}.
+<p><a href="#top">Top</a> <a href="mailto:webmaster@example.com">Webmaster</a>
+<ul>
+{links}
+</ul>
+"""

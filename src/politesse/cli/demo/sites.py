@@ -1,20 +1,149 @@
-"""The little web of the demo: nine origins, what they answer for robots.txt, and pages made for their rules.
+"""The web of the demo: nine origins, their answers for robots.txt, pages made for their rules, and links.
 
-Whether a page is forbidden is written down here, by hand, where its family is made for a line of a robots.txt; so is
-the pace that an origin states. No parser and no matcher is involved.
+Each page names by hand the rule that decides about it, and each origin the pace that it asks for. This module uses no
+parser and no matcher.
 """
 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
-from politesse.cli.demo.pages import FRONT, Blueprint, Family, Page, Site, SiteAnswer, weave
+from politesse._constants import ROBOTS_TXT
+from politesse.testing.answers import response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
 
 TOKEN: Final = "PolitesseDemo"  # noqa: S105 - a product token is no secret
+FRONT: Final = "/"
+_AT_HOME: Final = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Pages that are made for one line of a robots.txt.
+
+    Attributes:
+        target: as it arrives at the server, ``{n}`` in it for a number.
+        rule: the line that decides about them, or empty.
+        href: the spelling in links, if it differs from the target.
+        weight: its share of all pages.
+        redirects: whether they answer with a redirect to some other page.
+    """
+
+    target: str
+    rule: str = ""
+    href: str = ""
+    weight: int = 2
+    redirects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """An origin before it has an address.
+
+    Attributes:
+        name: the name that is shown to people.
+        robots: the answers for robots.txt, one after the other; the last answer is repeated. ``{name}`` in an answer
+            is replaced by the address of the origin of that name. If empty, the server does not answer, so all pages
+            are forbidden.
+        families: its pages.
+        files: its other answers by target, one after the other; the last answer is repeated.
+        asks: the line of its robots.txt that states a pace; empty for none.
+        asks_s: the pause between two requests that this line means, in seconds.
+        max_age_s: for how many seconds its robots.txt may be used, or None if it does not say.
+        busy_at: which page requests, counted from 1, it answers with 429 and Retry-After.
+        beside: the origin with which it shares a host, each on a port of its own; empty for a host of its own.
+    """
+
+    name: str
+    robots: tuple[bytes, ...]
+    families: tuple[Family, ...]
+    files: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    asks: str = ""
+    asks_s: float = 0.0
+    max_age_s: int | None = None
+    busy_at: frozenset[int] = frozenset()
+    beside: str = ""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Page:
+    """One page.
+
+    Attributes:
+        site: its site.
+        target: as it arrives at the server.
+        href: as links spell it, without the origin.
+        rule: the line that it was made for; empty for none.
+        redirects: whether it answers with a redirect.
+        links: to the pages that it offers.
+        redirect: the page that it redirects to, or None.
+    """
+
+    site: Site
+    target: str
+    href: str
+    rule: str = ""
+    redirects: bool = False
+    links: list[Page] = field(default_factory=list)
+    redirect: Page | None = None
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether a crawler must not request it."""
+        return self.rule.startswith("Disallow:") or not self.site.blueprint.robots
+
+    def __repr__(self) -> str:
+        return f"<Page {self.site.address}{self.target}{', forbidden' if self.forbidden else ''}>"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Site:
+    """An origin with its pages; for the judge of the crawl it states what the origin expects.
+
+    Attributes:
+        blueprint: the plan of the site.
+        address: scheme, host and port.
+        pages: by target.
+    """
+
+    blueprint: Blueprint
+    address: str
+    pages: dict[str, Page] = field(default_factory=dict)
+
+    @property
+    def robots_url(self) -> str:
+        """The URL of its robots.txt."""
+        return self.address + ROBOTS_TXT
+
+    @property
+    def front(self) -> Page:
+        """The page that a crawl starts from."""
+        return self.pages[FRONT]
+
+    def page_at(self, url: str) -> Page | None:
+        """Return the page at a URL of this site, or None."""
+        return self.pages.get(url.removeprefix(self.address))
+
+    def against(self, target: str) -> str | None:
+        """Return the rule that forbids a request target, or None."""
+        page = self.pages.get(target)
+        if page is None:
+            return "nothing links to it"
+        return page.rule if page.forbidden else None
+
+    def interval(self, wall: float) -> tuple[float, str]:  # noqa: ARG002 - it is the same at any time
+        """Return the seconds between two requests that the site states, and the field of that statement."""
+        return self.blueprint.asks_s, self.blueprint.asks.partition(":")[0]
+
+    def open_at(self, wall: float) -> bool:  # noqa: ARG002 - the same
+        """Return that a visit is permitted at any time."""
+        return True
 
 
 WILDCARDS_TXT: Final = """\
@@ -69,94 +198,104 @@ User-agent: *
 Disallow: /old/
 """
 
-HTML: Final = """\
+HTML: Final = b"""\
 <!doctype html><title>Welcome</title>
 <p>We have no such file, but we like to answer 200.
 <p>User-agent: * Disallow: /
 """
 
-_ARTICLES: Final = Family("", forbidden=False, target="/articles/{n}", weight=8)
-_FEW_ARTICLES: Final = Family("", forbidden=False, target="/articles/{n}", weight=3)
-_MOVED: Final = Family("", forbidden=False, target="/moved/{n}", weight=1, redirects=True)
-_TEMPTING: Final = Family("", forbidden=False, target="/private/{n}.pdf?session={n}")
+
+def _text(status: int, body: str = "", **headers: str) -> bytes:
+    return response(status, body.encode(), Content_Type="text/plain; charset=utf-8", **headers)
+
+
+_ARTICLES: Final = Family("/articles/{n}", weight=8)
+_FEW_ARTICLES: Final = Family("/articles/{n}", weight=3)
+_MOVED: Final = Family("/moved/{n}", weight=1, redirects=True)
+_TEMPTING: Final = Family("/private/{n}.pdf?session={n}")
 
 BLUEPRINTS: Final = (
     Blueprint(
         "wildcards",
-        (SiteAnswer(200, WILDCARDS_TXT),),
+        (_text(200, WILDCARDS_TXT),),
         (
             _ARTICLES,
             _MOVED,
-            Family("Disallow: /private/", forbidden=True, target="/private/{n}"),
-            Family("Allow: /private/press/", forbidden=False, target="/private/press/{n}"),
-            Family("Disallow: /*?session=", forbidden=True, target="/shop/{n}?session={n}"),
-            Family("", forbidden=False, target="/shop/{n}?page=2&session={n}"),
-            Family("Disallow: /*.pdf$", forbidden=True, target="/papers/{n}.pdf"),
-            Family("", forbidden=False, target="/papers/{n}.pdf?view=html"),
-            Family("Disallow: /archive/*/raw/", forbidden=True, target="/archive/{n}/raw/scan"),
-            Family("", forbidden=False, target="/archive/{n}/raw"),
-            Family("Disallow: /caf%C3%A9/", forbidden=True, target="/caf%C3%A9/{n}", href="/café/{n}"),
-            Family("", forbidden=False, target="/cafe/{n}"),
-            Family("Disallow: /files%2Fold", forbidden=True, target="/files%2Fold/{n}"),
-            Family("", forbidden=False, target="/files/old/{n}"),
+            Family("/private/{n}", "Disallow: /private/"),
+            Family("/private/press/{n}", "Allow: /private/press/"),
+            Family("/shop/{n}?session={n}", "Disallow: /*?session="),
+            Family("/shop/{n}?page=2&session={n}"),
+            Family("/papers/{n}.pdf", "Disallow: /*.pdf$"),
+            Family("/papers/{n}.pdf?view=html"),
+            Family("/archive/{n}/raw/scan", "Disallow: /archive/*/raw/"),
+            Family("/archive/{n}/raw"),
+            Family("/caf%C3%A9/{n}", "Disallow: /caf%C3%A9/", href="/café/{n}"),
+            Family("/cafe/{n}"),
+            Family("/files%2Fold/{n}", "Disallow: /files%2Fold"),
+            Family("/files/old/{n}"),
         ),
     ),
-    Blueprint("not found", (SiteAnswer(404, "no such file"),), (_ARTICLES, _MOVED, _TEMPTING)),
+    Blueprint("not found", (_text(404, "no such file"),), (_ARTICLES, _MOVED, _TEMPTING)),
     Blueprint(
         "forbidden",
-        (SiteAnswer(403, "not for you"),),
+        (_text(403, "not for you"),),
         (_ARTICLES, _MOVED, _TEMPTING),
         # A 429 of another host: it closes the site that redirects here, whose own host stays open.
-        {"/shared/robots.txt": (SiteAnswer(429, retry_after_s=2), SiteAnswer(200, SHARED_TXT))},
+        {"/shared/robots.txt": (_text(429, Retry_After="2"), _text(200, SHARED_TXT))},
     ),
     Blueprint(
         "recovers",
-        (SiteAnswer(503, retry_after_s=1), SiteAnswer(503, retry_after_s=2), SiteAnswer(200, RECOVERS_TXT)),
+        (_text(503, Retry_After="1"), _text(503, Retry_After="2"), _text(200, RECOVERS_TXT)),
         (
             _ARTICLES,
             _MOVED,
-            Family("Disallow: /cgi-bin/", forbidden=True, target="/cgi-bin/run?id={n}"),
-            Family("Disallow: /search", forbidden=True, target="/search?q={n}"),
-            Family("Allow: /search/help", forbidden=False, target="/search/help/{n}"),
-            Family("", forbidden=False, target="/Search?q={n}"),
+            Family("/cgi-bin/run?id={n}", "Disallow: /cgi-bin/"),
+            Family("/search?q={n}", "Disallow: /search"),
+            Family("/search/help/{n}", "Allow: /search/help"),
+            Family("/Search?q={n}"),
         ),
     ),
     Blueprint(
         "slow down",
-        (SiteAnswer(429, retry_after_s=2), SiteAnswer(200, SLOW_DOWN_TXT)),
+        (_text(429, Retry_After="2"), _text(200, SLOW_DOWN_TXT)),
         (
             _FEW_ARTICLES,
             _MOVED,
-            Family("Disallow: /drafts/", forbidden=True, target="/drafts/{n}"),
-            Family("Disallow: /*/print$", forbidden=True, target="/articles/{n}/print"),
-            Family("", forbidden=False, target="/articles/{n}/print/large"),
-            Family("", forbidden=False, target="/notes/{n}"),
+            Family("/drafts/{n}", "Disallow: /drafts/"),
+            Family("/articles/{n}/print", "Disallow: /*/print$"),
+            Family("/articles/{n}/print/large"),
+            Family("/notes/{n}"),
         ),
         asks="Crawl-delay: 0.04",
         asks_s=0.04,
     ),
     Blueprint(
         "redirects",
-        (SiteAnswer(301, location="{forbidden}/shared/robots.txt"),),
+        (_text(301, Location="{forbidden}/shared/robots.txt"),),
         (
             _ARTICLES,
             _MOVED,
-            Family("Disallow: /members/", forbidden=True, target="/members/{n}"),
-            Family("Allow: /members/join", forbidden=False, target="/members/join?by={n}"),
-            Family("Disallow: /*/edit$", forbidden=True, target="/wiki/{n}/edit"),
-            Family("", forbidden=False, target="/wiki/{n}/editors"),
+            Family("/members/{n}", "Disallow: /members/"),
+            Family("/members/join?by={n}", "Allow: /members/join"),
+            Family("/wiki/{n}/edit", "Disallow: /*/edit$"),
+            Family("/wiki/{n}/editors"),
         ),
         asks="Request-rate: 40/1s",
         asks_s=0.025,
     ),
     Blueprint(
         "expires",
-        (SiteAnswer(200, EXPIRES_TXT, max_age_s=2),),
-        (_ARTICLES, _MOVED, Family("Disallow: /old/", forbidden=True, target="/old/{n}")),
+        (_text(200, EXPIRES_TXT, Cache_Control="max-age=2"),),
+        (_ARTICLES, _MOVED, Family("/old/{n}", "Disallow: /old/")),
+        max_age_s=2,
         busy_at=frozenset({5, 15}),
     ),
-    Blueprint("html", (SiteAnswer(200, HTML, "text/html"),), (_ARTICLES, _MOVED, _TEMPTING)),
-    Blueprint("black hole", (), (Family("", forbidden=True, target="/void/{n}", weight=1),), beside="not found"),
+    Blueprint(
+        "html",
+        (response(200, HTML, Content_Type="text/html; charset=utf-8"),),
+        (_ARTICLES, _MOVED, _TEMPTING),
+    ),
+    Blueprint("black hole", (), (Family("/void/{n}", weight=1),), beside="not found"),
 )
 
 
@@ -169,16 +308,39 @@ def make_sites(addresses: Mapping[str, str], pages: int, seed: int) -> list[Site
     sites = [Site(blueprint, addresses[blueprint.name]) for blueprint in BLUEPRINTS]
     weights = sum(family.weight for blueprint in BLUEPRINTS for family in blueprint.families)
     for site in sites:
-        site.pages[FRONT] = Page(site, FRONT, FRONT, forbidden=not site.blueprint.robots, rule="")
+        site.pages[FRONT] = Page(site, FRONT, FRONT)
         for family in site.blueprint.families:
             count = max(1, round((pages - len(sites)) * family.weight / weights))
-            site.pages |= {page.target: page for page in _members(site, family, count, rng)}
-    weave(sites, rng)
+            for n in sorted(rng.sample(range(1, 10 * count + 1), count)):
+                target, href = family.target.format(n=n), (family.href or family.target).format(n=n)
+                site.pages[target] = Page(site, target, href, family.rule, family.redirects)
+    _weave(sites, rng)
     return sites
 
 
-def _members(site: Site, family: Family, count: int, rng: random.Random) -> Iterator[Page]:
-    for n in sorted(rng.sample(range(1, 10 * count + 1), count)):
-        target = family.target.format(n=n)
-        href = (family.href or family.target).format(n=n)
-        yield Page(site, target, href, family.forbidden, family.rule, redirects=family.redirects)
+def _weave(sites: Sequence[Site], rng: random.Random) -> None:
+    """Link every page from a page that a polite crawl reaches, forbidden pages twice; choose the redirect targets.
+
+    An allowed page with a text links to other pages in its turn, so all allowed pages can be reached from the front
+    pages. Redirects lead in turn to a forbidden or an allowed page, at home or elsewhere.
+    """
+    linking = defaultdict(list, {site.address: [site.front] for site in sites if not site.front.forbidden})
+    everywhere = [page for pages in linking.values() for page in pages]
+    pages = [page for site in sites for page in site.pages.values() if page is not site.front]
+    rng.shuffle(pages)
+    for page in pages:
+        at_home = linking[page.site.address]
+        for _ in range(1 + page.forbidden):
+            parent = rng.choice(at_home if at_home and rng.random() < _AT_HOME else everywhere)
+            parent.links.append(page)
+        if not page.forbidden and not page.redirects:
+            at_home.append(page)
+            everywhere.append(page)
+    with_text = [page for page in pages if not page.redirects]
+    turns = cycle([(True, True), (True, False), (False, True), (False, False)])
+    for page in pages:
+        if page.redirects:
+            forbidden, home = next(turns)
+            fitting = [one for one in with_text if one.forbidden is forbidden and (one.site is page.site) is home]
+            # A site without rules has no forbidden page of its own to send to.
+            page.redirect = rng.choice(fitting or with_text)

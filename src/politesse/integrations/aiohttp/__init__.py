@@ -10,20 +10,23 @@
             async with session.get("https://example.com/page") as response: ...
 
 aiohttp calls a middleware once for each hop, so a redirect from an allowed page to a disallowed one is not followed.
-Both classes let aiohttp decide how a redirect changes method, history and cookies. ``page_directives`` reads what a
-page itself says to crawlers.
+Both classes let aiohttp decide how a redirect changes method, history and cookies. ``page_directives`` reads the
+statements of a page to crawlers.
 
-A turn ends when aiohttp releases or closes the connection: it calls the connection's callbacks on every way out of a
-response (end of the body, ``release``, ``close``, an error, garbage collection), as it does for its own timeouts. The
-turn of a WebSocket ends with its handshake: no request follows on that connection.
+``RequestTurns.prepare`` takes the first turn. As the innermost middleware, it takes the turn of each later hop, and
+sends the request.
+
+A turn ends when aiohttp releases or closes the connection. aiohttp calls the connection's callbacks whenever a
+response ends: end of the body, ``release``, ``close``, an error, a timeout, garbage collection. The turn of a
+WebSocket ends with its handshake: no request follows on that connection.
 """
 
-from politesse.integrations.aiohttp.bypass import MiddlewareBypassed
-from politesse.integrations.aiohttp.middleware import RobotsMiddleware
-from politesse.integrations.aiohttp.response_directives import page_directives
-from politesse.integrations.aiohttp.sending import ClientDisallowed
-from politesse.integrations.aiohttp.session import PendingResponse, PendingWebSocket, PoliteSession
-from politesse.integrations.aiohttp.urls import ClientInvalidURL
+from politesse.integrations.aiohttp._bypass import MiddlewareBypassed
+from politesse.integrations.aiohttp._directives import page_directives
+from politesse.integrations.aiohttp._middleware import RobotsMiddleware
+from politesse.integrations.aiohttp._sending import ClientDisallowed
+from politesse.integrations.aiohttp._session import PendingResponse, PendingWebSocket, PoliteSession
+from politesse.integrations.aiohttp._urls import ClientInvalidURL
 
 __all__ = [
     "ClientDisallowed",

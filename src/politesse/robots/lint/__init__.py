@@ -1,9 +1,9 @@
-"""What is wrong with a robots.txt, or risky about it: a second consumer of lexer and document. Pure.
+"""Finds faults and risks of a robots.txt: a second consumer of lexer and document. Pure.
 
 ::
 
     lines         the text, and each line by itself
-    groups        which crawler obeys which group, and where other parsers end one
+    groups        which crawler obeys which group, and the ends that other parsers see
     rules         rules that match nothing, or never win
     disagreement  rules on which the dialects disagree
     diagnostics   the codes, and the report
@@ -23,7 +23,7 @@ from politesse.robots.lexer import cut_at_line_end, decode, octets_of, split_row
 from politesse.robots.line import Quirk
 from politesse.robots.lint.diagnostics import CODES, Code, Diagnostic, Report, Severity
 from politesse.robots.lint.disagreement import check_disagreement
-from politesse.robots.lint.groups import check_groups, check_versions
+from politesse.robots.lint.groups import check_groups
 from politesse.robots.lint.lines import Rows, check_lines, check_text
 from politesse.robots.lint.rules import check_rules
 
@@ -45,16 +45,16 @@ def lint(
     origin: Origin | None = None,
     most_per_code: int = 100,
 ) -> list[Diagnostic]:
-    r"""Report what is wrong with a robots.txt under ``dialect``, and what other parsers would misread.
+    r"""Report the faults of a robots.txt under ``dialect``, and lines that other parsers would misread.
 
     >>> [(found.line, found.code) for found in lint("User-agent: *\nDisallow: private")]
     [(2, 'no-leading-slash')]
 
     Args:
         body: the file.
-        dialect: dialect that the file is meant to be read in.
+        dialect: dialect of the file.
         origin: origin that the file speaks for, as in ``RobotsTxt.parse``.
-        most_per_code: number of diagnostics to return for each code; positive. If there are more, or if not all were
+        most_per_code: number of diagnostics to return for each code; positive. If more were found, or if not all were
             looked for, the last diagnostics say so, with the code ``capped``.
 
     Returns:
@@ -74,7 +74,6 @@ def lint(
         check_text(robots, rows, report)
         check_lines(robots, rows, report)
         check_groups(robots, rows, report)
-        check_versions(robots, rows, report, head)
         check_rules(robots, rows, report)
         check_disagreement(robots, rows, report, head)
     return report.finish(len(rows))

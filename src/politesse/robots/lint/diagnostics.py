@@ -16,7 +16,7 @@ class Severity(StrEnum):
     """How serious a finding is."""
 
     ERROR = "error"
-    """The file does not do what it says."""
+    """The file has another effect than its text says."""
     WARNING = "warning"
     """It does, but at a risk, or other parsers read it differently."""
     NOTE = "note"
@@ -43,11 +43,11 @@ class Diagnostic:
 
 
 class Code(NamedTuple):
-    """What a code means.
+    """The meaning of a code.
 
     Attributes:
         severity: how serious the finding is.
-        meaning: what was found, as a sentence.
+        meaning: the finding, as a sentence.
     """
 
     severity: Severity
@@ -67,7 +67,8 @@ CODES: Final[dict[str, Code]] = {
     "odd-line-end": Code(_WARNING, "NEL, U+2028 or U+2029, at which some parsers end the line; it does not end here."),
     "too-many-rules": Code(_WARNING, "More than 2,048 rules; Yandex reads no more."),
     # Lines.
-    "mid-file-bom": Code(_ERROR, "A byte order mark in the middle of the file spoils the line that it stands in."),
+    "mid-file-bom": Code(_ERROR, "A byte order mark in the middle of the file; most parsers lose its line."),
+    "odd-blank": Code(_WARNING, "A no-break space around a field or value; most parsers lose the line."),
     "not-utf-8": Code(_ERROR, "Octets that are not UTF-8, or were lost in a conversion: no browser sends them."),
     "control-character": Code(_ERROR, "A control character: the line binds nobody."),
     "lost-line": Code(_ERROR, "A line that was probably meant as a rule or user-agent line is not read as one."),
@@ -79,7 +80,7 @@ CODES: Final[dict[str, Code]] = {
     "line-cut": Code(_ERROR, "A line that is longer than the dialect reads; the rest of it is lost."),
     "no-leading-slash": Code(_ERROR, "A path that starts with neither / nor, where there are wildcards, *: no match."),
     "matches-nothing": Code(_ERROR, "A rule that can match no URL in this dialect."),
-    "misspelled-field": Code(_WARNING, "A misspelled field, read as what is meant; others may not."),
+    "misspelled-field": Code(_WARNING, "A misspelled field that is read as the right one; others may not."),
     "missing-colon": Code(_WARNING, "A line without a colon, read as if it were there; others do not."),
     "no-separator": Code(_WARNING, "A line without a colon: it says nothing."),
     "unknown-field": Code(_WARNING, "A field that nobody is known to read."),
@@ -99,10 +100,6 @@ CODES: Final[dict[str, Code]] = {
     "empty-group": Code(_WARNING, "A group without rules: the crawlers named there may request everything."),
     "blank-line-in-group": Code(_WARNING, "A blank line inside a group; some parsers end the group there."),
     "field-between-agents": Code(_WARNING, "Another field between user-agent lines; some parsers split the group."),
-    "conner-whole-path": Code(_WARNING, "In a group of version 2: a path that ends in / matches itself only."),
-    "conner-closes": Code(_WARNING, "In a group of version 2: whatever no Allow matches is denied."),
-    "conner-default-version": Code(_WARNING, "A Robot-version for everybody; the group for * should be version 1.0.0."),
-    "conner-version-ignored": Code(_WARNING, "A version that nobody obeys: experimental, or newer than 2."),
     # Rules.
     "never-wins": Code(_WARNING, "A rule that never decides: wherever it matches, another one goes before it."),
     "dialects-disagree": Code(_WARNING, "A rule on which dialects disagree, with a path on which they do."),
@@ -146,7 +143,7 @@ class Report:
         self._given_up[code] = why
 
     def finish(self, last_line: int) -> list[Diagnostic]:
-        """Return all diagnostics in the order of the file, followed by those that say what is missing."""
+        """Return all diagnostics in the order of the file, followed by notes on missing ones."""
         found = sorted(self._found, key=lambda one: (one.line, one.column))
         for code, count in self._count.items():
             if count > self._most:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _MAX_PROBE: Final = 2_000  # characters; longer URLs are not requested in practice
 _MAX_SAMPLES: Final = 2
 _MAX_EFFORT: Final = 10_000_000_000  # in bytes of rules that are searched: a few seconds
-_EFFORT_OF_A_MATCH: Final = 20_000  # least effort of one match
+_EFFORT_OF_A_MATCH: Final = 20_000  # least effort of a match
 _EFFORT_OF_A_RULE: Final = 20_000  # to compile it
-_EFFORT_OF_A_NAME: Final = 10_000  # to compare it with that of a crawler
+_EFFORT_OF_A_NAME: Final = 10_000  # to compare it with the name of a crawler
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 _CODE: Final = "dialects-disagree"

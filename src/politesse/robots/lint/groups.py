@@ -1,4 +1,4 @@
-"""What is wrong with groups: which crawler obeys which, and where other parsers end them."""
+"""Checks groups: which crawler obeys which group, and the ends that other parsers see."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse.robots.agents import BROWSER, EVERYBODY, product_token
-from politesse.robots.crawl_directives import VERSION_1
-from politesse.robots.dialect import Dialect
-from politesse.robots.document import RobotsTxt
-from politesse.robots.explain import compiled_alone
-from politesse.robots.group import Group, GroupRows
 from politesse.robots.lexer import blank_lines
-from politesse.robots.line import Line, Quirk
 from politesse.robots.lint.diagnostics import Report, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from politesse.robots.document import RobotsTxt
+    from politesse.robots.line import Group, Line
     from politesse.robots.lint.lines import Rows
 
 _MAX_COMPARED: Final = 2_000_000  # names of a file with each other, in dialects that compare each with each
@@ -60,7 +54,7 @@ def check_groups(robots: RobotsTxt, rows: Rows, report: Report) -> None:
     blanks = [] if robots.dialect.traits.syntax.blank_lines else blank_lines(rows.all)
     for group in robots.groups:
         if not group.heads:
-            continue  # rules before any user-agent line, in a dialect where they bind everybody
+            continue  # rules before any user-agent line, in a dialect in which they bind all crawlers
         head = group.heads[0]
         if not group.rules:
             message = f"no rule follows: {_names(group)} may request everything"
@@ -120,55 +114,3 @@ def _head_of(robots: RobotsTxt, group: Group, name: str) -> Line | None:
 
 def _line_of(group: Group) -> int:
     return group.heads[0].number if group.heads else group.rules[0].number
-
-
-def check_versions(robots: RobotsTxt, rows: Rows, report: Report, octets: bytes) -> None:
-    """Report what the Robot-versions of a file mean to crawlers that read them (Conner 2.0)."""
-    if not any(line.field == "robot-version" for line in robots.lines):
-        return
-    for dialect in Dialect:
-        if not dialect.traits.grouping.versioned:
-            continue
-        versioned = RobotsTxt.parse(octets, dialect, origin=robots.origin)
-        for line in versioned.lines:
-            if line.field == "robot-version" and Quirk.MISPLACED_VERSION in line.quirks:
-                message = "a Robot-version counts only directly after the user-agent lines: it is ignored"
-                report.add("misplaced-version", message, line.number, rows.of_name(line))
-            elif line.field == "robot-version" and Quirk.INVALID_VALUE in line.quirks:
-                message = f"{shown(line.value)} is not a version such as 2.0.0: the group is of version 1.0.0"
-                report.add("invalid-value", message, line.number, rows.of_value(line))
-        for group in versioned.groups:
-            if group.version != VERSION_1 and group.heads:
-                _check_version(versioned, group, rows, report)
-
-
-def _check_version(robots: RobotsTxt, group: Group, rows: Rows, report: Report) -> None:
-    version = ".".join(map(str, group.version))
-    head = group.heads[0]
-    if EVERYBODY in group.agents:
-        message = f"a group of version {version} for everybody; crawlers that know only 1.0.0 read it differently"
-        report.add("conner-default-version", message, head.number, rows.of_value(head))
-    read = GroupRows(0)
-    read.version = group.version
-    if not robots.dialect.traits.grouping.named([(read, 0)]):
-        message = f"version {version} is experimental or unknown: {_names(group)} obeys the group of everybody instead"
-        report.add("conner-version-ignored", message, head.number, rows.of_name(head))
-        return
-    if group.version[0] == VERSION_1[0]:
-        return
-    rules = [(line, rule) for line, rule in _compiled(robots, group) if line.value]
-    for line, rule in rules:
-        if rule.endswith("/"):
-            message = f"in version {version} {shown(line.value)} matches itself and nothing below it; put a * behind it"
-            report.add("conner-whole-path", message, line.number, rows.of_value(line))
-    allows = [(line, rule) for line, rule in rules if line.field == "allow"]
-    if allows and (len(allows) == len(rules) or any("*" in rule for _, rule in allows)):
-        line = allows[0][0]
-        message = f"in version {version} {_names(group)} may request nothing that no Allow matches"
-        report.add("conner-closes", message, line.number, rows.of_name(line))
-
-
-def _compiled(robots: RobotsTxt, group: Group) -> Iterator[tuple[Line, str]]:
-    for line in group.rules:
-        for rule in compiled_alone(robots, line, group.version).rules:
-            yield line, rule.pattern

@@ -1,4 +1,4 @@
-"""What is wrong with single lines, and with the file as text."""
+"""Checks single lines, and the file as text."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from politesse.robots.document import RobotsTxt
 
 _BOM: Final = "\ufeff"
+_NO_BREAK_SPACE = re.compile("[\u00a0\udca0]")
 _NOT_UTF_8 = re.compile("[\udc80-\udcff\ufffd]")
 _ODD_LINE_END = re.compile("[\x85\u2028\u2029]")
 _BARE_CR = re.compile(r"\r(?!\n|\Z)")
@@ -55,7 +56,7 @@ class Rows:
         return len(row) - len(row.lstrip(BLANKS)) + 1
 
     def of_value(self, line: Line) -> int:
-        """Return the column where the value starts; for an empty value, the column after the colon."""
+        """Return the column at which the value starts; for an empty value, the column after the colon."""
         row = self[line.number].partition("#")[0]
         name, colon, value = row.partition(":")
         if not colon:
@@ -63,14 +64,14 @@ class Rows:
         return len(name) + 2 + (len(value) - len(value.lstrip(BLANKS)) if line.value else 0)
 
     def of_first(self, pattern: re.Pattern[str], line: Line) -> int | None:
-        """Return the column of the first match before the comment; None if there is none."""
+        """Return the column of the first match before the comment, or None."""
         row = self[line.number]
         matched = pattern.search(row, 0, row.index("#") if "#" in row else len(row))
         return None if matched is None else matched.start() + 1
 
 
 def check_text(robots: RobotsTxt, rows: Rows, report: Report) -> None:
-    """Report what other parsers misread because of the encoding or the line ends."""
+    """Report lines that other parsers misread because of the encoding or the line ends."""
     if Quirk.BYTE_ORDER_MARK in robots.quirks:
         report.add("byte-order-mark", "the file starts with a byte order mark; some parsers do not see the first line")
     if Quirk.TRANSCODED in robots.quirks:
@@ -90,7 +91,7 @@ def _line_ends(text: str, before: int) -> int:
 
 
 def check_lines(robots: RobotsTxt, rows: Rows, report: Report) -> None:
-    """Report what is wrong with each line by itself."""
+    """Report the faults of each line by itself."""
     fields = _Fields(robots, report)
     rules = robots.dialect.traits.grouping.rules
     for line in robots.lines:
@@ -123,9 +124,12 @@ def _check_characters(line: Line, rows: Rows, report: Report) -> None:
         message = f"{shown(row[column - 1 :])} is not UTF-8 from here on; no URL of a browser holds such octets"
         report.add("not-utf-8", message, line.number, column)
     if _BOM in row.partition("#")[0]:
-        column = row.index(_BOM) + 1
         if line.name.replace(_BOM, "") or line.value:
-            report.add("mid-file-bom", "a byte order mark is a part of this line", line.number, column)
+            message = "a byte order mark; parsers that take it for text lose the line"
+            report.add("mid-file-bom", message, line.number, row.index(_BOM) + 1)
+    elif Quirk.ODD_BLANK in line.quirks and (column := rows.of_first(_NO_BREAK_SPACE, line)) is not None:
+        message = "a no-break space is read as a blank; parsers that take it for text lose the line"
+        report.add("odd-blank", message, line.number, column)
 
 
 def _report_quirk(quirk: Quirk, line: Line, rows: Rows, report: Report) -> None:
@@ -153,6 +157,11 @@ _WORDS: Final[dict[Quirk, tuple[str, bool, str]]] = {
     Quirk.EMPTY_ALLOW: ("empty-allow", True, "an Allow without a path says nothing; to allow everything, write /"),
     Quirk.NAMES_NOBODY: ("names-nobody", True, "{value} has no product token; what follows binds nobody by it"),
     Quirk.INVALID_VALUE: ("invalid-value", True, "{value} is no value of {field}; the line is ignored"),
+    Quirk.MISPLACED_VERSION: (
+        "misplaced-version",
+        False,
+        "a Robot-version follows user-agent lines at once: ignored",
+    ),
     Quirk.LINE_CUT: ("line-cut", False, "the line is longer than this dialect reads, the rest of it is lost"),
 }
 
@@ -169,13 +178,13 @@ class _Fields:
         self.left_out = False
 
     def report_unknown(self, line: Line, rows: Rows) -> None:
-        """Report a line that is not read, with what it was probably meant to be."""
+        """Report a line that is not read, with the field that it probably means."""
         found = self._found(line)
         if found is not None:
             self._report.add(*found, line.number, rows.of_name(line))
 
     def _found(self, line: Line) -> tuple[str, str] | None:
-        """Return the code and the message; None for a row that is nothing but a byte order mark."""
+        """Return the code and the message, or None for a row that is only a byte order mark."""
         name = shown(line.name)
         if not line.field:
             word, _, value = line.name.replace("\t", " ").lower().partition(" ")

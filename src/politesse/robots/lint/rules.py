@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from politesse.robots.document import RobotsTxt
-    from politesse.robots.group import Group
+    from politesse.robots.line import Group
     from politesse.robots.lint.lines import Rows
     from politesse.robots.rule_sets.base import RuleSet
 
 _STAR: Final = "\n"  # stands for a star of the covered rule: in normal form no piece holds a control character
 _MAX_COMPARISONS: Final = 500_000
-_MAX_RULES: Final = 500_000  # in all combinations of groups together
+_MAX_RULES: Final = 500_000  # of all combinations of groups, added up
 _ByHead = dict[str, list[tuple[Rule, tuple[str, ...]]]]  # rules and their pieces, by the first of these
 _DOT_SEGMENT = re.compile(r"/\.{1,2}(?:/|\$\Z)")
 
 
 def check_rules(robots: RobotsTxt, rows: Rows, report: Report) -> None:
-    """Report rules that match nothing, and those that never win."""
+    """Report rules that match nothing, and rules that never win."""
     lone = {line.number: _Lone(robots, line, group) for group in robots.groups for line in group.rules if _says(line)}
     for one in lone.values():
         if one.matches_nothing:
@@ -71,9 +71,9 @@ class _Lone:
 
     Attributes:
         line: the line.
-        rules: its rules; more than one in dialects where a rule implies another.
+        rules: its rules; several in dialects in which a rule implies others.
         rule_set: these rules, compiled.
-        says_so: rule whose pattern is the path as written; None for a URL, which may be one of another site.
+        says_so: rule whose pattern is the path as written, or None for a URL, which may be of another site.
         matches_nothing: whether it can match no target in normal form.
     """
 
@@ -90,7 +90,7 @@ class _Lone:
 
 def _has_dot_segment(pattern: str) -> bool:
     """Whether a pattern needs a dot segment in the path: clients remove them from every request."""
-    path = pattern.partition("?")[0].partition("*")[0]  # a star may reach into the query, where dot segments stay
+    path = pattern.partition("?")[0].partition("*")[0]  # a star may reach into the query, which keeps dot segments
     return _DOT_SEGMENT.search(path) is not None
 
 
@@ -129,7 +129,7 @@ class _Shadows:
         return lost
 
     def _before(self, rule_set: RuleSet, rule: Rule, by_head: _ByHead, lengths: list[int]) -> Rule | None:
-        """Return a rule that precedes ``rule`` wherever that matches; None if none is known."""
+        """Return a rule that precedes ``rule`` wherever ``rule`` matches, or None."""
         pieces = rule_set.reach(rule)
         text, head = _STAR.join(pieces), pieces[0]
         for length in lengths:
@@ -155,7 +155,7 @@ def covers(pieces: tuple[str, ...], text: str) -> bool:
     if not text.startswith(first):
         return False
     for piece in middle:
-        # The leftmost match is as good as any: it leaves the most room for what follows.
+        # The leftmost match leaves the most room for later pieces.
         found = text.find(piece, position)
         if found < 0:
             return False

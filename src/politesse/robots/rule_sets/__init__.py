@@ -1,1 +1,1 @@
-"""Rules of one agent, compiled: one kind of rule set for each way in which dialects choose the rule that decides."""
+"""Compiled rules of an agent: a kind of rule set for each way in which dialects choose the deciding rule."""

@@ -1,16 +1,19 @@
-"""What every rule set has: the directives of one agent, and the way from a URL to the rule that decides."""
+"""The base of rule sets: the directives of an agent, and the way from a URL to the deciding rule."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from sys import getsizeof
+from threading import RLock
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
+from weakref import ref
 
-from politesse._memory import memory_of
 from politesse.origin import Origin, StrOrURL, target_of, url_text
 from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, RequestRate, TimeWindow, Version
+from politesse.robots.memory import memory_of
 from politesse.robots.metered import Meter
-from politesse.robots.pattern import is_plain, match_plain_url, match_simple_url
+from politesse.robots.pattern import is_plain, match_simple_url
 from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
 from politesse.robots.timetable import ALWAYS, Timetable
 from politesse.usage.model import NOTHING_STATED, Usage
@@ -28,18 +31,21 @@ ROBOTS_TXT_MATCH: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
 
 # Measured with tracemalloc, in CPython 3.11.
 _BYTES_PER_DIRECTIVE: Final = 110
+_UNPACKED_BYTES: Final = 200  # of a tuple and a reference, for each rule set
+_TEXT_BYTES: Final = 57  # of a str and its place in a tuple, beside the characters
+_MOST_UNPACKED_BYTES: Final = 2 * 1024 * 1024  # 30,000 usual prefixes, of all rule sets of the process
 
 _Value = TypeVar("_Value", float, RequestRate, TimeWindow, str)
 
 
 class Directives(NamedTuple):
-    """What the merged groups of an agent say besides their rules.
+    """The lines of the merged groups of an agent besides their rules.
 
     Attributes:
         values: typed values of the directives, in the order of the file.
         version: version of the standard that the groups are written in.
         sitemap_lines: Sitemap lines of the file.
-        usage: what the file says about the use of content; None if it says nothing.
+        usage: preferences about the use of content, or None.
     """
 
     values: Sequence[DirectiveValue] = ()
@@ -49,7 +55,7 @@ class Directives(NamedTuple):
 
 
 class RuleSet(ABC):
-    r"""What a robots.txt says to one agent. ``RobotsTxt.rules_for`` makes it, of the kind that the dialect needs.
+    r"""The rules of a robots.txt for one agent. ``RobotsTxt.rules_for`` makes them, of the kind that the dialect needs.
 
     Immutable, and a pure function of the file, the dialect and the tokens, so that origins with the same file share it.
 
@@ -61,12 +67,12 @@ class RuleSet(ABC):
     <Rule line 2: 'Disallow: /private'>
 
     Attributes:
-        crawl_delay: largest Crawl-delay in seconds; None without one.
+        crawl_delay: largest Crawl-delay in seconds, or None.
         request_rates: all Request-rates.
         visit_times: all Visit-times.
         timetable: rate and permission to visit at each time of day, by ``request_rates`` and ``visit_times``.
         comments: Comments, addressed to the crawler's operator; untrusted text.
-        sitemap_lines: Sitemap lines of the file, which are addressed to everybody.
+        sitemap_lines: Sitemap lines of the file, which address all crawlers.
         site_usage: what the file says about the use of content, including content that may not be crawled; None if
             it says nothing.
         weight_bytes: approximate memory that the rule set takes, its tables included; they are built if need be. After
@@ -129,7 +135,7 @@ class RuleSet(ABC):
         )
 
     def pack(self) -> None:  # noqa: B027 - most kinds of rule sets hold nothing of the sort
-        """Drop what the next question makes again at little cost."""
+        """Drop tables that the next question makes again at little cost."""
 
     @property
     def weight_bytes(self) -> int:
@@ -144,15 +150,7 @@ class RuleSet(ABC):
         Raises:
             InvalidURL, TypeError: as ``match`` does.
         """
-        try:
-            plain = match_plain_url(url)  # type: ignore[arg-type] # a check of the type would cost every str
-        except TypeError:
-            return self.match(url).allowed
-        if plain is None:
-            return self._match_text(url_text(url)).allowed
-        if "/." not in (target := plain[1]):
-            return self.decide(target).allowed  # as match does, one call less
-        return self.judge(target).allowed
+        return self.match(url).allowed
 
     def match(self, url: StrOrURL) -> Match:
         """Return whether a URL or target may be requested, and the rule that decided.
@@ -164,23 +162,14 @@ class RuleSet(ABC):
                 send in different ways.
             TypeError: ``url`` is neither a str nor a yarl.URL.
         """
-        try:
-            plain = match_plain_url(url)  # type: ignore[arg-type] # as above
-        except TypeError:
-            return self.match(url_text(url))
-        return self._match_text(url_text(url)) if plain is None else self.judge(plain[1])
-
-    def _match_text(self, url: str) -> Match:
-        """Return the match of a URL that is not plain, or of a target."""
-        if url[:1] == "/":
-            return self.judge(url)
-        simple = match_simple_url(url)
-        return self.judge(target_of(url) if simple is None else simple[1])
+        text = url_text(url)
+        simple = match_simple_url(text)
+        return self.judge(target_of(text) if simple is None else simple[1])
 
     def usage(self, url: StrOrURL) -> Usage | None:
-        """Return what the file says about the use of a URL or target; None if it may not be requested.
+        """Return the preferences about the use of a URL or target, or None if it may not be requested.
 
-        draft-ietf-aipref-attach 3.4: preferences apply only to what may be requested.
+        draft-ietf-aipref-attach 3.4: preferences apply only to pages that may be requested.
 
         Raises:
             InvalidURL, TypeError: as ``match`` does.
@@ -217,7 +206,7 @@ class RuleSet(ABC):
     @property
     @abstractmethod
     def rules(self) -> list[Rule]:
-        """Rules in the order of the file; of equal ones only the one that counts. Made on demand."""
+        """Rules in the order of the file; of equal rules only the first that counts. Made on demand."""
 
     @abstractmethod
     def reach(self, rule: Rule) -> tuple[str, ...]:
@@ -261,3 +250,33 @@ def bounded(match: Match) -> Match:
 
 def _of_kind(kind: type[_Value], values: Sequence[DirectiveValue]) -> tuple[_Value, ...]:
     return tuple([value for value in values if isinstance(value, kind)]) if values else ()  # most files have none
+
+
+class LastUnpacked:
+    """Whose texts were unpacked last; those before are packed again. Any thread may use it.
+
+    Args:
+        most_bytes: about how much memory unpacked texts may take; the last ones stay, however many they are.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._unpacked: deque[tuple[ref[RuleSet], int]] = deque()
+        self._lock = RLock()  # reentrant: the garbage collector may run a finalizer that asks for a verdict
+
+    def add(self, owner: RuleSet, texts: Sequence[str]) -> None:
+        """Note that a rule set has unpacked texts."""
+        weight_bytes = _UNPACKED_BYTES + _TEXT_BYTES * len(texts) + sum(map(len, texts))
+        with self._lock:
+            self._unpacked.append((ref(owner), weight_bytes))
+            self._bytes += weight_bytes
+            while self._bytes > self._most_bytes and len(self._unpacked) > 1:
+                reference, freed_bytes = self._unpacked.popleft()
+                self._bytes -= freed_bytes
+                if (oldest := reference()) is not None:
+                    oldest.pack()
+
+
+LAST_UNPACKED: Final = LastUnpacked(_MOST_UNPACKED_BYTES)
+"""One for all rule sets of the process."""

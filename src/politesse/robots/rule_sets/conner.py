@@ -3,7 +3,7 @@
 A rule set of version 1 follows the standard of 1994: any Disallow that a target starts with denies. In version 2 a
 path without ``*`` is explicit and matches itself only; one with ``*`` has to match the whole target. An explicit Allow
 precedes every Disallow, and every Disallow precedes an Allow with wildcards. A target that no rule matches is denied if
-there is an Allow with wildcards, or an Allow and no Disallow; otherwise it is allowed.
+the group has an Allow with wildcards, or an Allow and no Disallow; otherwise it is allowed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from politesse._constants import ROBOTS_TXT
-from politesse._memory import memory_of
-from politesse._text import BLANKS
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.line import rule_quirks
+from politesse.robots.memory import memory_of
 from politesse.robots.metered import Meter, Wildcards
 from politesse.robots.pattern import decode_prefix
 from politesse.robots.prefixes import FirstPrefix
@@ -41,23 +40,14 @@ class ConnerRuleSet(RuleSet):
 
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
-        if len(target) > self._unmetered_octets:
-            return self.decide_metered(Meter(target))
-        if target == ROBOTS_TXT:
-            return ROBOTS_TXT_MATCH
-        if (general := self._first_general.find(target)) != NO_RULE:
-            return self._table.match(general)
-        if (explicit := self._explicit.get(target)) is not None:
-            return self._table.match(explicit)
-        place = _first(self._denying, target)
-        if place == NO_RULE:
-            place = _first(self._allowing, target)
-        return self._otherwise if place == NO_RULE else self._table.match(place)
+        return self.decide_metered(Meter(target))
 
     def decide_metered(self, meter: Meter) -> Match:
         """Return the match of a target in normal form within the budget; see ``politesse.robots.metered``."""
         if meter.target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
+        if (general := self._first_general.find(meter.target)) != NO_RULE:
+            return self._table.match(general)
         if (explicit := self._explicit.get(meter.target)) is not None:
             return self._table.match(explicit)
         for wildcards in (self._denying, self._allowing):
@@ -70,7 +60,7 @@ class ConnerRuleSet(RuleSet):
 
     @property
     def rules(self) -> list[Rule]:
-        """See ``RuleSet.rules``; of an Allow and a Disallow of one path without ``*``, the Allow counts."""
+        """See ``RuleSet.rules``; of an Allow and a Disallow with the same path without ``*``, the Allow counts."""
         wildcards = (*self._denying.places, *self._allowing.places)
         general = range(len(self._table)) if self._is_general else ()
         return sorted(self._table.rules([*general, *self._explicit.values(), *wildcards]), key=attrgetter("line"))
@@ -97,7 +87,7 @@ class ConnerRuleSet(RuleSet):
         normalise = decode_prefix if general else self._matching.normalise_pattern
         rules: dict[tuple[str, str], FieldRow] = {}  # of equal ones only the first
         for row in rows:
-            field, value = row[1].field, row[2].strip(BLANKS)
+            field, value = row[1].field, row[2]
             if value and not rule_quirks(field, value, leading) and not (general and field == ALLOW):
                 rules.setdefault((normalise(value), field), row)
         patterns = [pattern for pattern, _ in rules]
@@ -110,27 +100,16 @@ class ConnerRuleSet(RuleSet):
         self._denying, self._allowing = _with_wildcards(denials, table), _with_wildcards(allows, table)
         closing = self._allowing.places or ([] if denials else allows)
         self._otherwise = Match(Reason.NOT_ALLOWED, table.match(closing[0]).rule) if closing else NO_RULE_MATCH
-        return min(self._denying.unmetered_octets, self._allowing.unmetered_octets) // 2
+        return 0  # each decision is metered
 
     def _built(self) -> RuleTable:
         return self._table
 
     def _tables_bytes(self) -> int:
-        tables = self._first_general.weight_bytes + memory_of((self._explicit,))
+        tables = self._first_general.weight_bytes + memory_of((self._explicit, *self._explicit.values()))
         return tables + self._denying.weight_bytes + self._allowing.weight_bytes
 
 
 def _with_wildcards(places: Sequence[int], table: RuleTable) -> Wildcards:
     places = [at for at in places if "*" in table.patterns[at]]
-    return Wildcards(places, [table.patterns[at] for at in places], table, _of_whole_path)
-
-
-def _of_whole_path(pattern: str) -> Wildcard:
-    return Wildcard(f"{pattern}$")
-
-
-def _first(wildcards: Wildcards, target: str) -> int:
-    for needle, place in zip(wildcards.needles, wildcards.places, strict=True):
-        if needle in target and wildcards.at(place).matches(target):
-            return place
-    return NO_RULE
+    return Wildcards(places, [Wildcard(f"{table.patterns[at]}$") for at in places], table)

@@ -1,36 +1,34 @@
-"""The most specific match among the rules of one agent (RFC 9309 2.2.2).
+"""The most specific match among the rules of an agent (RFC 9309 2.2.2).
 
 There are three kinds of rule, each with its own way to find the longest that matches:
 
-* Literal prefixes are sorted, and each is linked to the next shorter one that encloses it. The longest that a target
-  starts with is the last one that sorts at or before the target, or one of those that enclose it. They are unpacked at
+* Literal prefixes are sorted, and each is linked to the next shorter prefix that encloses it. The longest prefix of
+  a target is the last prefix that sorts at or before the target, or encloses that prefix. They are unpacked at
   a question (``politesse.robots.texts``).
 * Literals that end in ``$`` are keys of a dict.
 * Wildcards are sorted by length, longest first, in two lists: rooted ones, whose head is longer than ``/`` and which
   one ``startswith`` rejects all at once, and floating ones behind ``*`` or ``/*``, each of which one ``in`` rejects.
 
-If the octets of all wildcards times those of the target are too many, the wildcards are compared within a budget
+If the octets of all wildcards times the octets of the target are too many, the wildcards are compared within a budget
 (``politesse.robots.metered``), in one list, the most specific first.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from politesse._constants import ROBOTS_TXT
-from politesse._memory import memory_of
-from politesse._text import BLANKS
-from politesse.origin import MAX_URL_LENGTH
+from politesse.robots.memory import flat, memory_of
 from politesse.robots.metered import NO_WILDCARDS, Meter, Wildcards
-from politesse.robots.pattern import is_literal, is_normal, is_plain, match_form, match_normal_url
-from politesse.robots.prefixes import enclosing, flat
-from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, RuleSet, bounded
+from politesse.robots.pattern import is_literal, is_plain, match_form
+from politesse.robots.prefixes import enclosing
+from politesse.robots.rule_sets.base import LAST_UNPACKED, ROBOTS_TXT_MATCH, Directives, RuleSet, bounded
 from politesse.robots.rule_sets.first_question import WaitingRows
 from politesse.robots.rule_table import ALLOW, NO_RULE, NO_RULE_MATCH, RuleTable
-from politesse.robots.texts import LAST_UNPACKED, packed
-from politesse.robots.wildcard import Wildcard, wildcard_of
+from politesse.robots.texts import packed
+from politesse.robots.wildcard import wildcard_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,11 +41,11 @@ if TYPE_CHECKING:
 
 _NONE_EXACT: Final[dict[str, int]] = {}  # shared by the files without whole paths
 _UNRANKED: Final = b"\x00"  # shared by the files with plain prefixes only: nothing is compared but the end, NO_RULE
-_EACH_ITSELF: Final = bytes(range(256))  # shared by the files in which each prefix decides where it is the longest
-_NONE_ENCLOSED: Final = bytes(256)  # shared by the files in which no prefix starts with another one
+_EACH_ITSELF: Final = bytes(range(256))  # shared by the files in which the longest prefix always decides
+_NONE_ENCLOSED: Final = bytes(256)  # shared by the files in which no prefix starts with another
 _MOST_FORMS: Final = 250  # of prefixes that are packed: 0.5 ms to unpack
 _MOST_FIRST_TARGET: Final = 100  # octets of a target that is decided without tables; see ``WaitingRows.may_wait``
-_NOT_BUILT: Final = -1  # no target is as short: each goes the rare way, where the tables are built
+_NOT_BUILT: Final = -1  # no target is as short: each goes the rare way, which builds the tables
 
 
 class MostSpecificRuleSet(RuleSet):
@@ -58,17 +56,13 @@ class MostSpecificRuleSet(RuleSet):
     __slots__ = (
         "_asked",
         "_best",
-        "_beyond_prefixes",
         "_count",
         "_enclosing",
         "_exact",
-        "_floating",
         "_has_forms",
         "_prefixes",
         "_ranks",
         "_root",
-        "_rooted",
-        "_rooted_heads",
         "_rows",
         "_table",
         "_wildcards",
@@ -78,63 +72,55 @@ class MostSpecificRuleSet(RuleSet):
     _rows: Sequence[FieldRow] | WaitingRows | None  # None once the tables are built
     _asked: bool  # whether the first question was decided, or tried, without tables
 
-    def _match_text(self, url: str) -> Match:
-        """Do as ``RuleSet._match_text`` does, without a second look at escapes in normal form."""
-        normal = match_normal_url(url) if url[:1] != "/" and url.isascii() else None
-        if normal is not None and "/." not in (target := normal[1]) and len(target) <= MAX_URL_LENGTH:
-            return self.decide(target)
-        return super()._match_text(url)
-
     def judge(self, target: str) -> Match:
         """Do as ``RuleSet.judge`` does; wildcards are compared with the query as it was written, too."""
-        if is_normal(target):
+        if is_plain(target) is not None and "/." not in target:
             return self.decide(target)
         normal = self._matching.normalise_target(target)
         self._built()
         written = self._matching.query_as_written(target) if "?" in target and self._wildcards.needles else None
         if len(normal) > self._unmetered_octets or (written is not None and len(written) > self._unmetered_octets):
-            return self._judge_metered(normal, written, max(target.count("%"), normal.count("%")))
+            meter = Meter(normal, escapes=max(target.count("%"), normal.count("%")))  # which take their part of it
+            match = self.decide_metered(meter)
+            return match if written is None else self._most_specific(Meter(written, meter.left), match)
         match = self.decide(normal)
         return match if written is None else self._wildcards_too(written, match)
 
     def _wildcards_too(self, written: str, match: Match) -> Match:
         wildcards, ranks, least, best = self._wildcards, self._ranks, _rank(match), NO_RULE
-        for needle, place in zip(wildcards.needles, wildcards.places, strict=True):
-            if needle in written and ranks[place] > least and wildcards.at(place).matches(written):
+        for wildcard, place in zip(wildcards.cut, wildcards.places, strict=True):
+            if wildcard.needle in written and ranks[place] > least and wildcard.matches(written):
                 best, least = place, ranks[place]
         return match if best == NO_RULE else self._table.match(best)
 
     def decide(self, target: str) -> Match:
-        """Return the match of a target in normal form. The hot path: nothing is allocated for a rule that decided."""
+        """Return the match of a target in normal form. The hot path."""
         if len(target) > self._unmetered_octets:
             return self._decide_rarely(target)
+        if target == ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: /robots.txt is implicitly allowed
         prefixes = self._unpack() if (kept := self._prefixes) is None else kept
+        best, wildcards = self._literal(prefixes, target), self._wildcards
+        if wildcards.heads and target.startswith(wildcards.heads):
+            best = self._longer(wildcards.rooted, target, best)
+        for rare, batch in wildcards.floating:
+            if rare in target:
+                best = self._longer(batch, target, best)
+        return self._table.match(best, None if self._has_forms or not 0 <= best < self._count else prefixes[best])
+
+    def _literal(self, prefixes: Sequence[str], target: str) -> int:
+        """Return the place of the most specific rule without wildcards that matches."""
         place = bisect_right(prefixes, target)
         while place and not target.startswith(prefixes[place - 1]):
             place = self._enclosing[place - 1]
         best = self._best[place - 1] if place else self._root
-        if self._beyond_prefixes:
-            ranks = self._ranks
-            exact = self._exact.get(target)
-            if exact is not None and ranks[exact] > ranks[best]:
-                best = exact
-            if self._rooted_heads and target.startswith(self._rooted_heads):
-                best = self._longer(self._rooted, target, best)
-            for rare, batch in self._floating:
-                if rare in target:
-                    best = self._longer(batch, target, best)
-        if target == ROBOTS_TXT:
-            return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: /robots.txt is implicitly allowed
-        try:
-            return self._table.matches[best]
-        except KeyError:
-            # The pattern is at hand: the first decision of a rule takes a fifth less.
-            return self._table.match(best, None if self._has_forms or best >= self._count else prefixes[best])
+        exact = self._exact.get(target)
+        return best if exact is None or self._ranks[exact] <= self._ranks[best] else exact
 
     def _unpack(self) -> tuple[str, ...]:
         """Return the prefixes as they are compared, from the patterns of the table, which are packed."""
         first = self._table.first(self._count)
-        self._prefixes = prefixes = tuple(map(_form, first) if self._has_forms else first)
+        self._prefixes = prefixes = tuple(map(match_form, first) if self._has_forms else first)
         LAST_UNPACKED.add(self, prefixes)
         return prefixes
 
@@ -145,43 +131,36 @@ class MostSpecificRuleSet(RuleSet):
 
     def _longer(self, batch: Batch, target: str, best: int) -> int:
         """Return the place of the first wildcard rule that matches and outranks the one at ``best``, else ``best``."""
-        needles, places = batch
+        needles, indexes = batch
+        wildcards, ranks = self._wildcards, self._ranks
         for at, needle in enumerate(needles):
             if needle in target:
-                place = places[at]
-                if self._ranks[place] > self._ranks[best]:
-                    wildcard = self._wildcards.known.get(place) or self._wildcards.at(place)
-                    if wildcard.matches(target):
-                        return place
+                place = wildcards.places[index := indexes[at]]
+                if ranks[place] > ranks[best] and wildcards.cut[index].matches(target):
+                    return place
         return best
 
     def _decide_rarely(self, target: str) -> Match:
-        """Decide at the first questions, for which the tables are built, and where the work needs a budget."""
+        """Decide the first questions, and questions that need a budget.
+
+        The first question is decided by tables of the few rows that may match it, unless one of their rules might need
+        a budget: the budget may change the answer. Other questions build the tables of all rows.
+        """
         if (rows := self._rows) is None:
             return self.decide_metered(Meter(target))
         if isinstance(rows, WaitingRows) and not self._asked:
             self._asked = True
-            if (match := self._decide_by_rows(rows, target)) is not None:
-                return match
+            if len(target) <= _MOST_FIRST_TARGET:
+                few = rows.that_may_match(target)
+                if not few:
+                    return ROBOTS_TXT_MATCH if target == ROBOTS_TXT else NO_RULE_MATCH
+                if not any("%" in row[2] for row in few):
+                    return MostSpecificRuleSet(few, Directives(), self._matching, self._origin).decide(target)
         self._built()
         return self.decide(target)
 
-    def _decide_by_rows(self, rows: WaitingRows, target: str) -> Match | None:
-        """Return the match of a target by tables of the few rows that may match it; None if that does not do.
-
-        It does not where all rules might need a budget, because then the answer may be another one.
-        """
-        if len(target) > _MOST_FIRST_TARGET:
-            return None
-        few = rows.that_may_match(target)
-        if not few:
-            return ROBOTS_TXT_MATCH if target == ROBOTS_TXT else NO_RULE_MATCH
-        if any("%" in row[2] for row in few):
-            return None
-        return MostSpecificRuleSet(few, Directives(), self._matching, self._origin).decide(target)
-
     def prepare_later(self) -> None:
-        """See ``RuleSet``. It saves an eighth of the CPU time of an unknown origin; the second question takes more."""
+        """See ``RuleSet``. It takes an eighth off the CPU time of an unknown origin; the second question takes more."""
         rows = self._rows
         if rows is None or isinstance(rows, WaitingRows) or self._matching.implied_allow is not None:
             self.prepare()
@@ -193,14 +172,6 @@ class MostSpecificRuleSet(RuleSet):
         else:
             self.prepare()
 
-    def _judge_metered(self, normal: str, written: str | None, escapes: int) -> Match:
-        """Return the match of both forms of a target; the work on its escapes is taken from the budget."""
-        meter = Meter(normal, escapes=escapes)
-        match = self.decide_metered(meter)
-        if written is None:
-            return match
-        return self._most_specific(Meter(written, meter.left), match)
-
     def decide_metered(self, meter: Meter) -> Match:
         """Return the match of a target in normal form within the budget; see ``politesse.robots.metered``."""
         self._built()
@@ -208,19 +179,12 @@ class MostSpecificRuleSet(RuleSet):
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         prefixes = self._unpack() if (kept := self._prefixes) is None else kept
-        place = bisect_right(prefixes, target)
-        while place and not target.startswith(prefixes[place - 1]):
-            place = self._enclosing[place - 1]
-        best = self._best[place - 1] if place else self._root
-        exact = self._exact.get(target)
-        if exact is not None and self._ranks[exact] > self._ranks[best]:
-            best = exact
-        return self._most_specific(meter, self._table.match(best))
+        return self._most_specific(meter, self._table.match(self._literal(prefixes, target)))
 
     def _most_specific(self, meter: Meter, match: Match) -> Match:
         """Return the match of the wildcards, and of the most specific rule so far."""
         ranks, least = self._ranks, _rank(match)
-        outranking = self._wildcards.count_while(lambda place: ranks[place] > least)
+        outranking = bisect_left(self._wildcards.places, -least, key=lambda place: -ranks[place])
         index = self._wildcards.first(meter, outranking)
         bound_reached = match.bound_reached or meter.exhausted
         if index < outranking:
@@ -282,14 +246,13 @@ class MostSpecificRuleSet(RuleSet):
         self._build_literals([forms.get(pattern, pattern) for pattern in prefixes] if others else prefixes)
         self._build_exact([forms[pattern][:-1] for pattern in exact], len(prefixes) + len(apart))
         self._build_wildcards(wildcards, len(patterns) - len(wildcards))
-        self._beyond_prefixes = bool(exact or wildcards)
 
     def _build_literals(self, prefixes: Sequence[str]) -> None:
         self._count = len(prefixes)
         self._enclosing = enclosing(prefixes)
         if len(prefixes) <= len(_NONE_ENCLOSED) and not any(self._enclosing):
             self._enclosing = _NONE_ENCLOSED
-        # The patterns of few rules are not packed, and there are no prefixes to unpack where there are none.
+        # The patterns of few rules are not packed, and a file may have no prefixes.
         self._prefixes = None if prefixes and self._table.is_packed else tuple(prefixes)
         best = list(range(len(prefixes)))
         ranks = self._ranks
@@ -315,34 +278,22 @@ class MostSpecificRuleSet(RuleSet):
         self._wildcards = NO_WILDCARDS
         if patterns:
             places = range(first, first + len(patterns))
-            self._wildcards = Wildcards(places, patterns, self._table, _wildcard)
-        self._rooted_heads = self._wildcards.heads
-        self._rooted = self._wildcards.rooted
-        self._floating = self._wildcards.floating
+            self._wildcards = Wildcards(places, [wildcard_of(match_form(one)) for one in patterns], self._table)
 
     def _tables_bytes(self) -> int:
-        arrays = memory_of(() if self._enclosing is _NONE_ENCLOSED else (self._enclosing,)) + memory_of((self._ranks,))
-        best = 0 if self._best is _EACH_ITSELF else memory_of((self._best,))
-        exact = memory_of((self._exact, *self._exact)) if self._exact else 0
-        wildcards = self._wildcards.weight_bytes if self._wildcards is not NO_WILDCARDS else 0
-        if self._prefixes is not None and not self._table.is_packed:  # what is unpacked for a while does not count
+        shared = (_NONE_ENCLOSED, _EACH_ITSELF)
+        arrays = memory_of([one for one in (self._enclosing, self._best, self._ranks) if one not in shared])
+        exact = memory_of((self._exact, *self._exact, *self._exact.values())) if self._exact else 0
+        wildcards = self._wildcards.weight_bytes if self._wildcards.cut else 0  # the empty ones are shared
+        if self._prefixes is not None and not self._table.is_packed:  # those that are unpacked for a while do not count
             arrays += memory_of((self._prefixes, *set(self._prefixes).difference(self._table.patterns)))
-        return arrays + best + exact + wildcards
-
-
-def _form(pattern: str) -> str:
-    """Return a pattern that is a prefix as it is compared."""
-    return match_form(pattern) if "*" in pattern or "%" in pattern else pattern
-
-
-def _wildcard(pattern: str) -> Wildcard:
-    return wildcard_of(match_form(pattern))
+        return arrays + exact + wildcards
 
 
 def _sorted_prefixes(rules: dict[str, FieldRow], forms: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Return the patterns that are prefixes, sorted by their forms; those whose form is ``/`` apart, the best first.
+    """Return the patterns that are prefixes, sorted by their forms; apart, best first, patterns with the form ``/``.
 
-    Of patterns with the same form the one that decides comes last, where bisect_right finds it.
+    Of patterns with the same form the deciding pattern comes last: bisect_right finds it.
     """
     plain = [pattern for pattern in rules if pattern not in forms] if forms else list(rules)
     literal = [pattern for pattern, form in forms.items() if is_literal(form) and form[-1] != "$"]
@@ -374,7 +325,7 @@ def _strongest(rows: Sequence[FieldRow], matching: Matching) -> dict[str, FieldR
     normalise, leading = matching.normalise_pattern, matching.leading
     rules: dict[str, FieldRow] = {}
     for row in rows:
-        value = row[2].strip(BLANKS)
+        value = row[2]
         if not value.startswith(leading):
             continue  # RFC 9309 2.2; an empty Disallow restricts nothing and cancels nothing
         pattern = value if is_plain(value) is not None else normalise(value)

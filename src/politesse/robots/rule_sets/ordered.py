@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, ClassVar
 
 from politesse._constants import ROBOTS_TXT
-from politesse._text import BLANKS
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots.line import rule_quirks
@@ -59,7 +58,7 @@ class FirstMatchRuleSet(RuleSet):
         matching = self._matching
         rules: dict[str, FieldRow] = {}
         for row in rows:
-            value, allow = row[2].strip(BLANKS), row[1].field == ALLOW
+            value, allow = row[2], row[1].field == ALLOW
             if not value and not allow and matching.empty_disallow_ends:
                 break  # the empty path is a prefix of every target: no later rule is ever reached
             path = self._path(value)
@@ -94,12 +93,8 @@ class SiteRuleSet(FirstMatchRuleSet):
     ) -> None:
         super().__init__(rows, directives, matching, origin)
         # Kept to compile the rules again once the site is known.
-        unknown = origin is None and any(_has_authority(row[2].strip(BLANKS)) for row in rows)
+        unknown = origin is None and any(_has_authority(row[2]) for row in rows)
         self._said = (rows, directives) if unknown else None
-
-    def allowed(self, url: StrOrURL) -> bool:
-        """See ``RuleSet.allowed``."""
-        return self.match(url).allowed
 
     def match(self, url: StrOrURL) -> Match:
         """See ``RuleSet.match``."""

@@ -11,15 +11,16 @@ import pytest
 
 from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.messages import Server, WireLost
-from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.wire import RedisWire
 from politesse.clock import SystemClock
 from politesse.errors import ClosedError
 from politesse.events import FleetAway, FleetBack, Publisher
+from politesse.options import FleetOptions
 from tests.support.tasks import ended, settle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from politesse._pacing.fleet.messages import Reply, ScriptCall
     from politesse.events import Event
@@ -28,48 +29,39 @@ if TYPE_CHECKING:
 NOBODY: Final[Any] = None  # a member that never joined
 
 
-class SlowWire:
+class SlowWire(RedisWire):
     """Answers an exchange when the test says so; what it is asked at a connection at once."""
 
     name = "slow"
-    counts_receivers = True
 
     def __init__(self) -> None:
         self.under_way: list[tuple[list[str], asyncio.Future[None]]] = []
         self.opened = 0
 
-    async def open(self, channel: str, /) -> Server:
+    async def open(self, *channels: str) -> Server:
         self.opened += 1
         return await self.server()
 
     async def server(self) -> Server:
         return Server("run", 1e6)
 
-    async def exchange(self, calls: Sequence[ScriptCall], /) -> list[Reply | Exception]:
-        if calls[0].script is not Script.PROBE:
+    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+        if [call for call in calls if call.script is not Script.MEMBER]:
             answered = asyncio.get_running_loop().create_future()
-            self.under_way.append(([call.key.removeprefix("f:") for call in calls], answered))
+            keys = [call.key.removeprefix("f:") for call in calls if call.script is not Script.MEMBER]
+            self.under_way.append((keys, answered))
             await answered
         at = str(round((1e6 + time.monotonic()) * 1e6))
-        return [
-            ["granted", call.key.removeprefix("f:"), at, "0", "0", "", "0", "0", "0", "", "", "0"] for call in calls
-        ]
-
-    def clock_of(self, key: str, /) -> int:
-        return 0
-
-    def probe_keys(self, key: str, /) -> list[str]:
-        return [key]
+        granted = ["granted", "ticket", at, "0", "0", "", "0", "0", "0", "", ""]
+        members = ["members", "", at, "0", "0", "", "epoch", ""]
+        return [[*(members if call.script is Script.MEMBER else granted)] for call in calls]
 
     async def pushes(self) -> AsyncIterator[str]:
         await asyncio.Event().wait()
         yield ""
 
-    async def drop(self) -> None:
-        self.under_way.clear()
-
     async def aclose(self) -> None:
-        pass
+        self.under_way.clear()
 
     def answer(self) -> None:
         """Answer all that is under way."""
@@ -114,7 +106,7 @@ async def link(wire: SlowWire, events: list[Event]) -> AsyncIterator[FleetLink]:
 async def test_a_server_is_back_once_it_has_answered_though_there_is_always_more_to_send(
     link: FleetLink, wire: SlowWire, events: list[Event]
 ) -> None:
-    link.post(Script.RENEW, "key0")
+    link.post(Script.RELEASE, "key0")
     await wire.sent(1)
     wire.under_way[0][1].set_exception(WireLost("cut"))
     async with asyncio.timeout(10.0):
@@ -122,7 +114,7 @@ async def test_a_server_is_back_once_it_has_answered_though_there_is_always_more
             await asyncio.sleep(0.001)
     await wire.sent(1)
     assert [type(event) for event in events] == [FleetAway]
-    link.post(Script.RENEW, "key1")
+    link.post(Script.RELEASE, "key1")
     wire.under_way[0][1].set_result(None)
     await wire.sent(2)
     assert [type(event) for event in events] == [FleetAway, FleetBack]
@@ -133,14 +125,14 @@ async def test_a_server_is_back_once_it_has_answered_though_there_is_always_more
 
 def tasks_of_link(*names: str) -> list[asyncio.Task[Any]]:
     """Return the tasks that the link has begun, as they are found by those who do not know them."""
-    begun = [f"FleetLink.{name}" for name in names or ("_run", "_read")]
+    begun = [f"{room}.{name}" for room in ("FleetLink", "Session") for name in names or ("_run", "_read")]
     return [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") in begun]
 
 
 async def test_a_link_whose_task_is_cancelled_by_others_is_lost_and_found_again(
     link: FleetLink, wire: SlowWire
 ) -> None:
-    link.post(Script.RENEW, "posted")
+    link.post(Script.RELEASE, "posted")
     asked = asyncio.ensure_future(link.ask(Script.RESERVE, "asked"))
     await wire.sent(1)
     await ended(tasks_of_link("_run"))
@@ -154,7 +146,7 @@ async def test_a_link_whose_reader_is_cancelled_by_others_is_lost_and_found_agai
     link: FleetLink, wire: SlowWire
 ) -> None:
     await ended(tasks_of_link("_read"))
-    link.post(Script.RENEW, "posted")
+    link.post(Script.RELEASE, "posted")
     assert await wire.sent(1) == [["posted"]]
     assert (wire.opened, link.losses, link.is_up) == (2, 1, True)
 
@@ -162,7 +154,7 @@ async def test_a_link_whose_reader_is_cancelled_by_others_is_lost_and_found_agai
 async def test_a_link_whose_task_is_cancelled_before_it_began_connects_all_the_same() -> None:
     wire = SlowWire()
     link = link_of(wire)
-    link.post(Script.RENEW, "posted")
+    link.post(Script.RELEASE, "posted")
     await ended(tasks_of_link())
     assert await wire.sent(1) == [["posted"]]
     wire.answer()

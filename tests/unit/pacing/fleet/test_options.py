@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from politesse._pacing.fleet.options import FleetOptions
 from politesse.errors import ConfigurationError
+from politesse.options import FleetOptions
 
 
 @pytest.mark.parametrize(("interval_s", "slack_s"), [(0.0, 0.0), (0.1, 0.01), (0.5, 0.05), (60.0, 0.05)])

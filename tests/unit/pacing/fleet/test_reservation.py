@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from politesse._pacing.fleet.messages import FleetAnswer, microseconds
-from politesse._pacing.fleet.reservation import FleetLine, Reservation
+from politesse._pacing.fleet.reservation import FleetHostState, Reservation
 from politesse.verdict import Bound
+from tests.support.pacing import wants
 
 
 def answer(at_us: int, wait_s: float = 0.0, kind: str = "granted") -> FleetAnswer:
@@ -12,23 +13,23 @@ def answer(at_us: int, wait_s: float = 0.0, kind: str = "granted") -> FleetAnswe
 
 
 def test_lateness_counts_from_the_question() -> None:
-    reservation = Reservation("a.1", "")
+    reservation = Reservation("a.1", wants(), FleetHostState())
     reservation.asked_mono, reservation.asked_at_us = 100.0, 5_000_000
     reservation.take(answer(5_000_000, 2.0), 100.3)
     assert reservation.starts_mono == pytest.approx(102.3)
-    assert reservation.late_s(102.3) == pytest.approx(0.3)
+    assert reservation.late_s(102.3, 1.0) == pytest.approx(0.3)
 
 
 def test_lateness_of_a_message_counts_from_the_question_by_the_time_of_redis() -> None:
-    reservation = Reservation("a.1", "")
+    reservation = Reservation("a.1", wants(), FleetHostState())
     reservation.asked_mono, reservation.asked_at_us = 100.0, 5_000_000
     reservation.take(answer(5_000_000, kind="queued"), 100.001)
     reservation.take(answer(8_000_000, 0.5), 107.0)  # sent 3 s after the question; read 4 s later
-    assert reservation.late_s(107.5) == pytest.approx(4.0)
+    assert reservation.late_s(107.5, 1.0) == pytest.approx(4.0)
 
 
 def test_an_older_answer_does_not_replace_a_newer_message() -> None:
-    reservation = Reservation("a.1", "")
+    reservation = Reservation("a.1", wants(), FleetHostState())
     newer = answer(6_000_000)
     reservation.take(newer, 101.0)
     reservation.take(answer(5_000_000, kind="queued"), 101.1)
@@ -36,11 +37,11 @@ def test_an_older_answer_does_not_replace_a_newer_message() -> None:
 
 
 def test_without_an_answer_it_is_always_late() -> None:
-    assert Reservation("a.1", "").late_s(0.0) == float("inf")
+    assert Reservation("a.1", wants(), FleetHostState()).late_s(0.0, 1.0) == float("inf")
 
 
 def test_patience_doubles_and_halves_within_bounds() -> None:
-    line = FleetLine()
+    line = FleetHostState()
     for _ in range(50):
         line.was_late()
     assert line.patience == 4096.0
@@ -55,18 +56,9 @@ def test_microseconds_are_rounded_up(seconds: float, us: int) -> None:
 
 
 def test_an_answer_tells_what_binds() -> None:
-    closed = FleetAnswer.of(["wait", "a.1", "7", "5000000", "3", "retry-after", "10", "2000000", "0", "", "", "0"])
+    closed = FleetAnswer.of(["wait", "a.1", "7", "5000000", "3", "retry-after", "10", "2000000", "0", "", ""])
     assert closed.closed_by is Bound.RETRY_AFTER
     assert (closed.wait_s, closed.backoff_s, closed.version) == (5.0, 2.0, 3)
     assert answer(0).closed_by is None
     assert answer(0).bound(Bound.CRAWL_DELAY) is Bound.CRAWL_DELAY
     assert answer(0)._replace(bound_by="adaptive").bound(Bound.FLOOR) is Bound.ADAPTIVE
-
-
-def test_a_start_counts_from_the_own_end_where_that_is_sooner() -> None:
-    reservation = Reservation("a.2", "")
-    grant = answer(5_000_000, 0.5)._replace(ended="a.1", after_s=0.6)
-    reservation.take(grant, 100.3, 100.1)
-    assert reservation.starts_mono == pytest.approx(100.7)
-    reservation.take(grant, 100.3, 100.3)
-    assert reservation.starts_mono == pytest.approx(100.8)

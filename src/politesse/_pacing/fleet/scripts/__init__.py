@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
+from hashlib import sha1
 from importlib.resources import files
 
 
@@ -13,15 +15,16 @@ class Script(StrEnum):
     RELEASE = "release"
     CLOSE = "close"
     RENEW = "renew"
-    PROBE = "probe"
+    MEMBER = "member"
+    STATUS = "status"
 
-    @property
+    @cached_property
     def source(self) -> str:
-        """Its text, after that of the functions that all share."""
-        return source_of(self.value)
+        """Its text, after the functions of all scripts."""
+        here = files(__name__)
+        return "\n".join(here.joinpath(f"{name}.lua").read_text("utf-8") for name in ("state", self.value))
 
-
-def source_of(name: str) -> str:
-    """Return the text of a script, after that of the functions that all share."""
-    here = files(__name__)
-    return "\n".join(here.joinpath(f"{one}.lua").read_text("utf-8") for one in ("state", name))
+    @cached_property
+    def sha(self) -> str:
+        """The name by which a server runs it that has loaded it."""
+        return sha1(self.source.encode(), usedforsecurity=False).hexdigest()

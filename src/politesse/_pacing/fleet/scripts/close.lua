@@ -14,7 +14,7 @@ if closed > posted then
         set('version', math.max(now, get('version') + 1))
         local told = {[ARGV[4]] = true}
         for ticket in pairs(leases) do
-            local owner = string.match(ticket, '^[^.]+')
+            local owner = owner_of(ticket)
             if not told[owner] then
                 told[owner] = true
                 publish(ticket, {'closed', '', text(now), text(closed - now), text(get('version')), ARGV[6]})

@@ -10,18 +10,10 @@ if ARGV[5] == 'back' then
     take_back(ticket)
     remove_from_queue(ticket)
 else
-    -- A start is dropped with its lease, and no renewal brings it back: so the lease has run since the grant.
-    local is_last = starts[ticket] and starts[ticket].is_alone and posted >= get('before')
-    drop_start(ticket, true)
-    drop_lease(ticket)
-    none_is_alone_but(ticket)
+    drop_used(ticket)
     if ARGV[6] == '1' then
         set('before', math.max(posted, get('before')))
         set('before_late', 0)
-        forget_end()
-        if is_last and in_flight == 0 then
-            set('ended', ticket)
-        end
     end
     recount()
     if tonumber(ARGV[7]) >= 0 then

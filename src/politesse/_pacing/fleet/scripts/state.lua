@@ -7,19 +7,19 @@
 --   last          when the host was asked last: the end of the last request, or the start where several may run at once
 --   late          by how much that start may be later than `last` says
 --   before        the `last` without the grants of requests that have not ended; `before_late` is its `late`
---   start:TICKET  the start that was granted to such a request, by how much it may be later, and 1 if nothing else has
---                 been under way, granted or counted since: `last` is the latest of these and of `before`. So each that
---                 is given back costs nothing, in whatever order they are
---   ended         the ticket whose end `before` is, if no other request has ended later, or may have; else there is none
+--   start:TICKET  the start that was granted to such a request, and by how much it may be later: `last` is the latest of
+--                 these and of `before`. So each that is given back costs nothing, in whatever order they are
 --   closed, why   until when the host is closed, and by what
 --   version       when it was closed last: a grant that is older than that is void
 --   backoff       for how long the last refusal of a page would close it; `fetch` is the one of robots.txt
 --   longest       the longest interval of a request
 --   pace          the interval that the answers of the host ask for
---   lease:TICKET  until when a granted request counts as under way, and its URL
+--   lease:TICKET  until when a granted request counts as under way, its session, and its URL
 --   queue         the requests that wait for the end of another one, one a line, in the order in which they came
 --
--- A ticket is OWNER.NUMBER. An owner is one process; what concerns its tickets is published to its channel.
+-- A ticket is OWNER.NUMBER. An owner is one process; what concerns its tickets is published to its channel. A session is
+-- one connection of an owner. After it has connected, an owner renews each ticket that is alive, in its new session. So
+-- a lease of an earlier session is dead: its request has ended, or its grant was never used.
 --
 -- ARGV[1] is what the name of a channel begins with. ARGV[2] is 1 if PUBLISH returns the number of all receivers, which
 -- it does not in a cluster. ARGV[3] is for how long the call has waited to be sent: what it reports is as old as that.
@@ -43,12 +43,14 @@ local YEAR = 366 * 86400 * 1000000 -- a clock that has been set back by more is 
 
 local NUMBERS = {
     seen = true, last = true, late = true, before = true, before_late = true, closed = true, version = true,
-    backoff = true, fetch = true, longest = true, pace = true,
+    backoff = true, fetch = true, longest = true, pace = true, lost = true,
 }
+-- The numbers of a request in the queue, as they stand there between its ticket and its URL.
+local WAITING = {'interval', 'slack', 'tolerance', 'most', 'lease', 'session'}
 local CLOSINGS = {['retry-after'] = true, ['rate-limit'] = true, backoff = true}
 
-local state, leases, starts, in_flight = {}, {}, {}, 0
-local queue, changed = {}, {}
+local state, leases, starts, queue, changed = {}, {}, {}, {}, {}
+local in_flight = 0 -- the number of leases
 
 local function text(number)
     return string.format('%.0f', number)
@@ -78,48 +80,21 @@ local function set(name, value)
     changed[name] = true
 end
 
-local function set_lease(ticket, expiry, url)
+local function set_lease(ticket, expiry, session, url)
     if not leases[ticket] then
         in_flight = in_flight + 1
     end
-    leases[ticket] = expiry
-    set('lease:' .. ticket, text(expiry) .. ' ' .. url)
+    leases[ticket] = {expiry = expiry, session = session, url = url}
+    set('lease:' .. ticket, text(expiry) .. ' ' .. text(session) .. ' ' .. url)
 end
 
-local function set_start(ticket, at, late, is_alone)
-    starts[ticket] = {at = at, late = late, is_alone = is_alone}
-    set('start:' .. ticket, text(at) .. ' ' .. text(late) .. (is_alone and ' 1' or ' 0'))
+local function owner_of(ticket)
+    return string.match(ticket, '^[^.]+')
 end
 
--- Notes that something else than a ticket is, or was, at the host.
-local function none_is_alone_but(ticket)
-    for other, start in pairs(starts) do
-        if other ~= ticket and start.is_alone then
-            set_start(other, start.at, start.late, false)
-        end
-    end
-end
-
-local function forget_end()
-    if state.ended then
-        set('ended', nil)
-    end
-end
-
--- Forgets the start of a ticket; one that may have been used counts from now on as one of a request that has ended.
-local function drop_start(ticket, may_be_used)
-    local start = starts[ticket]
-    if start then
-        starts[ticket] = nil
-        set('start:' .. ticket, nil)
-        if may_be_used then
-            forget_end()
-        end
-        if may_be_used and start.at >= get('before') then
-            set('before', start.at)
-            set('before_late', start.late)
-        end
-    end
+local function set_start(ticket, at, late)
+    starts[ticket] = {at = at, late = late}
+    set('start:' .. ticket, text(at) .. ' ' .. text(late))
 end
 
 -- Works out when the host was asked last.
@@ -134,12 +109,33 @@ local function recount()
     set('late', late)
 end
 
-local function drop_lease(ticket)
+-- Drops the start and the lease of a ticket.
+local function drop(ticket)
     if leases[ticket] then
         in_flight = in_flight - 1
         leases[ticket] = nil
         set('lease:' .. ticket, nil)
     end
+    if starts[ticket] then
+        starts[ticket] = nil
+        set('start:' .. ticket, nil)
+    end
+end
+
+-- Drops a ticket whose request may have started: its start counts from now on as one of a request that has ended.
+local function drop_used(ticket)
+    local start = starts[ticket]
+    if start and start.at >= get('before') then
+        set('before', start.at)
+        set('before_late', start.late)
+    end
+    drop(ticket)
+end
+
+-- Drops a ticket with which no request was made.
+local function take_back(ticket)
+    drop(ticket)
+    recount()
 end
 
 -- Reads the numbers, the leases and the queue; returns the name of a field that holds nonsense. What Lua would compute
@@ -153,15 +149,16 @@ local function read_fields()
                 return name
             end
         elseif string.sub(name, 1, 6) == 'lease:' then
-            local expiry = whole(string.match(value, '^(%d+) '))
-            if not expiry or expiry > limit then
+            local expiry, session, url = string.match(value, '^(%d+) (%d+) (.*)$')
+            local lease = {expiry = whole(expiry), session = whole(session), url = url}
+            if not (lease.expiry and lease.session) or lease.expiry > limit then
                 return 'lease'
             end
-            leases[string.sub(name, 7)] = expiry
+            leases[string.sub(name, 7)] = lease
             in_flight = in_flight + 1
         elseif string.sub(name, 1, 6) == 'start:' then
-            local at, late, alone = string.match(value, '^(%d+) (%d+) ([01])$')
-            local start = {at = whole(at), late = whole(late), is_alone = alone == '1'}
+            local at, late = string.match(value, '^(%d+) (%d+)$')
+            local start = {at = whole(at), late = whole(late)}
             if not (start.at and start.late) or start.at > limit then
                 return 'start'
             end
@@ -175,19 +172,13 @@ local function read_fields()
         return 'why'
     end
     for line in string.gmatch(state.queue or '', '[^\n]+') do
-        local ticket, interval, slack, tolerance, most, lease, url =
-            string.match(line, '^([^%s.]+%.%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-        local e = {
-            ticket = ticket,
-            interval = whole(interval),
-            slack = whole(slack),
-            tolerance = whole(tolerance),
-            most = whole(most),
-            lease = whole(lease),
-            url = url,
-        }
-        if not (ticket and e.interval and e.slack and e.tolerance and e.most and e.lease) then
-            return 'queue'
+        local words = {string.match(line, '^([^%s.]+%.%d+)' .. string.rep(' (%d+)', #WAITING) .. ' (.*)$')}
+        local e = {ticket = words[1], url = words[#WAITING + 2]}
+        for place, name in ipairs(WAITING) do
+            e[name] = whole(words[place + 1])
+            if not e[name] then
+                return 'queue'
+            end
         end
         queue[#queue + 1] = e
     end
@@ -204,12 +195,11 @@ local function follow_clock()
         set(name, math.min(get(name), now))
     end
     for ticket, start in pairs(starts) do
-        set_start(ticket, math.min(start.at, now), start.late, false)
+        set_start(ticket, math.min(start.at, now), start.late)
     end
-    forget_end()
     set('closed', math.max(0, get('closed') - ahead))
-    for ticket, expiry in pairs(leases) do
-        set_lease(ticket, expiry - ahead, string.match(state['lease:' .. ticket], '^%d+ (.*)$'))
+    for ticket, lease in pairs(leases) do
+        set_lease(ticket, lease.expiry - ahead, lease.session, lease.url)
     end
 end
 
@@ -227,10 +217,20 @@ local function read()
         return 'the key holds nonsense in its field ' .. nonsense
     end
     follow_clock()
-    for ticket, expiry in pairs(leases) do
-        if expiry <= now then
-            drop_start(ticket, true)
-            drop_lease(ticket)
+    for ticket, lease in pairs(leases) do
+        if lease.expiry <= now then
+            drop_used(ticket)
+        end
+    end
+end
+
+-- Drops the leases of earlier sessions. The words are owners, each with its session.
+local function drop_dead(words)
+    for owner, session in string.gmatch(words, '(%S+) (%d+)') do
+        for ticket, lease in pairs(leases) do
+            if owner_of(ticket) == owner and lease.session < tonumber(session) then
+                drop_used(ticket)
+            end
         end
     end
 end
@@ -241,48 +241,37 @@ local function claim()
     redis.call('HSET', key, 'format', '1', 'seen', text(now))
 end
 
--- Calls a command with so many words at a time as Lua can pass on, an even number.
-local function in_parts(command, words)
-    for i = 1, #words, 1000 do
-        redis.call(command, key, unpack(words, i, math.min(i + 999, #words)))
-    end
-end
-
 -- Writes what has changed, and when the key expires.
 local function write()
     local lines = {}
     for place, e in ipairs(queue) do
-        lines[place] = table.concat({
-            e.ticket, text(e.interval), text(e.slack), text(e.tolerance), text(e.most), text(e.lease), e.url,
-        }, ' ')
+        local words = {e.ticket}
+        for _, name in ipairs(WAITING) do
+            words[#words + 1] = text(e[name])
+        end
+        lines[place] = table.concat(words, ' ') .. ' ' .. e.url
     end
     local line = #lines > 0 and table.concat(lines, '\n') or nil
     if line ~= state.queue then
         set('queue', line)
     end
-    local kept, gone = {}, {}
     for name in pairs(changed) do
         if state[name] then
-            kept[#kept + 1] = name
-            kept[#kept + 1] = state[name]
+            redis.call('HSET', key, name, state[name])
         else
-            gone[#gone + 1] = name
+            redis.call('HDEL', key, name)
         end
     end
-    in_parts('HSET', kept)
-    in_parts('HDEL', gone)
     local expiry = math.max(now + KEPT, now + 2 * get('longest'), get('closed') + math.max(get('backoff'), get('fetch')))
-    for _, lease_expiry in pairs(leases) do
-        expiry = math.max(expiry, lease_expiry)
+    for _, lease in pairs(leases) do
+        expiry = math.max(expiry, lease.expiry)
     end
     redis.call('PEXPIRE', key, text(math.ceil(math.min(expiry - now, LONGEST) / 1000)))
 end
 
--- Returns when a request may start, what binds that, and, where that is the end of a request and nothing else, which one
--- and how long after it. A closing that is not over is another thing: who counts from that end may start before it.
+-- Returns when a request may start, and what binds that.
 local function earliest(e)
     local last, late, start, bound = get('last'), get('late'), now, ''
-    local ended, after = '', 0
     local interval, why = e.interval, 'interval'
     if get('pace') > interval then
         interval, why = get('pace'), 'adaptive'
@@ -291,53 +280,44 @@ local function earliest(e)
         local due = last + interval + math.max(e.slack, late)
         if due > start then
             start, bound = due, why
-            if next(starts) == nil and get('closed') <= now then
-                ended, after = state.ended or '', due - last
-            end
         end
     end
     if get('closed') > start then
         start, bound = get('closed'), state.why
     end
-    return start, bound, ended, after
+    return start, bound
 end
 
-local function holder()
-    local first, url = math.huge, ''
-    for ticket, expiry in pairs(leases) do
-        if expiry < first then
-            first, url = expiry, string.match(state['lease:' .. ticket], '^%d+ (.*)$')
+-- Returns when the first lease ends, the URL of its request, and the owners and sessions of all leases.
+local function holders()
+    local first, url, words = math.huge, '', {}
+    for ticket, lease in pairs(leases) do
+        if lease.expiry < first then
+            first, url = lease.expiry, lease.url
         end
+        words[#words + 1] = owner_of(ticket) .. ' ' .. text(lease.session)
     end
-    return first, url
+    return first, url, table.concat(words, ' ')
 end
 
-local function answer(kind, e, wait, bound, url, ended, after)
+local function answer(kind, e, wait, bound, url, words)
     return {
         kind, e.ticket, text(now), text(wait), text(get('version')), bound, text(e.tolerance), text(get('backoff')),
-        text(get('fetch')), url or '', ended or '', text(after or 0),
+        text(get('fetch')), url or '', words or '',
     }
 end
 
 -- Publishes to the process that owns a ticket; returns whether it is there.
 local function publish(ticket, message)
-    local owner = string.match(ticket, '^[^.]+')
-    local receivers = redis.call('PUBLISH', channels .. owner, key .. '\n' .. table.concat(message, '\n'))
+    local receivers = redis.call('PUBLISH', channels .. owner_of(ticket), key .. '\n' .. table.concat(message, '\n'))
     return receivers > 0 or not counts_receivers
 end
 
-local function grant(e, start, bound, ended, after)
-    none_is_alone_but(e.ticket)
-    set_start(e.ticket, start, e.tolerance, in_flight == 0)
+local function grant(e, start, bound)
+    set_start(e.ticket, start, e.tolerance)
     recount()
-    set_lease(e.ticket, start + e.lease, e.url)
-    return answer('granted', e, start - now, bound, '', ended, after)
-end
-
-local function take_back(ticket)
-    drop_start(ticket, false)
-    recount()
-    drop_lease(ticket)
+    set_lease(e.ticket, start + e.lease, e.session, e.url)
+    return answer('granted', e, start - now, bound)
 end
 
 -- Returns where in the queue a ticket was; nil if it was not there.
@@ -355,13 +335,9 @@ local function serve(caller)
     local own
     while #queue > 0 and in_flight < queue[1].most do
         local e = table.remove(queue, 1)
-        local start, bound, ended, after = earliest(e)
-        local message
-        if start - now > math.min(e.lease, e.patience or e.lease) then
-            message = answer('wait', e, start - now, bound)
-        else
-            message = grant(e, start, bound, ended, after)
-        end
+        local start, bound = earliest(e)
+        local is_near = start - now <= math.min(e.lease, e.patience or e.lease)
+        local message = is_near and grant(e, start, bound) or answer('wait', e, start - now, bound)
         if e.ticket == caller then
             own = message
         elseif not publish(e.ticket, message) then

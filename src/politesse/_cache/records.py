@@ -1,0 +1,280 @@
+"""The records of files: kept nowhere, in a store, or in a store that leases.
+
+Theory of operation. The cache loads a record before a fetch, and saves one after it. In a store that several processes
+share, one process at a time gets the lease to fetch a file. One call asks for the record and its lease:
+
+    the store returns        this process
+    the record               judges the record; if it does not serve, asks again for a lease or a newer record
+    a lease                  fetches, and puts the answer under the lease, which ends with it; failures too
+    another holds the lease  asks again soon, until it gets a record or a lease
+    an error                 fetches without a lease, as with any other store that fails
+    no record in time        fetches without a lease after ``max_wait_s``
+
+So a site gets one request from all processes, and one more if the process that made it was killed.
+
+A waiter asks again after 10 ms, and then after half as long again each time, up to a quarter of a second. It also asks
+when the lease ends. So it gets the record late by a third of the time of the fetch at most, and asks ten times a second
+at most. Each wait is spread by a fifth, so that several processes ask at different times.
+
+A lease is renewed when a third of its time is over: one timer for all leases of this process, and one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from politesse._cache.codec import decode, encode
+from politesse._cache.guarded_store import StorePaused
+from politesse.errors import ClosedError, StoreError
+from politesse.events import ComponentFailed, Publisher
+from politesse.ports import Lease, VersionedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from politesse._cache.guarded_store import GuardedStore
+    from politesse._cache.record import Record
+    from politesse.clock import Clock, Timer
+    from politesse.origin import Origin
+    from politesse.ports import LeasingStore
+
+Judged = TypeVar("Judged")
+Result = TypeVar("Result")
+
+LARGE_OCTETS: Final = 64 * 1024
+"""Octets that are compressed, unpacked or digested on the event loop; more would take over a millisecond."""
+
+_THREADS: Final = 2  # the largest file does not delay the next one
+_LARGE_PACKED_OCTETS: Final = 4 * 1024  # zlib unpacks these to 4 MiB at most, in 3 ms
+_FIRST_WAIT_S: Final = 0.01
+_LONGEST_WAIT_S: Final = 0.25
+_LONGER: Final = 1.5
+_SPREAD: Final = 0.2
+_SOON_S: Final = 0.03  # after the end of a lease: its waiters ask one after the other
+_RENEWED_AFTER: Final = 1 / 3
+
+
+class Loaded(NamedTuple, Generic[Judged]):
+    """The result of a load.
+
+    Attributes:
+        record: the record; None if no record can be read.
+        judged: the judgement on the record, if the record serves and ``judge`` was called.
+        lease: the lease to fetch another record, which ``save`` or ``release`` ends; or None.
+    """
+
+    record: Record | None
+    judged: Judged | None = None
+    lease: Lease | None = None
+
+
+class Records:
+    """Keeps no record: the null object of the others."""
+
+    async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
+        """Return the record of ``origin``. Only a store that leases calls ``judge``, to know whether to wait."""
+        del origin, judge
+        return Loaded(None)
+
+    async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
+        """Replace the record of ``origin`` and end the lease."""
+
+    def release(self, origin: Origin, lease: Lease) -> None:
+        """End a lease without a record, in the background."""
+
+    async def delete(self, origin: Origin) -> None:
+        """Delete the record of ``origin``."""
+
+    async def aclose(self) -> None:
+        """Wait for pending calls within the time limit, then close the store; raises as its ``aclose`` does."""
+
+
+class ReadingThreads:
+    """Threads for reading large files, so that the event loop goes on meanwhile.
+
+    They belong to the gate, because all threads of the event loop may wait for names that never resolve. They start
+    with the first large file.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="politesse-reading")
+        self._closed = False
+
+    async def run(self, read: Callable[[], Result]) -> Result:
+        """Return the result of ``read``; raises its exceptions, and ClosedError."""
+        if self._closed:
+            raise ClosedError("a large file was to be read after the gatekeeper was closed")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, read)
+
+    def close(self) -> None:
+        """Accept no more files. Files that wait are still read."""
+        self._closed = True
+        self._executor.shutdown(wait=False)
+
+
+class StoredRecords(Records):
+    """Keeps records in a store. A StoreError is published as ComponentFailed; the cache goes on without the store.
+
+    While the store is paused, nothing is read and nothing is kept; only a record that is not deleted is published. Any
+    other error of a store is raised here too, as an Exception.
+
+    Args:
+        store: closed with this object.
+        reading: threads that encode and decode large records, so that the event loop goes on.
+        publisher: receives ComponentFailed.
+    """
+
+    def __init__(self, store: GuardedStore, reading: ReadingThreads, publisher: Publisher) -> None:
+        self._store = store
+        self._reading = reading
+        self._publisher = publisher
+
+    async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
+        """See Records."""
+        del judge
+        stored = await self._call(origin, partial(self._store.get, str(origin)))
+        return Loaded(None if stored is None else await self._decoded(stored, origin))
+
+    async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
+        """See Records."""
+        del lease
+        await self._call(origin, partial(self._store.put, str(origin), await self._encoded(record, origin)))
+
+    async def delete(self, origin: Origin) -> None:
+        """See Records."""
+        try:
+            await self._store.delete(str(origin))
+        except StorePaused as error:
+            self._publish(origin, StoreError(f"{origin} is kept: {error}"))
+        except StoreError as error:
+            self._publish(origin, error)
+
+    async def aclose(self) -> None:
+        """See Records."""
+        if (error := await self._store.aclose()) is not None:
+            self._publish(None, error)
+
+    async def _call(self, origin: Origin | None, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result | None:
+        """Return the result of a call of the store; publish its StoreError, and return None."""
+        try:
+            return await call()
+        except StorePaused:
+            return None
+        except StoreError as error:
+            self._publish(origin, error)
+            return None
+
+    async def _encoded(self, record: Record, origin: Origin) -> bytes:
+        encoding = partial(encode, record, str(origin))
+        large = record.copy is not None and len(record.copy.body) > LARGE_OCTETS
+        return await self._reading.run(encoding) if large else encoding()
+
+    async def _decoded(self, stored: object, origin: Origin) -> Record | None:
+        """Return a record from the store; publish the error of a damaged record, and return None."""
+        decoding = partial(decode, stored, str(origin))
+        large = isinstance(stored, bytes) and len(stored) > _LARGE_PACKED_OCTETS
+        try:
+            return await self._reading.run(decoding) if large else decoding()
+        except StoreError as error:
+            self._publish(origin, error)
+            return None
+
+    def _publish(self, origin: Origin | None, error: StoreError) -> None:
+        self._publisher.publish(ComponentFailed(origin, "store", error))
+
+
+class LeasedRecords(StoredRecords):
+    """Keeps records in a store that leases; see the module.
+
+    Args:
+        store: see StoredRecords.
+        leasing: the store within, which leases.
+        reading: see StoredRecords.
+        publisher: see StoredRecords.
+        max_wait_s: how long to wait for the record of another process.
+        clock: measures that.
+        jitter: returns 0 to 1.
+    """
+
+    def __init__(
+        self,
+        store: GuardedStore,
+        leasing: LeasingStore,
+        reading: ReadingThreads,
+        publisher: Publisher,
+        max_wait_s: float,
+        clock: Clock,
+        jitter: Callable[[], float],
+    ) -> None:
+        super().__init__(store, reading, publisher)
+        self._leasing = leasing
+        self._max_wait_s = max_wait_s
+        self._clock = clock
+        self._jitter = jitter
+        self._held: dict[str, Lease] = {}
+        self._renewal: Timer | None = None
+
+    async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
+        """Return a record that ``judge`` accepts, or the lease to fetch one, or neither after ``max_wait_s``."""
+        key, version, record = str(origin), "", None
+        wait_s, end_mono = _FIRST_WAIT_S, self._clock.monotonic() + self._max_wait_s
+        while True:
+            asking = partial(self._leasing.get_or_lease, key, version)
+            found = await self._call(origin, partial(self._store.call, asking))
+            if isinstance(found, Lease):
+                self._hold(key, found)
+                return Loaded(record, lease=found)
+            if isinstance(found, VersionedRecord) and found.version != version:
+                version = found.version
+                record = await self._decoded(found.record, origin)
+                judged = None if record is None else judge(record)
+                if judged is not None:
+                    return Loaded(record, judged)
+                continue
+            if found is None or self._clock.monotonic() >= end_mono:
+                return Loaded(record)
+            left_s = wait_s if isinstance(found, VersionedRecord) else found.left_s + self._jitter() * _SOON_S
+            await self._clock.sleep(min(wait_s * (1.0 + _SPREAD * self._jitter()), left_s))
+            wait_s = min(_LONGER * wait_s, _LONGEST_WAIT_S)
+
+    async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
+        """See Records. If the lease was taken over, the newer record is kept."""
+        if lease is None:
+            await super().save(origin, record, lease)
+            return
+        key = str(origin)
+        self._drop(key)
+        putting = partial(self._leasing.put_leased, key, await self._encoded(record, origin), lease)
+        await self._call(origin, partial(self._store.call, putting))
+
+    def release(self, origin: Origin, lease: Lease) -> None:
+        """See Records."""
+        key = str(origin)
+        self._drop(key)
+        releasing = partial(self._leasing.release, key, lease)
+        self._store.run(self._call(origin, partial(self._store.call, releasing)))
+
+    def _hold(self, key: str, lease: Lease) -> None:
+        self._held[key] = lease
+        if self._renewal is None:
+            self._renewal = self._clock.call_later(_RENEWED_AFTER * lease.lasts_s, self._renew_soon)
+
+    def _drop(self, key: str) -> None:
+        self._held.pop(key, None)
+        if not self._held and self._renewal is not None:
+            self._renewal.cancel()
+            self._renewal = None
+
+    def _renew_soon(self) -> None:
+        self._renewal = None
+        self._store.run(self._renew())
+
+    async def _renew(self) -> None:
+        renewing = partial(self._leasing.renew, dict(self._held))
+        await self._call(None, partial(self._store.call, renewing))
+        if self._held and self._renewal is None:
+            lasts_s = min(lease.lasts_s for lease in self._held.values())
+            self._renewal = self._clock.call_later(_RENEWED_AFTER * lasts_s, self._renew_soon)

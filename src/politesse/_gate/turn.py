@@ -1,0 +1,273 @@
+"""A turn, and the tasks that hold it.
+
+Theory of operation. A turn is permission for one URL plus the permit of its host. The turn holds the permit until the
+turn ends. The interval to the next request counts from that end.
+
+A task *holds* each turn that it has entered. Entering a turn notes a weak reference in a context variable, so child
+tasks (``asyncio.gather``) inherit the turns of their parent. A host (or its address or domain) grants a limited number
+of turns at once. A task that holds all of them would wait for itself, or for its parent, which usually waits for the
+child. So its next turn there raises TurnHeld at once.
+
+The library's own background tasks start in an empty context: they hold no turn of the caller that started them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from asyncio import _get_running_loop
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
+from weakref import ref
+
+from politesse._http.ratelimit import quota_fields
+from politesse._pacing.backoff import CLOSING
+from politesse._text import printable
+from politesse.errors import ConfigurationError
+from politesse.events import TurnDropped
+from politesse.origin import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from politesse._gate.state import GateState
+    from politesse.ports import PacedLine, Pacer, Permit
+    from politesse.verdict import Verdict
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
+class Turn:
+    """Permission to make one request now. Use it as a context manager, synchronous or not; its end ends the turn.
+
+    The task that enters it holds it: a second turn of the same host in this task raises TurnHeld. PoliteSession,
+    PoliteTransport and RobotsMiddleware use the turn that the task holds for the URL that they request.
+
+    >>> import asyncio
+    >>> from politesse import Gatekeeper
+    >>> from politesse.testing import ScriptedFetcher
+    >>> async def main():
+    ...     fetcher = ScriptedFetcher({"https://example.com": 404})
+    ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher) as gate:
+    ...         async with gate.turn("https://example.com/page") as turn:
+    ...             turn.observe(200)  # the status of your request
+    ...         return turn
+    >>> asyncio.run(main())
+    <Turn https://example.com/page: ended>
+
+    Attributes:
+        verdict: why the URL may be requested.
+        may_close: whether an answer was observed that may have closed the host: a 429, a 503 or a quota.
+    """
+
+    verdict: Verdict
+    _permit: Permit | None
+    _state: GateState
+    may_close: bool = field(default=False, init=False)
+    _entered: bool = field(default=False, init=False)
+    _claimed: bool = field(default=False, init=False)
+    _observed: bool = field(default=False, init=False)
+
+    @property
+    def url(self) -> str:
+        """The URL that may be requested."""
+        return self.verdict.url
+
+    def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
+        """Record the answer of the server as soon as its headers arrive: they set the pace of this host.
+
+        A 429 or 503 closes the host from now on, for all other turns as well. How long the answer took is counted up
+        to here, so that a long body does not make a slow server. After the end of the turn it has no effect, nor after
+        an integration that made the request has recorded the answer.
+
+        Args:
+            status: the HTTP status.
+            headers: the headers of the answer, names in any case.
+
+        Raises:
+            TypeError: ``status`` is no int.
+        """
+        if not isinstance(status, int):
+            raise TypeError(f"status={status!r:.100}: give an int, as 200")
+        if self._permit is None or (self._claimed and self._observed):
+            return
+        self._observed = True
+        lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
+        if status in CLOSING or (lower and quota_fields(lower)):
+            self.may_close = True
+        self._permit.observe(status, lower)
+
+    def claim(self) -> None:
+        """Take an unused turn over for a request, as integrations do.
+
+        From then on the first answer that is recorded counts, and later calls of ``observe`` have no effect.
+        """
+        self._claimed = True
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether no request was made in it, and it has not ended."""
+        return self._permit is not None and not self._claimed and not self._observed
+
+    def end(self) -> None:
+        """End the turn: the interval to the next one counts from now. Calling it again has no effect."""
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            permit.end()
+
+    def give_back(self) -> None:
+        """End the turn without a request: it has cost the host nothing. After ``end`` it has no effect."""
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            permit.give_back()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it holds the permit of its host: it has not ended."""
+        return self._permit is not None and self._permit.under_way
+
+    def report_drop(self) -> None:
+        """Publish that its response was garbage collected, unless it has ended."""
+        if self.under_way:
+            soon(self._state.loop, partial(self._state.publisher.publish, self._dropped()))
+
+    def is_at(self, host: str) -> bool:
+        """Return whether it is a turn at a pacing host."""
+        return Origin.of(self.url).pacing_host == host
+
+    def is_in(self, line: PacedLine) -> bool:
+        """Return whether it takes one of the places of a line."""
+        return line in self._state.pacer.lines(Origin.of(self.url).pacing_host)
+
+    def is_of(self, state: GateState) -> bool:
+        """Return whether the gatekeeper with this state granted it."""
+        return self._state is state
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        if self._permit is not None and self not in (entered := entered_turns()):
+            _ENTERED.set((*map(ref, entered), ref(self)))
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(exc_type, exc, traceback)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __del__(self) -> None:
+        permit = self._permit
+        if permit is None or not permit.under_way:
+            return
+        if self._entered:
+            message = f"{self!r} was dropped before its end: its host is given back. Use it with 'with', or call end()"
+        else:
+            message = f"{self!r} was never entered: use it with 'with', or call give_back()"
+        self._permit = None
+        end = permit.end if self._entered else permit.give_back
+        loop = self._state.loop
+        if loop is _get_running_loop():
+            end()
+        else:
+            soon(loop, end)
+        soon(loop, partial(self._state.publisher.publish, self._dropped()))
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # last: it may be set to raise
+
+    def _dropped(self) -> TurnDropped:
+        return TurnDropped(Origin.of(self.url).pacing_host, self.url)
+
+    def __repr__(self) -> str:
+        state = "ended" if not self.under_way else "under way" if self._entered else "not entered"
+        return f"<Turn {printable(self.url)}: {state}>"
+
+
+# Set anew, never reset by a token: a generator that the collector closes ends in another context than it began in.
+_ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
+"""The turns that the current task, or a task that started it, has entered; some may have ended."""
+
+
+def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object]) -> None:
+    """Have ``callback`` called by the event loop of a turn, or at once without a loop; for finalizers.
+
+    The garbage collector may run in any thread and between any two instructions, also while a subscriber or a log
+    handler runs. Neither may be entered again.
+    """
+    if loop is None:
+        callback()
+    else:
+        with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
+            loop.call_soon_threadsafe(callback)
+
+
+def entered_turns() -> Sequence[Turn]:
+    """Return the turns under way that the current task, or a task that started it, has entered."""
+    entered = _ENTERED.get()
+    if not entered:
+        return ()
+    turns = [turn for reference in entered if (turn := reference()) is not None and turn.under_way]
+    if not turns:
+        _ENTERED.set(())  # a turn that has ended does not begin again
+    return turns
+
+
+def holds_turn_at(host: str) -> bool:
+    """Return whether the current task holds a turn at a host: waiting for another turn there would deadlock."""
+    return any(turn.is_at(host) for turn in entered_turns())
+
+
+def blocking_turn(pacer: Pacer, host: str) -> Turn | None:
+    """Return a turn of the current task that has to end before the task gets another turn at ``host``, or None.
+
+    That is so if the task holds as many turns of a line as the line grants at once. The request would wait in the
+    line of the host, and in those of its address or domain if they are paced.
+    """
+    held = entered_turns()
+    for line in pacer.lines(host) if held else ():
+        in_line = [turn for turn in held if turn.is_in(line)]
+        if len(in_line) >= line.max_concurrent:
+            return in_line[-1]
+    return None
+
+
+def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> Turn | None:
+    """Claim a turn that the current task holds and has not used.
+
+    Args:
+        state: of the gatekeeper that granted the turn.
+        agent: the product tokens for which it was granted, joined by commas.
+        is_for: returns whether a turn with this URL will do.
+
+    Returns:
+        The matching turn that was entered last, or None.
+
+    Raises:
+        ConfigurationError: if the only such turn was granted for another agent.
+    """
+    other = None
+    for turn in reversed(entered_turns()):
+        if turn.is_of(state) and turn.is_unused and is_for(turn.url):
+            if turn.verdict.agent == agent:
+                turn.claim()
+                return turn
+            other = turn
+    if other is not None:
+        raise ConfigurationError(
+            f"{other.url!r:.200} would be requested as {agent}, but its turn was granted for {other.verdict.agent}: "
+            "use one view for both, as gate.agent(tokens=..., user_agent=...) returns it"
+        )
+    return None

@@ -1,0 +1,261 @@
+"""Taking turns: check, wait for the permit, check again if something changed.
+
+Theory of operation. A turn covers one hop. The turn of the next hop is taken after this one has ended, so that crossed
+redirects cannot wait for each other.
+
+A verdict is made before the wait, and the wait may be long. Permission is checked again only if the context of the
+verdict has changed: the cache entry or the host policy. An entry that merely expired during the wait has not changed.
+Checking it again would postpone the turn for ever if robots.txt expires faster than the pace of its host. But a
+verdict on a copy older than a day is made again (RFC 9309 2.4).
+
+    check -> wait -> same context, copy younger than a day ------------------------------------> turn
+                  -> new context in the cache, with the same pace ----------------------------> turn
+                  -> new context states another pace: give the permit back, wait again --------> as above
+                  -> new context denies: give the permit back, raise Disallowed
+                  -> new context is unknown: give the permit back, check (fetch), wait again --> that verdict holds
+
+A waiter that gives its permit back keeps its place in line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from politesse._checks import check_wait
+from politesse._constants import DAY_S
+from politesse._gate.turn import Turn, entered_turns
+from politesse._tasks import ends_within
+from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, TooFar, TurnHeld
+from politesse.origin import split, url_text
+from politesse.verdict import Bound, NotYet, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
+    from types import TracebackType
+
+    from politesse._gate.agent import Agent, GateContext
+    from politesse.origin import Origin, StrOrURL
+    from politesse.ports import Permit, TurnRequest
+    from politesse.verdict import Verdict
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class TurnWait(AbstractAsyncContextManager["Turn", None]):
+    """The wait for one turn. ``async with`` waits, enters the turn, and ends it; ``take`` only waits.
+
+    Args:
+        agent: judges the URL.
+        url: the URL to request.
+        max_wait_s: how long to wait at the most, in seconds, or None for no limit.
+        exempt: why robots.txt is not checked, or None if it is.
+        counts: whether the verdict is counted and published; if not, only TOO_SLOW is.
+    """
+
+    agent: Agent
+    url: StrOrURL
+    max_wait_s: float | None = None
+    exempt: str | None = None
+    counts: bool = field(default=True, kw_only=True)
+    _url: str = field(init=False)
+    _entered: bool = field(default=False, init=False)
+    _checked_again: bool = field(default=False, init=False)
+    _turn: Turn | None = field(default=None, init=False)
+    _verdict: Verdict | None = field(default=None, init=False)  # to be counted
+    _context: GateContext = field(init=False)  # of the verdict, as the origin
+    _origin: Origin = field(init=False)
+
+    def __aenter__(self) -> Coroutine[object, object, Turn]:
+        if self._entered:
+            raise RuntimeError("this turn was waited for already: call turn() for each 'async with'")
+        self._entered = True
+        return self.take()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._turn is not None:
+            self._turn.end()
+
+    async def take(self) -> Turn:
+        """Wait for the turn, and return it; raises as ``AgentView.turn``."""
+        agent, max_wait_s, clock = self.agent, self.max_wait_s, self.agent.clock
+        agent.state.check_usable()
+        self._check_arguments()
+        self._url = url_text(self.url)
+        deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
+        check_lines = None
+        permit: Permit | None = None  # a permit that was given back keeps its place in line
+        try:
+            if entered_turns():
+                check_lines = self._refuse_to_wait_for_itself
+                check_lines()
+            while True:
+                verdict = self._judged()
+                if verdict is None:
+                    verdict = await self._learned(deadline_mono)
+                request = agent.turn_request(self._origin, self._url, verdict, self._context, check_lines)
+                left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
+                permit = await agent.pacer.start(request, left_s, permit)
+                waited = permit.waited
+                turn = self._granted_late(verdict, request, permit) if waited else Turn(verdict, permit, agent.state)
+                if turn is None:
+                    continue
+                if self._entered:
+                    self._turn = turn.__enter__()
+                return turn
+        except TooFar as far:
+            # The error names the caller's limit, not the rest of it after the fetch of robots.txt.
+            raise TooFar(far.host, far.not_yet, far.max_wait_s if max_wait_s is None else max_wait_s) from None
+        except Disallowed as error:
+            if error.verdict is not self._verdict:
+                self._verdict = None  # too slow: which was counted
+            raise
+        finally:
+            if self.counts and self._verdict is not None:
+                agent.counted(self._verdict)
+
+    def _check_arguments(self) -> None:
+        if self.max_wait_s is not None:
+            check_wait("max_wait_s", self.max_wait_s)
+        given: object = self.exempt  # exempt=True is soon written
+        if given is not None and (not isinstance(given, str) or not given.strip()):
+            kind = ConfigurationError if isinstance(given, str) else ConfigurationTypeError
+            raise kind(f"exempt={given!r:.100}: give the reason, as in exempt='our own server'")
+
+    def _judged(self) -> Verdict | None:
+        """Return the verdict without waiting, or None if a fetch is needed."""
+        agent, url = self.agent, self._url
+        hit = agent.hit(url) if self.exempt is None else None
+        if hit is not None:
+            verdict, entry = hit
+            if entry.set_back(agent.clock.monotonic(), agent.clock.wall()):
+                return self._judged()
+            return self._noted(entry.origin, verdict)
+        self._origin, _ = split(url)
+        judged = agent.judged(url) if self.exempt is None else agent.exempted(url, self.exempt)
+        return None if judged is None else self._noted(self._origin, judged)
+
+    def _noted(self, origin: Origin, verdict: Verdict) -> Verdict:
+        """Note a verdict in the step in which it was made: later its context may be another."""
+        self._origin, self._verdict, self._context = origin, verdict, self.agent.context(origin)
+        return verdict
+
+    async def _learned(self, deadline_mono: float | None) -> Verdict:
+        """Fetch robots.txt, and return the verdict; raises TooFar at the deadline."""
+        agent, origin = self.agent, self._origin
+
+        async def learn() -> Verdict:
+            return self._noted(origin, await agent.fetched(self._url))
+
+        if deadline_mono is None:
+            return await learn()
+        # A task that can be given up: the fetch of robots.txt goes on for other waiters.
+        learning = asyncio.get_running_loop().create_task(learn())
+        if not await ends_within(agent.clock, max(0.0, deadline_mono - agent.clock.monotonic()), learning):
+            raise TooFar(origin.pacing_host, NotYet(agent.clock.wall(), Bound.ROBOTS_TXT), self.max_wait_s or 0.0)
+        verdict = learning.result()
+        if agent.context(origin) == self._context:
+            return verdict
+        # The context changed between the end of that task and the next step of this one.
+        judged = self._judged()
+        return verdict if judged is None else judged
+
+    def _granted_late(self, verdict: Verdict, request: TurnRequest, permit: Permit) -> Turn | None:
+        """Return the turn after a wait. If the verdict or pace has changed, give the permit back and return None."""
+        agent, origin, entry = self.agent, self._origin, self._context[0]
+        # RFC 9309 2.4: a copy SHOULD NOT be used for more than 24 hours.
+        usable = entry is None or entry.age_s(agent.clock.monotonic(), agent.clock.wall()) < DAY_S
+        if usable and agent.context(origin) == self._context:
+            return Turn(verdict, permit, agent.state)
+        try:
+            judged = self._judged()
+            if judged is not None:
+                holds = agent.turn_request(origin, self._url, judged, self._context).pace is request.pace
+            else:
+                judged, holds = verdict, usable and self._checked_again  # the last verdict was fetched for this turn
+        except BaseException:
+            permit.give_back()
+            raise
+        if holds:
+            return Turn(judged, permit, agent.state)
+        permit.give_back()
+        self._checked_again = True
+        return None
+
+    def _refuse_to_wait_for_itself(self) -> None:
+        """Raise TurnHeld for a task that holds all the turns that the host grants at once; Disallowed if known."""
+        origin, _ = split(self._url)
+        held = self.agent.blocking_turn(origin.pacing_host)
+        if held is None:
+            return
+        verdict = self._judged()
+        if verdict is not None and not verdict.allowed:
+            raise Disallowed(verdict)
+        raise TurnHeld(self._url, held_by=held.url)
+
+
+def try_turn(agent: Agent, url: str, verdict: Verdict | None) -> Turn | NotYet:
+    """Return a turn at ``url`` if it may start now; raises as ``AgentView.try_turn``.
+
+    Args:
+        agent: for whom.
+        url: the URL to request.
+        verdict: on it, or None if that is unknown.
+    """
+    origin, _ = split(url)
+    if verdict is None:
+        return _unknown(agent, origin)
+    permit = agent.pacer.try_start(agent.turn_request(origin, url, verdict, agent.context(origin)))
+    return permit if isinstance(permit, NotYet) else Turn(verdict, permit, agent.state)
+
+
+async def try_turns(agent: Agent, judged: Iterable[tuple[str, Verdict | None]]) -> list[Turn | NotYet | Verdict]:
+    """Return the answer of ``try_turn`` for each URL and its verdict; the verdict instead of Disallowed.
+
+    The pacer grants all turns at once. It may have to wait for a server. A turn is given back if the context of its
+    verdict has changed meanwhile.
+    """
+    answers: list[Turn | NotYet | Verdict] = []
+    asked: list[tuple[int, Verdict, Origin, GateContext]] = []
+    requests: list[TurnRequest] = []
+    for url, verdict in judged:
+        if verdict is not None and verdict.reason is Reason.INVALID_URL:
+            answers.append(verdict)
+            continue
+        origin, _ = split(url)
+        if verdict is None:
+            answers.append(_unknown(agent, origin))
+            continue
+        context = agent.context(origin)
+        try:
+            requests.append(agent.turn_request(origin, url, verdict, context))
+        except Disallowed as disallowed:
+            answers.append(disallowed.verdict)
+        else:
+            asked.append((len(answers), verdict, origin, context))
+            answers.append(verdict)  # until the pacer has answered
+    permits = await agent.pacer.try_starts(requests)
+    for (place, verdict, origin, context), permit in zip(asked, permits, strict=True):
+        if isinstance(permit, NotYet):
+            answers[place] = permit
+        elif agent.context(origin) == context:
+            answers[place] = Turn(verdict, permit, agent.state)
+        else:
+            permit.give_back()
+            answers[place] = NotYet(agent.clock.wall(), Bound.ROBOTS_TXT)
+    return answers
+
+
+async def turn_now(agent: Agent, url: str) -> Turn | NotYet | Verdict:
+    """Return the answer of ``try_turns`` for one URL; its verdict is neither counted nor published."""
+    answers = await try_turns(agent, [(url, agent.judged(url))])
+    return answers[0]
+
+
+def _unknown(agent: Agent, origin: Origin) -> NotYet:
+    """Have robots.txt fetched, and return the answer until then."""
+    agent.ask_ahead(origin)
+    return NotYet(agent.clock.wall(), Bound.ROBOTS_TXT)

@@ -1,0 +1,185 @@
+"""Usage preferences: policy tokens, the reservations of tdmrep.json, and ``enforce_usage``.
+
+tdmrep.json is fetched as a page is: only if robots.txt permits it to the agent and to the gatekeeper's own, in whose
+name the request is made, and in a turn of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from politesse._checks import wrong_type
+from politesse._constants import DAY_S, ROBOTS_TXT
+from politesse._gate.identity import checked_token
+from politesse._gate.judge import EnforcedUsage, Evidence, judge
+from politesse._gate.turn import holds_turn_at
+from politesse._pacing.pace import PACES_HELD, longest_stated_s
+from politesse._sites.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON, Reserved
+from politesse.page.tdmrep import tdmrep_usage
+from politesse.usage.model import CombinedUsage, Mechanism, Place, Preference, Purpose, Statement, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from politesse._cache.files import SiteFile
+    from politesse._cache.robots import Entry
+    from politesse._gate.agent import Agent
+    from politesse.origin import Origin
+    from politesse.robots import RuleSet
+    from politesse.verdict import StatesUsage
+
+_NOT_ENFORCED: Final = frozenset({ROBOTS_TXT, TDMREP_JSON})  # these state the preferences
+
+
+def checked_purposes(names: Iterable[str]) -> frozenset[Purpose]:
+    """Return the purposes that ``enforce_usage`` names.
+
+    Raises:
+        ConfigurationError: for an unknown purpose, or a single string.
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise wrong_type("enforce_usage", names, "a set of purposes, as in {'ai-train'}")
+    return frozenset(Purpose.given(name, "enforce_usage") for name in names)
+
+
+class AgentUsage:
+    """The usage preferences of sites, as one agent reads and enforces them.
+
+    A page is denied if its site does not want a planned use. tdmrep.json is read for TDM only.
+
+    Args:
+        agent: for whom; it enforces no usage preferences, because reading them cannot depend on themselves.
+    """
+
+    __slots__ = ("_agent", "_purposes", "_reservations")
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._purposes = agent.state.purposes
+        self._reservations = agent.state.reservations
+
+    def known(self, evidence: Evidence, entry: Entry) -> Evidence | None:
+        """Return ``evidence`` with the preferences to enforce, or None if tdmrep.json has to be fetched first."""
+        if not self._needs_tdmrep(evidence.target):
+            return self.enforced(evidence, None)
+        reserved = self._known_reserved(entry)
+        return None if reserved is None else self.enforced(evidence, reserved)
+
+    async def learn(self, origin: Origin, target: str) -> Reserved | None:
+        """Return the reservations of tdmrep.json, or None if it does not count for ``target``; fetches it if needed."""
+        return await self.reserved(origin) if self._needs_tdmrep(target) else None
+
+    async def reserved(self, origin: Origin) -> Reserved:
+        """Return the reservations of tdmrep.json, fetching it if needed; OUT_OF_TURN if that would deadlock.
+
+        Raises:
+            ClosedError: if the gatekeeper is closed.
+        """
+        if not holds_turn_at(origin.pacing_host):
+            return await self._reservations.learn(origin, partial(self._file, origin))
+        # Waiting for a turn would deadlock: the caller holds the turn of this host.
+        reserved = self._known_reserved(await self._agent.entry(origin))
+        if reserved is None:
+            self.ask_ahead(origin)
+            return OUT_OF_TURN
+        return reserved
+
+    def enforced(self, evidence: Evidence, reserved: Reserved | None) -> Evidence:
+        """Return ``evidence`` with the preferences to enforce, with the reservations included."""
+        if evidence.target in _NOT_ENFORCED:
+            return evidence
+        if reserved is None:
+            return replace(evidence, enforced=EnforcedUsage(self._purposes))
+        unknown = f"{Purpose.TDM}: {TDMREP_JSON} could not be read: {reserved.fault}" if reserved.fault else ""
+        return replace(
+            evidence,
+            site_usage=with_reserved(evidence.site_usage, reserved),
+            enforced=EnforcedUsage(self._purposes, unknown, reserved.not_before),
+        )
+
+    def basis(self, origin: Origin) -> object:
+        """Return the cache entry of tdmrep.json if it is enforced and known, else None. Compare by equality."""
+        return self._reservations.basis(origin) if Purpose.TDM in self._purposes else None
+
+    def ask_ahead(self, origin: Origin) -> None:
+        """Have tdmrep.json fetched and read, without waiting."""
+        self._reservations.ask_ahead(origin, partial(self._file, origin))
+
+    def _needs_tdmrep(self, target: str) -> bool:
+        return Purpose.TDM in self._purposes and target not in _NOT_ENFORCED
+
+    def _known_reserved(self, entry: Entry) -> Reserved | None:
+        """Return the reservations of tdmrep.json, or None if it has to be fetched first."""
+        agent, state = self._agent, self._agent.state
+        own_name, url, normalise = state.identity.agent, f"{entry.origin}{TDMREP_JSON}", state.cache.normalise
+        for name in {agent.name, own_name}:
+            evidence = Evidence(url, TDMREP_JSON, normalise, None, entry.source.result, entry.rules.get(name))
+            if entry.answers(name) and not judge(evidence).match.allowed:
+                return NOTHING_RESERVED  # else peek() would return None for ever
+        if state.pacing.on_long_crawl_delay == "skip" and agent.too_long_s(entry.rules.get(own_name)) is not None:
+            return NOTHING_RESERVED
+        # It was fetched in a turn, and the turn of the page comes an interval later: it has to hold until then.
+        late_s = min(PACES_HELD * longest_stated_s(entry.rules.values()), DAY_S)
+        return self._reservations.known(entry.origin, late_s=late_s)
+
+    async def _file(self, origin: Origin) -> SiteFile:
+        return await self._agent.site_file(self._reservations.files, origin, TDMREP_JSON)
+
+
+def with_reserved(site: StatesUsage | None, reserved: Reserved) -> CombinedUsage:
+    """Return the statements of robots.txt and tdmrep.json together."""
+    of_file = partial(tdmrep_usage, reserved.doc)
+    return CombinedUsage(of_file) if site is None else CombinedUsage(site.usage, of_file)
+
+
+class PolicyTokens:
+    """Product tokens that no crawler sends: their groups in robots.txt forbid a use, not a request.
+
+    Examples are ``Google-Extended`` and ``Applebot-Extended``: a site states in their groups whether a model may be
+    trained on its content. The groups are chosen as for any crawler, with ``*`` as the fallback.
+
+    Args:
+        tokens: by purpose, the product token whose groups speak about it.
+
+    Attributes:
+        agents: the same, checked and in lower case.
+
+    Raises:
+        ConfigurationError: for an unknown purpose, or an invalid product token.
+    """
+
+    __slots__ = ("agents",)
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        self.agents = {
+            Purpose.given(name, "policy_tokens"): checked_token(token).lower() for name, token in tokens.items()
+        }
+
+    def usage_of(self, site: StatesUsage | None, rules: Mapping[str, RuleSet]) -> StatesUsage | None:
+        """Return the statements of ``site`` combined with the groups of the tokens, whose rules are given by token."""
+        known = {purpose: rules[agent] for purpose, agent in self.agents.items() if agent in rules}
+        if not known:
+            return site
+        said_by_groups = partial(self._usage, known)
+        return CombinedUsage(said_by_groups) if site is None else CombinedUsage(site.usage, said_by_groups)
+
+    def _usage(self, rules_of: Mapping[Purpose, RuleSet], url: str) -> Usage:
+        statements = []
+        for purpose, rules in rules_of.items():
+            match = rules.match(url)
+            if match.rule is not None:
+                statement = Statement(
+                    purpose,
+                    Preference.ALLOWED if match else Preference.DISALLOWED,
+                    Mechanism.POLICY_TOKEN,
+                    Place.ROBOTS_TXT,
+                    str(match.rule),
+                    match.rule.line,
+                    path=match.rule.value,
+                    agent=self.agents[purpose],
+                )
+                statements.append(statement)
+        return Usage(tuple(statements), tuple(statements))

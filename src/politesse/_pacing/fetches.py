@@ -1,0 +1,156 @@
+"""Requests for robots.txt to one host: one at a time, and after the first two the floor between them.
+
+Theory of operation. A request for robots.txt waits for no page, and no page waits for it: the two kinds of requests
+share a host only through its closings and through ``FetchPermit.opened``. Among themselves they stand in one line per
+host, first come, first served:
+
+    waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
+
+A host is fresh while fewer than two requests started there within the last minute: http, https, or a redirect within
+the host need no pause. A host without a request for a minute is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from politesse._pacing.permit import NO_HEADERS
+from politesse._pacing.reports import LONG_S
+from politesse.events import LongWait
+from politesse.verdict import Bound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from politesse._pacing.local import LocalPacer
+    from politesse.clock import Clock
+    from politesse.events import Publisher
+
+_FRESH_S: Final = 60.0
+_NEVER: Final = float("-inf")
+
+
+@dataclass(slots=True, eq=False)
+class _FetchLine:
+    """The requests for robots.txt to one host.
+
+    Attributes:
+        waiting: the requests in line, behind the request that holds the place.
+        busy: whether a request holds the place.
+        earlier_mono: when the last request but one ended.
+        ended_mono: when the last request ended.
+        long_wait: whether a long wait was published since the line was empty.
+    """
+
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    busy: bool = False
+    earlier_mono: float = _NEVER
+    ended_mono: float = _NEVER
+    long_wait: bool = False
+
+    def due_mono(self, floor_s: float) -> float:
+        """Return when the next request may start."""
+        return min(self.ended_mono + floor_s, self.earlier_mono + _FRESH_S)
+
+
+class FetchLines:
+    """The lines of all hosts. Belongs to one event loop.
+
+    Args:
+        clock: times the floor.
+        publisher: receives LongWait.
+    """
+
+    def __init__(self, clock: Clock, publisher: Publisher) -> None:
+        self._clock = clock
+        self._publish = publisher.publish
+        self._lines: OrderedDict[str, _FetchLine] = OrderedDict()  # the host that was used last at the end
+
+    async def enter(self, host: str, url: str, floor_s: float) -> None:
+        """Wait until ``url`` may be requested at ``host``, and hold the place until ``leave``."""
+        line = self._lines.get(host)
+        if line is None:
+            line = self._lines[host] = _FetchLine()
+        if line.busy:
+            await self._wait(host, url, line, floor_s)
+        line.busy = True
+        try:
+            while (wait_s := line.due_mono(floor_s) - self._clock.monotonic()) > 0.0:
+                await self._clock.sleep(wait_s)
+        except BaseException:
+            _pass_on(line)
+            raise
+
+    def leave(self, host: str, *, sent: bool) -> None:
+        """Free the place: the request has ended, or was not sent."""
+        line, now_mono = self._lines[host], self._clock.monotonic()
+        if sent:
+            line.earlier_mono, line.ended_mono = line.ended_mono, now_mono
+        _pass_on(line)
+        self._lines.move_to_end(host)
+        while self._lines:
+            name, oldest = next(iter(self._lines.items()))
+            if oldest.busy or oldest.ended_mono + _FRESH_S > now_mono:
+                break
+            del self._lines[name]
+
+    async def _wait(self, host: str, url: str, line: _FetchLine, floor_s: float) -> None:
+        called = asyncio.get_running_loop().create_future()
+        line.waiting.append(called)
+        wait_s = len(line.waiting) * floor_s
+        if wait_s > LONG_S and not line.long_wait:
+            line.long_wait = True
+            self._publish(LongWait(host, url, wait_s, Bound.FLOOR, ""))
+        try:
+            await called
+        except asyncio.CancelledError:
+            if not called.cancelled():  # it has got the place
+                _pass_on(line)
+            raise
+
+
+@dataclass(slots=True, eq=False)
+class LocalFetch:
+    """Permission for one request for robots.txt; see ``politesse.ports.FetchPermit``.
+
+    Attributes:
+        pacer: the pacer that granted it.
+        host: the pacing host.
+        url: the URL of the request.
+        lines: the lines in which it holds a place, or None if the request was made before.
+    """
+
+    pacer: LocalPacer
+    host: str
+    url: str
+    lines: FetchLines | None
+
+    def end(
+        self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
+    ) -> None:
+        """End the request; its answer may close the host."""
+        if self.lines is not None:
+            self.lines.leave(self.host, sent=True)
+        self.pacer.fetched(self, status, headers or NO_HEADERS, elapsed_s)
+
+    def give_back(self) -> None:
+        """End without a request."""
+        if self.lines is not None:
+            self.lines.leave(self.host, sent=False)
+
+    def opened(self) -> None:
+        """Have the next page wait for the interval from now on."""
+        self.pacer.opened(self)
+
+
+def _pass_on(line: _FetchLine) -> None:
+    """Give the place to the next in line."""
+    while line.waiting:
+        called = line.waiting.pop(0)
+        if not called.done():
+            called.set_result(None)  # the place stays busy: no other request comes in between
+            return
+    line.busy = line.long_wait = False

@@ -1,0 +1,116 @@
+"""The processes of a fleet, as this process knows them, and whether the server may have lost data. Times are arguments.
+
+Theory of operation. The server keeps a roster (``member.lua``): each process with its session, the number of its
+connection. The name of the present round is the epoch. A round and its epoch end when the roster is gone (FLUSHALL),
+when another run of the server has taken over (a restart, a failover), or when a process finds that the clock of the
+server was set. Each batch of scripts checks the epoch in the same round trip, so a process notices the end
+of a round before it uses a grant of the next one.
+
+In a new round each process reports: it renews its tickets in a new session, repeats its closings, and says so in the
+roster. The first process to report also names all other processes that it has known. Until all of them have reported,
+or ``lease_s`` seconds have passed since the round began, no process starts a request.
+
+A lease names the session in which it was last renewed. A lease is dead if its owner has reported in a later session:
+the owner renewed its live tickets in that session, and the ticket of this lease was not among them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from politesse._pacing.fleet.messages import RoundOver
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from politesse._pacing.fleet.messages import Reply
+
+_US: Final = 1e6
+_REPORTED: Final = "2"
+
+
+class Roster:
+    """The members of the fleet, as this process knows them.
+
+    Attributes:
+        session: the number of the present connection.
+        epochs: the name of the round, by the key of each server's roster; empty before the first reply.
+        is_suspect: whether the server may have lost data though its roster says that the round goes on.
+    """
+
+    def __init__(self) -> None:
+        self.session = 0
+        self.epochs: dict[str, str] = {}
+        self.is_suspect = False
+        self._former_epochs: Mapping[str, str] = {}
+        self._sessions: dict[str, int] = {}  # of each owner that has reported
+        self._members: dict[str, dict[str, bool]] = {}  # whether each has reported, by owner, by key
+        self._reports_until_mono: dict[str, float] = {}
+
+    def begin_session(self) -> None:
+        """Begin a session: a connection was made."""
+        self.session += 1
+        self._former_epochs = {**self._former_epochs, **self.epochs}
+        self.epochs = {}
+        self._reports_until_mono.clear()
+
+    def words(self, owner: str, act: str, key: str, run: str, lease_us: int) -> tuple[str | int, ...]:
+        """Return the arguments of ``member.lua``."""
+        epoch = self.epochs.get(key) or self._former_epochs.get(key, "")
+        known = " ".join({name for members in self._members.values() for name in members} - {owner})
+        return owner, self.session, act, run, epoch, int(self.is_suspect and act == "join"), lease_us, known
+
+    def take(self, key: str, reply: Reply, now_mono: float) -> None:
+        """Take the reply to a report; raises RoundOver if another round has begun."""
+        wait_us, epoch, members = reply[3], reply[6], reply[7].split()
+        self.check_epoch(key, epoch)
+        self.epochs[key] = epoch
+        self._members[key] = {}
+        for owner, session, phase in zip(members[::3], members[1::3], members[2::3], strict=True):
+            self._members[key][owner] = phase == _REPORTED
+            if phase == _REPORTED:
+                self._sessions[owner] = int(session)
+        self._reports_until_mono[key] = now_mono + int(wait_us) / _US
+
+    def hear(self, key: str, owner: str, session: str, phase: str, epoch: str) -> None:
+        """Take a message of another process that has joined, reported or left; raises RoundOver for another round."""
+        self.check_epoch(key, epoch)
+        members = self._members.setdefault(key, {})
+        if session == "0":
+            members.pop(owner, None)
+        else:
+            members[owner] = phase == _REPORTED
+        if phase == _REPORTED:
+            self._sessions[owner] = int(session)
+
+    def check_epoch(self, key: str, epoch: str | None) -> None:
+        """Raise RoundOver if another round has begun since this process has reported."""
+        known = self.epochs.get(key)
+        if known and epoch != known:
+            raise RoundOver("it has lost data, or another process says so")
+
+    def has_reported(self, keys: int) -> bool:
+        """Return whether this process has reported to so many servers."""
+        return len(self._reports_until_mono) >= keys
+
+    def waits_s(self, now_mono: float) -> float:
+        """Return for how long at most other processes may still report."""
+        return max((until - now_mono for until in self._reports_until_mono.values()), default=0.0)
+
+    def missing(self) -> list[str]:
+        """Return the processes that have not reported."""
+        return sorted({name for members in self._members.values() for name, done in members.items() if not done})
+
+    def alive_words(self, owner: str, holders: str) -> str:
+        """Return the owners and sessions whose earlier leases are dead: this one, and others among the holders."""
+        return " ".join([f"{owner} {self.session}", *self._later_sessions(holders)])
+
+    def has_dead(self, holders: str) -> bool:
+        """Return whether a lease among the owners and sessions of ``holders`` is dead."""
+        return bool(self._later_sessions(holders))
+
+    def _later_sessions(self, holders: str) -> list[str]:
+        """Return the owners among some owners and sessions that have reported in a later session, each with that."""
+        words = iter(holders.split())
+        later = ((name, int(session), self._sessions.get(name, 0)) for name, session in zip(words, words, strict=True))
+        return [f"{name} {reported}" for name, session, reported in later if reported > session]

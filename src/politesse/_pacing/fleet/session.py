@@ -1,0 +1,325 @@
+"""What a process and its Redis say to each other while they are connected; ``link.py`` connects them.
+
+In each session the process first joins the rosters. Then it renews its tickets and repeats its closings, and then it
+reports. After that it sends the calls of its pacers, reads messages, and reports again every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from politesse._pacing.fleet.messages import FleetAnswer, Outbox, WireLost, microseconds
+from politesse._pacing.fleet.roster import Roster
+from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.server_clock import ServerClocks
+from politesse._tasks import is_anything_left
+from politesse.errors import ConfigurationError
+from politesse.events import ComponentFailed, FleetAway, FleetBack
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from politesse._pacing.fleet.messages import Reply, Sent, Server
+    from politesse._pacing.fleet.options import FleetOptions
+    from politesse._pacing.fleet.reserver import Reserver
+    from politesse._pacing.fleet.wire import FleetWire
+    from politesse.clock import Clock
+    from politesse.events import Publisher
+
+T = TypeVar("T")
+
+HOLD_S: Final = 1.0
+"""For how many seconds at least nothing starts after a connection: the others need time to connect as well."""
+
+RETRY_S: Final = 0.05
+
+_LOOK_S: Final = 5.0  # between two reports; a third of lease_s if that is shorter
+_OTHERS_S: Final = 1.0  # between two reports while others have to report; then a wait for them is published
+_ROSTER: Final = "members"
+_MOST_NAMES: Final = 10  # of processes, in a message
+_MOST_UNUSABLE: Final = 1_000  # keys whose fault is remembered, to report it once
+_MEMBER_WORDS: Final = 5
+
+
+class Session:
+    """The sessions of a process, one after the other.
+
+    Args:
+        wire: the connections.
+        options: see FleetOptions.
+        clock: the monotonic clock measures the time since a connection.
+        publisher: receives FleetAway and FleetBack, and ComponentFailed once for each key that cannot be used.
+
+    Attributes:
+        owner: names this process; see ``FleetLink``.
+        options: see FleetOptions.
+        roster: the processes of the fleet.
+        clocks: the clocks of the server or of its nodes.
+        is_up: whether the connection is there.
+        losses: how often it was lost.
+    """
+
+    def __init__(
+        self, wire: FleetWire, options: FleetOptions, owner: str, *, clock: Clock, publisher: Publisher
+    ) -> None:
+        self.owner = owner
+        self.options = options
+        self.roster = Roster()
+        self.clocks = ServerClocks()
+        self.is_up = False
+        self.losses = 0
+        self._wire = wire
+        self._clock = clock
+        self._publish = publisher.publish
+        self._members: list[Reserver] = []
+        self._outbox = Outbox(clock, options.prefix, is_cluster=wire.is_cluster)
+        self._is_closed = False
+        self._tried = asyncio.Event()
+        self._fault: ConfigurationError | None = None
+        self._retry_s = RETRY_S
+        self._known_since_mono = 0.0
+        self._away_since_mono: float | None = None
+        self._run_id = ""
+        self._keys: list[str] = []  # of the rosters of all nodes
+        self._echo = asyncio.Event()
+        self._look_at = 0.0  # by the event loop's time, as all that follow
+        self._answered_at = 0.0
+        self._waiting_since = inf  # for the reports of other processes
+        self._unusable: set[str] = set()
+
+    def hold_s(self, interval_s: float) -> float | None:
+        """Return for how long no request may start yet at a host; None if the time is unknown.
+
+        The time is unknown while Redis is away, and until other processes have reported to a server that has lost data.
+        After that the server may not know the last interval.
+        """
+        if not self.is_up or not self.roster.has_reported(len(self._keys)):
+            return None
+        now_mono = self._clock.monotonic()
+        if self.roster.waits_s(now_mono) > 0.0:
+            return None
+        return max(0.0, max(interval_s, HOLD_S) - (now_mono - self._known_since_mono))
+
+    def us_there(self, seconds: float) -> int:
+        """Return a time in microseconds of the server's clock, which may run too fast."""
+        return microseconds(seconds * self.clocks.stretch)
+
+    # Begin, and end
+
+    def _begin(self, server: Server) -> None:
+        """Begin a session: join, have all pacers renew their tickets and repeat their closings, and report."""
+        if server.run_id != self._run_id:
+            self.clocks = ServerClocks()
+        now_mono = self._clock.monotonic()
+        # At the first connection, a server that was there before this process knows the others' requests. A server that
+        # has just started or was lost may not know them.
+        self._known_since_mono = now_mono if self._run_id else now_mono - server.uptime_s
+        self._run_id, self.is_up = server.run_id, True
+        self._keys = self._wire.roster_keys(f"{self.options.prefix}{_ROSTER}")
+        self.roster.begin_session()
+        waiting = list(self._outbox.waiting)
+        self._outbox.waiting.clear()
+        self._speak_up("join")
+        for member in self._members:
+            member.found()
+        self._outbox.waiting.extend(waiting)
+        self._report()
+
+    def _away(self, why: str) -> None:
+        """Void all grants, and fail the questions; the posts wait for the next session."""
+        self.losses += self.is_up
+        self.is_up = False
+        self._outbox.lost(why)
+        if self._away_since_mono is None and is_anything_left():  # else the program ends without closing its gate
+            self._publish_away(why)
+        for member in self._members:
+            member.lost()
+
+    def _publish_away(self, why: str) -> None:
+        self._away_since_mono = self._away_since_mono or self._clock.monotonic()
+        self._publish(FleetAway(self._wire.name, why))
+
+    def _is_back(self) -> None:
+        """Note that the server has answered all that was sent since the connection."""
+        self._retry_s = RETRY_S
+        if self._away_since_mono is not None:
+            away_s = self._clock.monotonic() - self._away_since_mono
+            self._away_since_mono = None
+            self._publish(FleetBack(self._wire.name, away_s))
+
+    # Reports
+
+    def _speak_up(self, act: str) -> None:
+        """Send a word to the rosters of all nodes."""
+        for key in self._keys:
+            lease_us = self.us_there(self.options.lease_s)
+            self._outbox.put(Script.MEMBER, key, self.roster.words(self.owner, act, key, self._run_id, lease_us))
+
+    def _report(self) -> None:
+        self._echo.clear()
+        self._speak_up("report")
+        self._look_at = asyncio.get_running_loop().time() + min(_LOOK_S, self.options.lease_s / 3.0)
+
+    def _reported(self, key: str, reply: Reply) -> None:
+        """Take the reply to a report; the last one of them may let requests start."""
+        now, now_mono = asyncio.get_running_loop().time(), self._clock.monotonic()
+        self.roster.take(key, reply, now_mono)
+        if not self.roster.has_reported(len(self._keys)):
+            return
+        self.roster.is_suspect = False
+        self._fault = None
+        self._tried.set()
+        if (left_s := self.roster.waits_s(now_mono)) <= 0.0:
+            self._waiting_since = inf
+        else:
+            self._look_at = now + min(_OTHERS_S, left_s)
+            self._waiting_since = min(self._waiting_since, now)
+            if now - self._waiting_since >= _OTHERS_S:
+                self._waiting_since = inf
+                names = ", ".join(self.roster.missing()[:_MOST_NAMES])
+                wait = f"waiting {left_s:.0f} s at most until these processes have reported: {names}"
+                self._publish_away(f"it has lost data; {wait}")
+        for member in self._members:
+            member.wake()
+
+    async def _look(self) -> None:
+        """Check that the server is the same and that its messages arrive; then renew the leases, and report."""
+        server = await self._bounded(self._wire.server())
+        if server.run_id != self._run_id:
+            raise WireLost("another server has taken its place")
+        await self._bounded(self._echo.wait(), lost="its messages do not arrive")
+        for member in self._members:
+            member.renew(self.options.lease_s / 3.0)
+        self._report()
+
+    # Calls
+
+    async def _serve(self) -> None:
+        """Exchange until the connection is lost, or all is sent after the close."""
+        loop = asyncio.get_running_loop()
+        reader = loop.create_task(self._read())
+        reader.add_done_callback(lambda _: self._outbox.work.set())
+        self._answered_at = loop.time()
+        try:
+            while True:
+                if reader.done():
+                    reader.result()
+                if loop.time() >= self._look_at:
+                    await self._look()
+                if self._outbox.waiting or loop.time() >= self._silent_at():
+                    await self._exchange()
+                    continue
+                if self.hold_s(0.0) is not None:
+                    self._is_back()
+                if self._is_closed:
+                    return
+                await self._pause(min(self._look_at, self._silent_at()))
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+    def _silent_at(self) -> float:
+        """Return when to check the epoch of a silent server; infinity while this process has no requests."""
+        is_busy = any(member.is_busy() for member in self._members)
+        return self._answered_at + 0.5 * self.options.timeout_s if is_busy else inf
+
+    async def _pause(self, until: float) -> None:
+        """Wait for work until a time of the event loop."""
+        self._outbox.work.clear()
+        timer = asyncio.get_running_loop().call_at(until, self._outbox.work.set)
+        try:
+            await self._outbox.work.wait()
+        finally:
+            timer.cancel()
+
+    async def _exchange(self) -> None:
+        calls = self._outbox.next_batch()
+        batch, is_all = self._outbox.under_way, not self._outbox.waiting
+        sent_mono = self._clock.monotonic()
+        replies = await self._bounded(self._wire.exchange(calls, self.roster.epochs))
+        self._answered_at = asyncio.get_running_loop().time()
+        for sent, reply in zip(batch, replies, strict=True):
+            if not isinstance(reply, Exception):
+                self._check_clock(sent.key, int(reply[2]), sent_mono)
+        self._outbox.under_way = []
+        for sent, reply in zip(batch, replies, strict=True):
+            self._take(sent, reply)
+        if is_all and self.hold_s(0.0) is not None:
+            self._is_back()
+
+    def _check_clock(self, key: str, at_us: int, sent_mono: float) -> None:
+        """Raise WireLost if the clock that rules a key was set, or runs too fast."""
+        fault = self.clocks.fault(self._wire.clock_of(key), at_us, sent_mono, self._clock.monotonic())
+        if fault:
+            self.roster.is_suspect = True  # leases may have ended early: all processes renew theirs
+            self.clocks.forget()
+            raise WireLost(fault)
+
+    def _take(self, sent: Sent, reply: Reply | Exception) -> None:
+        """Take the reply to a call."""
+        if isinstance(reply, Exception):
+            self._take_fault(sent, reply)
+        elif sent.script is Script.MEMBER:
+            if sent.args[2] == "report":
+                self._reported(sent.key, reply)
+        else:
+            self._unusable.discard(sent.key)
+            sent.settle(reply)
+            if sent.answered is None and reply[0] == "closed":
+                self._push(sent.key, FleetAnswer.of(reply))
+
+    def _take_fault(self, sent: Sent, error: Exception) -> None:
+        """Raise the error of a key in the task that asked for it; publish it if there is none."""
+        fault = ConfigurationError(
+            f"the key {sent.key!r:.200} at {self._wire.name} cannot be used: {error}. Remove it, or give the fleet "
+            "another prefix"
+        )
+        fault.__cause__ = error
+        if sent.script is Script.MEMBER:
+            raise fault
+        sent.settle(fault)
+        if sent.answered is None and sent.key not in self._unusable and len(self._unusable) < _MOST_UNUSABLE:
+            self._unusable.add(sent.key)
+            self._publish(ComponentFailed(None, "pacer", fault))
+
+    # Messages
+
+    async def _read(self) -> None:
+        async for message in self._wire.pushes():
+            key, *words = message.split("\n")
+            if key in self._keys:
+                self._hear(key, words)
+                continue
+            try:
+                answer = FleetAnswer.of_message(words, self.owner)
+            except ValueError:
+                continue  # another program has sent it
+            self._check_clock(key, answer.at_us, -inf)
+            self._push(key, answer)
+
+    def _hear(self, key: str, words: Sequence[str]) -> None:
+        """Take a message about a roster."""
+        if words[0] == "probed":
+            self._echo.set()
+        elif len(words) == _MEMBER_WORDS:
+            self.roster.hear(key, *words[1:])
+            if self.roster.has_reported(len(self._keys)) and self.hold_s(0.0) is None:
+                self._look_at = 0.0
+                self._outbox.work.set()
+            for member in self._members:
+                member.wake()
+
+    def _push(self, key: str, answer: FleetAnswer) -> None:
+        """Take a message about a key to the pacers."""
+        for member in self._members:
+            member.pushed(key.removeprefix(self.options.prefix), answer)
+
+    async def _bounded(self, work: Awaitable[T], timeout_s: float = 0.0, *, lost: str = "no answer") -> T:
+        timeout_s = timeout_s or self.options.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await work
+        except TimeoutError as error:
+            raise WireLost(f"{lost} within {timeout_s:g} s") from error

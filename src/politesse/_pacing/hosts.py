@@ -1,0 +1,191 @@
+"""The hosts that a LocalPacer knows: the active ones, when idle ones were last requested, and when to check each."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from politesse._constants import DAY_S
+from politesse._pacing.host import NEVER, PacedHost
+from politesse._pacing.pace import limited
+from politesse.errors import WrongEventLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from politesse._pacing.pace import PacingOptions
+    from politesse._pacing.permit import LocalPermit
+    from politesse.clock import Clock, Timer
+
+_MIN_TIMER_S: Final = 0.001  # one timer serves all hosts whose time comes within it
+_REMEMBERED_S: Final = 600.0
+_MAX_HOSTS: Final = 125_000
+
+
+class ActiveHosts:
+    """The active hosts, and the limits that were set for single hosts.
+
+    Args:
+        options: of all hosts without limits of their own.
+        recall: called with a new host that is not remembered.
+
+    Attributes:
+        by_name: the active hosts.
+        kept_s: for how many seconds it is remembered when an idle host was last requested.
+    """
+
+    def __init__(self, options: PacingOptions, recall: Callable[[PacedHost], None]) -> None:
+        self._options = options
+        self._recall = recall
+        self._options_of: dict[str, PacingOptions] = {}
+        self.by_name: dict[str, PacedHost] = {}
+        self.kept_s = max(_REMEMBERED_S, min(options.max_crawl_delay_s, DAY_S))
+        self._last_requested = LastRequestTimes(self.kept_s)
+
+    def get(self, name: str, now_mono: float) -> PacedHost:
+        """Return a host, which is active from now on."""
+        host = self.by_name.get(name)
+        if host is None:
+            last_mono = self._last_requested.take(name, now_mono)
+            host = self.by_name[name] = PacedHost(name, self.options(name), last_mono)
+            if last_mono == NEVER:
+                self._recall(host)
+        return host
+
+    def options(self, name: str) -> PacingOptions:
+        """Return the options of a host, with the limits that were set for it."""
+        return self._options_of.get(name, self._options)
+
+    def forget(self, host: PacedHost, now_mono: float) -> None:
+        """Let a host be idle."""
+        del self.by_name[host.host]
+        self._last_requested.keep(host.host, host.last_mono, now_mono)
+
+    def under_way(self) -> Iterator[LocalPermit]:
+        """Return all permits that have not ended."""
+        for host in self.by_name.values():
+            yield from host.under_way
+
+    def limit(self, name: str, min_delay_s: float | None, max_concurrent: int | None) -> PacedHost | None:
+        """Set the limits of a host, or None for the options; return the host if it is active."""
+        options = self._options
+        self._options_of.pop(name, None)
+        if min_delay_s is not None or max_concurrent is not None:
+            options = self._options_of[name] = limited(options, min_delay_s, max_concurrent)
+        host = self.by_name.get(name)
+        if host is not None:
+            host.limit(options)
+        return host
+
+
+class LastRequestTimes:
+    """When idle hosts were last requested: 55 to 85 octets for each beside its name, and no timer.
+
+    Two generations: the younger one becomes the older one after ``kept_s``, or when it is full, and replaces it. So a
+    time is kept for ``kept_s`` at least and twice that at most, of up to 250,000 hosts.
+
+    Args:
+        kept_s: for how many seconds a time counts.
+    """
+
+    __slots__ = ("_older", "_since_mono", "_younger", "kept_s")
+
+    def __init__(self, kept_s: float) -> None:
+        self.kept_s = kept_s
+        self._younger: dict[str, float] = {}
+        self._older: dict[str, float] = {}
+        self._since_mono = NEVER
+
+    def keep(self, host: str, last_mono: float, now_mono: float) -> None:
+        """Remember when a host was last requested."""
+        if now_mono - self._since_mono >= self.kept_s or len(self._younger) >= _MAX_HOSTS:
+            self._older = self._younger if now_mono - self._since_mono < 2.0 * self.kept_s else {}
+            self._younger, self._since_mono = {}, now_mono
+        self._younger[host] = last_mono
+
+    def take(self, host: str, now_mono: float) -> float:
+        """Return when a host was last requested, and forget it; minus infinity if that is unknown."""
+        last_mono = self._younger.pop(host, None)
+        if last_mono is None:
+            last_mono = self._older.pop(host, NEVER)
+        return last_mono if now_mono - last_mono <= self.kept_s else NEVER
+
+
+class Wakeups:
+    """Has each host looked at when its time comes. An entry of the heap is valid while ``armed_mono`` names its time.
+
+    A timer is set when a host is due before the soonest timer; at once if it is due now, so that the event loop does
+    not sleep. Later timers stay. To cancel a timer and set it again costs three times as much, because the event loop
+    keeps a cancelled timer until its time. No timer is set for an entry that is no longer valid.
+
+    Args:
+        clock: the monotonic clock and the timer.
+        look: called with a host whose time has come, and the monotonic time.
+
+    Attributes:
+        loop: the event loop of the timer, or None before the first use.
+    """
+
+    def __init__(self, clock: Clock, look: Callable[[PacedHost, float], None]) -> None:
+        self._clock = clock
+        self._look = look
+        self._heap: list[tuple[float, int, PacedHost]] = []
+        self._pushes = 0
+        self._timers: list[tuple[float, Timer]] = []  # with their times, the soonest last
+        self._soonest_mono = inf
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+
+    def look_at(self, host: PacedHost, at_mono: float) -> None:
+        """Have a host looked at, at a time sooner than it is armed for; it may be in the past."""
+        if self._stopped:
+            return
+        host.armed_mono = at_mono
+        self._pushes += 1
+        heapq.heappush(self._heap, (at_mono, self._pushes, host))
+        if at_mono < self._soonest_mono:
+            self._set_timer(at_mono)
+
+    def own_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop; raise WrongEventLoop if the timer belongs to another loop."""
+        loop = asyncio.get_running_loop()
+        if self.loop is None:
+            self.loop = loop
+        elif self.loop is not loop:
+            raise WrongEventLoop
+        return loop
+
+    def stop(self) -> None:
+        """Have nothing looked at any more."""
+        self._stopped = True
+        for _, timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._heap.clear()
+
+    def _set_timer(self, at_mono: float) -> None:
+        if self.loop is None:
+            with suppress(RuntimeError):  # none is running: then the clock is no event loop's either
+                self.loop = asyncio.get_running_loop()
+        delay_s = at_mono - self._clock.monotonic()
+        if delay_s > 0.0:
+            delay_s = max(delay_s, _MIN_TIMER_S)
+        self._timers.append((at_mono, self._clock.call_later(delay_s, self._on_timer)))
+        self._soonest_mono = at_mono
+
+    def _on_timer(self) -> None:
+        timers = self._timers
+        timers.pop()
+        self._soonest_mono = timers[-1][0] if timers else inf
+        now_mono = self._clock.monotonic()
+        heap = self._heap
+        while heap and (heap[0][0] <= now_mono or heap[0][2].armed_mono != heap[0][0]):
+            at_mono, _, host = heapq.heappop(heap)
+            if host.armed_mono == at_mono:  # else another entry took its place
+                host.armed_mono = None
+                self._look(host, now_mono)
+        if heap and heap[0][0] < self._soonest_mono:
+            self._set_timer(heap[0][0])

@@ -1,0 +1,347 @@
+"""Drives the hosts of a process: applies events to them, and checks each host when its time has come.
+
+Theory of operation. ``host.py`` decides who may start. This module has the clocks, the tasks, and one heap with one
+timer for all hosts. Each event changes a host first. Then ``_advance`` sets the time of the next check:
+
+    try_start, start, when_ready, end, ... -> the host changes -> _advance -> heap -> timer -> _look_at
+    _look_at -> a waiter's turn has come: call it -> a task: it resumes, and takes its permit
+                                                  -> a callback: it calls try_start within OFFER_S
+             -> the host is idle, and its interval is over: forget it
+
+A permit is stamped when it is taken, not when its waiter is called, and the clock is read again then: a task may resume
+late, and a timer may fire early. If the host was closed in between, the waiter waits again, at its place.
+
+A turn in one process, from the request to the next one:
+
+    1. ``start`` finds the host and the AgentPace of the request (``_enter``).
+    2. If it may start now and delays no earlier waiter (``PacedHost.may_start``), it is granted at once: 6.
+    3. Otherwise a Waiter joins the line. ``PacedHost.start_of`` calculates when the first waiter may start.
+    4. The heap has the time of each host. At that time ``_look_at`` calls the next waiter.
+    5. The task resumes in ``_take``, and checks ``may_start`` with the clock of that moment; perhaps it waits on.
+    6. ``_grant`` makes the LocalPermit and stamps it. The host is full now.
+    7. ``LocalPermit.observe`` records the answer: it may close the host, or change its pace (``backoff.py``).
+    8. ``LocalPermit.end`` sets ``last_mono``: the interval counts from now, or from the start if several requests may
+       be under way. ``_advance`` sets the next check: 4.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, _get_running_loop
+from itertools import count
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from politesse._pacing.backoff import CLOSING
+from politesse._pacing.host import NEVER, OFFER_S
+from politesse._pacing.hosts import ActiveHosts, Wakeups
+from politesse._pacing.permit import NO_HEADERS, LocalPermit, Waiter
+from politesse._pacing.recall import Recalls
+from politesse._pacing.reports import HELD_S, LONG_S, PermitExpiry, Reports
+from politesse.errors import ClosedError, TooFar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from politesse._pacing.host import PacedHost
+    from politesse._pacing.host_state import HostMemory
+    from politesse._pacing.pace import PacingOptions
+    from politesse._pacing.permit import AgentPace
+    from politesse.clock import Clock
+    from politesse.events import Publisher
+    from politesse.ports import Permit, TurnRequest
+    from politesse.verdict import NotYet
+
+_SOONER_S: Final = 0.001
+"""The next check is not moved forward by less than this."""
+
+
+class LocalLines:
+    """The lines of all hosts, and the permits that they grant; see LocalPacer for the arguments."""
+
+    def __init__(
+        self,
+        options: PacingOptions,
+        clock: Clock,
+        jitter: Callable[[], float],
+        publisher: Publisher,
+        memory: HostMemory | None,
+    ) -> None:
+        self._clock = clock
+        self._monotonic, self._wall = clock.monotonic, clock.wall
+        self._jitter = jitter
+        self._reports = Reports(publisher)
+        self._active = ActiveHosts(options, self._begin_recall)
+        self._hosts = self._active.by_name
+        self._recalls = None if memory is None else Recalls(memory, clock, self._active.kept_s, self._recalled)
+        self._expiry: PermitExpiry[LocalPermit] = PermitExpiry(
+            clock,
+            options.max_turn_s,
+            self._active.under_way,
+            publisher,
+            lambda permit, now_mono: self._look_behind(permit.paced, now_mono),
+        )
+        self._wakeups = Wakeups(clock, self._look_at)
+        self._orders = count()
+        self._closed = False
+
+    def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
+        """Return a permit, or when there may be one. Never waits; raises ClosedError."""
+        now_mono, now_wall = self._monotonic(), self._wall()
+        host, agent = self._enter(request, now_mono)
+        called, order = host.called, next(self._orders)
+        if called is not None and called.callback is not None and called.agent is agent:
+            order = called.order
+            host.leave(called)
+        if host.may_start(agent, order, now_mono, now_wall):
+            return self._grant(host, agent, request.url, now_mono, order)
+        self._advance(host)
+        return host.not_yet(agent, now_mono, now_wall)
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
+        """Return the answer of ``try_start`` to each request. Never waits; raises ClosedError."""
+        return [self.try_start(request) for request in requests]
+
+    async def start(
+        self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
+    ) -> LocalPermit:
+        """Wait in line for a permit; see ``politesse.ports.Pacer``.
+
+        Raises:
+            TooFar: if none comes within ``max_wait_s`` seconds; at once if that is clear.
+            ClosedError: if the pacer is closed.
+            WrongEventLoop: in another event loop than the first use.
+        """
+        now_mono, now_wall = self._monotonic(), self._wall()
+        host, agent = self._enter(request, now_mono)
+        order = instead_of.order if isinstance(instead_of, LocalPermit) else next(self._orders)
+        if host.may_start(agent, order, now_mono, now_wall):
+            return self._grant(host, agent, request.url, now_mono, order)
+        waiter = Waiter(order, agent, request.url, now_mono)
+        alarm = None
+        if max_wait_s is not None:
+            waiter.max_wait_s = max_wait_s
+            if host.start_of(agent, now_mono, now_wall).ready_mono > now_mono + max_wait_s:
+                self._advance(host)
+                raise self._too_far(host, waiter)
+            alarm = self._clock.call_later(max_wait_s, lambda: waiter.fail(self._too_far(host, waiter)))
+        self._wait(host, waiter, now_mono, now_wall)
+        permit = None
+        try:
+            # Not in a method of its own: a frame more would cost every task that is resumed.
+            while permit is None:
+                await waiter.woken  # type: ignore[misc] # set by ``_wait``
+                permit = self._take(host, waiter)
+            return permit
+        finally:
+            host.leave(waiter)
+            if alarm is not None:
+                alarm.cancel()
+            if permit is None or host.options.max_concurrent > 1:
+                self._advance(host)  # for the next one, whether this one was called or not
+
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``request`` may start and is first in line; or at the close."""
+        now_mono = self._monotonic()
+        host, agent = self._enter(request, now_mono)
+        self._wakeups.own_loop()
+        waiter = Waiter(next(self._orders), agent, request.url, now_mono)
+        waiter.callback = callback
+        host.join(waiter)
+        self._advance(host)
+
+    async def aclose(self) -> None:
+        """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
+        self._closed = True
+        self._wakeups.stop()
+        self._expiry.stop()
+        if self._recalls is not None:
+            self._recalls.close()
+        for host in self._hosts.values():
+            for waiter in host.line():
+                if waiter.callback is None:
+                    waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {host.host}"))
+                elif waiter is not host.called:
+                    host.leave(waiter)
+                    waiter.callback()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a permit."""
+        return sum(waiter.callback is None for host in self._hosts.values() for waiter in host.line())
+
+    @property
+    def in_flight(self) -> int:
+        """How many permits have not ended."""
+        return sum(len(host.under_way) for host in self._hosts.values())
+
+    def __len__(self) -> int:
+        """How many hosts are active."""
+        return len(self._hosts)
+
+    def answered(self, permit: LocalPermit, status: int | None, headers: Mapping[str, str]) -> None:
+        """Record an answer; the first call measures how long it took."""
+        host, now_mono, now_wall = permit.paced, self._monotonic(), self._wall()
+        elapsed_s = permit.answered_s
+        if elapsed_s is None:
+            elapsed_s = permit.answered_s = now_mono - permit.started_mono
+        backoff = host.backoff
+        jitter = interval_s = 0.0  # they count for a refusal only
+        if status in CLOSING or backoff.backoff_s:
+            jitter, interval_s = self._jitter(), host.start_of(permit.agent, now_mono, now_wall).pace.interval_s
+        ignored = backoff.observe(status, headers, elapsed_s, now_mono, now_wall, host.options, jitter, interval_s)
+        host.changes += 1
+        if ignored:
+            self._reports.overruled(host.host, ignored)
+        if backoff.closing.until_mono > now_mono:
+            self._reports.closed(host, now_mono, now_wall, permit.url, status)
+        elif host.is_full:
+            return  # the end of the request is soon enough
+        self._advance(host)
+
+    def ended(self, permit: LocalPermit) -> None:
+        """End a request."""
+        host = permit.paced
+        if permit.answered_s is None:
+            self.answered(permit, None, NO_HEADERS)
+        host.end(permit, self._monotonic())
+        self._advance(host)
+
+    def given_back(self, permit: LocalPermit) -> None:
+        """Take back a permit with which no request was made."""
+        host = permit.paced
+        host.give_back(permit)
+        self._advance(host)
+
+    def renewed(self, permit: LocalPermit) -> bool:
+        """Stamp a permit again; return False if it would not be granted now."""
+        host, now_mono = permit.paced, self._monotonic()
+        host.unmark(permit)
+        start = host.start_of(permit.agent, now_mono, self._wall())
+        if self._closed or now_mono < start.ready_mono or len(host.under_way) > host.options.max_concurrent:
+            return False
+        host.stamp(permit, now_mono)
+        return True
+
+    def _enter(self, request: TurnRequest, now_mono: float) -> tuple[PacedHost, AgentPace]:
+        """Return the host of a request, and the pace that binds it; raises ClosedError."""
+        if self._closed:
+            raise ClosedError(f"the pacer is closed: there is no turn at {request.host}")
+        host = self._hosts.get(request.host)
+        if host is None:
+            host = self._active.get(request.host, now_mono)
+        agent = host.agents.get((request.agent, request.min_delay_s))
+        pace = request.pace
+        if agent is None or (pace is not None and agent.by_origin.get(request.origin) is not pace):
+            agent = host.state(request)
+            if host.waiting:
+                self._advance(host)  # a waiter may start sooner than before
+        return host, agent
+
+    def _grant(self, host: PacedHost, agent: AgentPace, url: str, now_mono: float, order: int) -> LocalPermit:
+        permit = LocalPermit(self, host, agent, url, order)
+        host.grant(permit, now_mono)
+        if self._recalls is not None:
+            self._recalls.note(host)
+        if host.closed_mono != NEVER:
+            self._reports.opened(host)
+        if not self._expiry.is_armed:
+            self._expiry.arm()
+        return permit
+
+    def _wait(self, host: PacedHost, waiter: Waiter, now_mono: float, now_wall: float) -> None:
+        """Put a task into the line."""
+        loop = _get_running_loop()
+        if loop is None or loop is not self._wakeups.loop:
+            loop = self._wakeups.own_loop()
+        waiter.woken = Future(loop=loop)
+        host.join(waiter)
+        if host.waiting == 1 or len(host.firsts) > 1:
+            self._advance(host)
+        if host.is_full and host.under_way[0].started_mono + HELD_S <= now_mono:
+            self._look_behind(host, now_mono)
+        start = host.start_of(waiter.agent, now_mono, now_wall)
+        if (wait_s := start.ready_mono - now_mono) > LONG_S:
+            self._reports.waits(host, waiter, wait_s, start.bound_by)
+
+    def _take(self, host: PacedHost, waiter: Waiter) -> LocalPermit | None:
+        """Return the permit of a task that was woken, or None if it has to wait again."""
+        now_mono, now_wall = self._monotonic(), self._wall()
+        if not self._closed and host.may_start(waiter.agent, waiter.order, now_mono, now_wall):
+            permit = self._grant(host, waiter.agent, waiter.url, now_mono, waiter.order)
+            permit.waited = True
+            waited_s = now_mono - waiter.joined_mono
+            if waited_s > LONG_S or host.long_wait is not None:
+                self._reports.waited(host, waiter, waited_s)
+            return permit
+        if waiter.error is not None:
+            raise waiter.error
+        waiter.woken = Future(loop=self._wakeups.loop)
+        if host.called is waiter:
+            host.called = None
+        self._advance(host)
+        return None
+
+    def _advance(self, host: PacedHost) -> None:
+        """Note a change of the host, and set the time of its next check."""
+        if host.recalling:
+            return
+        if self._recalls is not None and host.noted != host.changes:
+            self._recalls.note(host)
+        if host.is_full or (host.armed_mono is not None and not host.waiting):
+            return  # the next end of a request sets it, or the next check, which an idle host can wait for
+        at_mono, armed_mono = host.next_look_mono(self._active.kept_s, self._monotonic(), self._wall()), host.armed_mono
+        if at_mono < inf and (armed_mono is None or at_mono < armed_mono - _SOONER_S):
+            self._wakeups.look_at(host, at_mono)
+
+    def _look_at(self, host: PacedHost, now_mono: float) -> None:
+        now_wall, called = self._wall(), host.called
+        if called is not None and called.callback is not None and host.called_mono + OFFER_S <= now_mono:
+            host.leave(called)
+        if host.waiting:
+            if host.is_full or host.recalling:
+                self._look_behind(host, now_mono)
+            elif host.called is None and (waiter := host.next_waiter(now_mono, now_wall)[0]) is not None:
+                host.called, host.called_mono = waiter, now_mono
+                if waiter.callback is None:
+                    waiter.wake()
+                else:
+                    waiter.callback()
+            if host.called is None or host.called.callback is not None:
+                self._advance(host)
+        elif not host.under_way and not host.recalling:
+            host.forget_open_windows(now_mono, now_wall)
+            if host.busy_until(self._active.kept_s, now_mono, now_wall) > now_mono:
+                self._advance(host)
+            else:
+                self._active.forget(host, now_mono)
+
+    def _look_behind(self, host: PacedHost, now_mono: float) -> None:
+        """Publish a long wait behind a request that is under way, now or when it has become long."""
+        again_mono = self._reports.held(host, now_mono)
+        if again_mono is not None and (host.armed_mono is None or again_mono < host.armed_mono):
+            self._wakeups.look_at(host, again_mono)
+
+    def _too_far(self, host: PacedHost, waiter: Waiter) -> TooFar:
+        """Return the error of a waiter, with the reason at this moment."""
+        not_yet = host.not_yet(waiter.agent, self._monotonic(), self._wall())
+        return TooFar(host.host, not_yet, waiter.max_wait_s)
+
+    def _begin_recall(self, host: PacedHost) -> None:
+        if self._recalls is not None:
+            self._recalls.begin(host)
+
+    def _recalled(self, host: PacedHost) -> None:
+        """Refuse tasks that wait too long at a host that was recalled, and call callbacks that have to wait."""
+        now_mono, now_wall = self._monotonic(), self._wall()
+        self._reports.closed(host, now_mono, now_wall)
+        called = []
+        for waiter in host.line():
+            ready_mono = host.start_of(waiter.agent, now_mono, now_wall).ready_mono
+            if waiter.callback is not None and ready_mono > now_mono:
+                host.leave(waiter)
+                called.append(waiter.callback)
+            elif ready_mono > waiter.joined_mono + waiter.max_wait_s:
+                waiter.fail(self._too_far(host, waiter))
+        self._look_at(host, now_mono)  # at once: a timer would cost each host a millisecond
+        for callback in called:
+            callback()

@@ -1,0 +1,81 @@
+"""Makes the pacer that the options ask for, from the inside out: one scope, a fleet around it, several scopes."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from politesse._pacing.local import LocalPacer
+from politesse._pacing.scoped import ScopedPacer
+from politesse._text import needs_extra
+from politesse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from politesse._pacing.fleet.options import FleetOptions
+    from politesse._pacing.fleet.pacer import FleetPacer
+    from politesse._pacing.fleet.wire import FleetWire
+    from politesse._pacing.host_state import HostMemory
+    from politesse._pacing.pace import PacingOptions
+    from politesse.clock import Clock
+    from politesse.events import Publisher
+    from politesse.ports import Pacer, Resolver
+
+    MemoryOf = Callable[[str], HostMemory]
+
+
+def make_pacer(
+    options: PacingOptions,
+    *,
+    clock: Clock,
+    publisher: Publisher,
+    resolver: Resolver | None = None,
+    jitter: Callable[[], float] = random.random,
+    memory: MemoryOf | None = None,
+    fleet: tuple[FleetOptions, FleetWire] | None = None,
+) -> Pacer:
+    """Return a new pacer.
+
+    Args:
+        options: see PacingOptions.
+        clock: the clocks and the timer.
+        publisher: receives the events of the pacer.
+        resolver: finds the addresses of hosts; needed if ``options.is_scoped``.
+        jitter: returns 0 to 1, to spread the requests to a host that was closed.
+        memory: returns the memory of a scope (host, address or domain); without it, hosts are forgotten at the end.
+        fleet: the fleet that shares the pace, and the wire to its Redis, or None for this process alone. A fleet keeps
+            the states of hosts itself, in place of ``memory``.
+    """
+    if fleet is not None:
+        from politesse._pacing.fleet.link import FleetLink  # noqa: PLC0415 - only a fleet needs it
+        from politesse._pacing.fleet.pacer import FleetPacer  # noqa: PLC0415
+
+        options_of_fleet, wire = fleet
+        link = FleetLink(wire, options_of_fleet, clock=clock, publisher=publisher)
+
+    def local(options: PacingOptions) -> LocalPacer:
+        kept = memory(options.key) if memory is not None and fleet is None else None
+        return LocalPacer(options, clock=clock, jitter=jitter, publisher=publisher, memory=kept)
+
+    def scope(options: PacingOptions) -> LocalPacer | FleetPacer:
+        if fleet is None:
+            return local(options)
+        return FleetPacer(options, link, local, clock=clock, publisher=publisher)
+
+    if resolver is not None and options.is_scoped:
+        return ScopedPacer(options, scope, clock=clock, resolver=resolver, publisher=publisher)
+    return scope(options)
+
+
+def fleet_wire(fleet: FleetOptions) -> tuple[FleetOptions, FleetWire]:
+    """Return a fleet and a new wire to its Redis, which connects before the first turn.
+
+    Raises:
+        ConfigurationError: the URL of the fleet is no URL of Redis, or the extra ``redis`` is missing.
+    """
+    try:
+        from politesse._pacing.fleet.wire import wire_to  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigurationError(f"fleet={fleet!r}: {needs_extra('pacing by a fleet', 'redis')}") from error
+    return fleet, wire_to(fleet.url)

@@ -1,0 +1,158 @@
+"""Permits that are kept for a callback, by pacers whose ``try_start`` cannot get one at once.
+
+Theory of operation. A pacer of several scopes takes the permits of a request in turn, and waits for each in line.
+A pacer of a fleet has to ask Redis. ``try_start`` cannot wait. So a task waits in line as ``start`` does, in place of
+the callback. When the task has the permit, it calls the callback, whose ``try_start`` takes the permit. An unused
+permit is given back after OFFER_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from politesse._pacing.host import OFFER_S
+from politesse.errors import PolitesseError
+from politesse.verdict import NotYet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from politesse.clock import Clock, Timer
+    from politesse.ports import Permit, TurnRequest
+
+_AGAIN_S: Final = 1.0  # a callback is called after this time if its task was cancelled, to ask again
+
+
+class KeptPermit(Protocol):
+    """A permit that may be kept."""
+
+    def renew(self) -> bool:
+        """Stamp it again if it could not be used at once; return False if it would not be granted now."""
+
+    def give_back(self) -> None:
+        """End without a request."""
+
+
+Granted = TypeVar("Granted", bound=KeptPermit)
+Answered = TypeVar("Answered", bound="Permit")
+
+
+@dataclass(slots=True, eq=False)
+class _Offer(Generic[Granted]):
+    """A permit for one callback, while the task waits for it, and while it is kept."""
+
+    callback: Callable[[], None] | None
+    permit: Granted | None = None
+    timer: Timer | None = None
+
+
+class Offers(Generic[Granted]):
+    """The permits that are kept for callbacks.
+
+    Args:
+        start: waits in line for a permit.
+        clock: the timer.
+    """
+
+    def __init__(self, start: Callable[[TurnRequest], Coroutine[object, object, Granted]], clock: Clock) -> None:
+        self._start = start
+        self._clock = clock
+        self._kept: dict[tuple[str, str], deque[_Offer[Granted]]] = {}  # by host and agent
+        self._tasks: dict[asyncio.Task[None], _Offer[Granted]] = {}
+        self._closed = False
+
+    def take(self, request: TurnRequest) -> Granted | None:
+        """Return the permit that has been kept for longest for a host and agent, if it is still valid."""
+        key = request.host, request.agent
+        kept = self._kept.get(key)
+        while kept:
+            permit = self._drop(key, kept[0])
+            if permit is not None and permit.renew():
+                return permit
+            if permit is not None:
+                permit.give_back()
+        return None
+
+    def wait(self, request: TurnRequest, callback: Callable[[], None]) -> None:
+        """Wait in line for a permit, and call ``callback`` when it is there, or at the close."""
+        offer: _Offer[Granted] = _Offer(callback)
+        name = f"a start at {request.host}"
+        task = asyncio.get_running_loop().create_task(self._wait(request, offer), name=name)
+        self._tasks[task] = offer
+        task.add_done_callback(self._ended)
+
+    async def aclose(self) -> None:
+        """Wait for the end of all tasks, in which the pacer raises ClosedError, and give back the kept permits."""
+        self._closed = True
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.give_back_all()
+
+    def give_back_all(self) -> None:
+        """Give back the kept permits."""
+        for key, kept in list(self._kept.items()):
+            for offer in list(kept):
+                self._lapse(key, offer)
+
+    async def _wait(self, request: TurnRequest, offer: _Offer[Granted]) -> None:
+        try:
+            offer.permit = await self._start(request)
+        except PolitesseError:
+            self._call(offer)  # it asks again, and meets the error
+            return
+        key = request.host, request.agent
+        self._kept.setdefault(key, deque()).append(offer)
+        offer.timer = self._clock.call_later(OFFER_S, partial(self._lapse, key, offer))
+        self._call(offer)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Call a callback later if its task has failed, or was cancelled, perhaps before its first step."""
+        offer = self._tasks.pop(task)
+        if self._closed:
+            self._call(offer)
+        elif offer.callback is not None:
+            # A timer, not a task: if the event loop is ending, all tasks are cancelled, and a new task never runs.
+            self._clock.call_later(_AGAIN_S, partial(self._call, offer))
+
+    def _call(self, offer: _Offer[Granted]) -> None:
+        callback, offer.callback = offer.callback, None
+        if callback is not None:
+            callback()
+
+    def _lapse(self, key: tuple[str, str], offer: _Offer[Granted]) -> None:
+        permit = self._drop(key, offer)
+        if permit is not None:
+            permit.give_back()
+
+    def _drop(self, key: tuple[str, str], offer: _Offer[Granted]) -> Granted | None:
+        """Return a permit, which is no longer kept."""
+        kept = self._kept[key]
+        kept.remove(offer)
+        if not kept:
+            del self._kept[key]
+        if offer.timer is not None:
+            offer.timer.cancel()
+        return offer.permit
+
+
+async def try_all(
+    try_one: Callable[[TurnRequest], Coroutine[object, object, Answered | NotYet]], requests: Sequence[TurnRequest]
+) -> list[Answered | NotYet]:
+    """Try several requests at once. If the caller is cancelled, or one try raises, all permits are given back."""
+    trying = [asyncio.ensure_future(try_one(request)) for request in requests]
+    try:
+        return [await answer for answer in trying]
+    except BaseException:
+        for answer in trying:
+            answer.cancel()
+            answer.add_done_callback(_give_back)
+        raise
+
+
+def _give_back(answer: asyncio.Future[Answered | NotYet]) -> None:
+    """Give back the permit of a request whose caller is gone."""
+    if not answer.cancelled() and answer.exception() is None and not isinstance(permit := answer.result(), NotYet):
+        permit.give_back()

@@ -1,0 +1,143 @@
+"""Recalls hosts from the memory of an earlier process, and notes their changes there.
+
+Theory of operation. A host that is new to this process is recalled before any request starts there. Meanwhile it
+is in the phase RECALLING: requests wait in line, and ``try_start`` answers NotYet.
+
+    new host -> RECALLING -> recalled:        its state is added to the host
+                          -> failed, or late: the host counts as requested just now
+
+Callbacks are called when their host is recalled, ready or not: their owners may give up a host that is closed for long.
+A change is noted with the memory. The memory takes the state later, once for several notes, so a note costs little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from politesse._pacing.host_state import HostState
+from politesse._pacing.hosts import LastRequestTimes
+from politesse.clock import run_of
+from politesse.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from politesse._pacing.host import PacedHost
+    from politesse._pacing.host_state import HostMemory
+    from politesse.clock import Clock
+
+_NEVER = float("-inf")
+
+
+class Recalls:
+    """The hosts that are being recalled.
+
+    Args:
+        memory: keeps the states of hosts.
+        clock: the clocks.
+        kept_s: for how long a host counts as recalled.
+        recalled: called when a host was recalled, with whether its memory could be read.
+    """
+
+    def __init__(self, memory: HostMemory, clock: Clock, kept_s: float, recalled: Callable[[PacedHost], None]) -> None:
+        self._memory = memory
+        self._clock = clock
+        self._kept_s = kept_s
+        self._recalled = recalled
+        self._name = token_hex(8)
+        self._run = run_of(clock)
+        self._under_way: dict[PacedHost, tuple[asyncio.Task[None], asyncio.Future[None]]] = {}
+        self._known = LastRequestTimes(kept_s)  # when hosts were recalled that were not requested since
+        self._closed = False
+
+    def begin(self, host: PacedHost) -> None:
+        """Let nothing start at a host before it is recalled."""
+        now_mono = self._clock.monotonic()
+        known_mono = self._known.take(host.host, now_mono)
+        if known_mono != _NEVER:
+            self._known.keep(host.host, known_mono, now_mono)
+        if self._closed or known_mono != _NEVER:
+            return  # closed: it is the answer of a fetch that was under way
+        loop = asyncio.get_running_loop()
+        host.recalling = True
+        task = loop.create_task(self._recall(host), name=f"recall of {host.host}")
+        self._under_way[host] = task, loop.create_future()
+        # A task that is cancelled before its first step runs no code of its own.
+        task.add_done_callback(lambda _: self._end(host, None, None))
+
+    async def ended(self, host: PacedHost) -> None:
+        """Wait until a host is recalled."""
+        if (recall := self._under_way.get(host)) is not None:
+            await asyncio.shield(recall[1])
+
+    def note(self, host: PacedHost) -> None:
+        """Have the state of a host kept."""
+        host.noted = host.changes
+        self._memory.note(host.host, partial(self._state, host))
+
+    def close(self) -> None:
+        """End all recalls."""
+        self._closed = True
+        for task, ended in self._under_way.values():
+            task.cancel()
+            if not ended.done():
+                ended.set_result(None)
+
+    async def _recall(self, host: PacedHost) -> None:
+        state, passed_s = None, None
+        try:
+            state = await self._memory.recall(host.host)
+            clock = self._clock
+            passed_s = 0.0 if state is None else state.passed_s(self._run, clock.wall(), clock.monotonic())
+        except StoreError:
+            pass  # the memory has published it, and ``passed_s`` is None
+        finally:
+            self._end(host, state, passed_s)  # in every case: the host must not wait for ever
+
+    def _end(self, host: PacedHost, state: HostState | None, passed_s: float | None) -> None:
+        """Apply the state of a host, once. If it is unknown, the host counts as requested just now."""
+        recall = self._under_way.pop(host, None)
+        if recall is None:
+            return
+        host.recalling = False
+        if self._closed:
+            return
+        self._apply(host, state, passed_s)
+        if not recall[1].done():
+            recall[1].set_result(None)  # before any callback, which may raise
+        self._recalled(host)
+
+    def _apply(self, host: PacedHost, state: HostState | None, passed_s: float | None) -> None:
+        """Add a state to a host. ``passed_s`` is None if the state could not be read."""
+        now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
+        self._known.keep(host.host, now_mono, now_mono)
+        host.changes += 1
+        if passed_s is None:
+            host.last_mono = now_mono
+        if state is None or passed_s is None:
+            return
+        asked_ago_s = state.asked_ago_s(passed_s, host.options.max_turn_s)
+        if asked_ago_s is not None:
+            host.last_mono = max(host.last_mono, now_mono - asked_ago_s)
+        record = state.answers_after(passed_s)
+        if record is not None:
+            host.backoff.recall(record, now_mono, host.options)
+        if state.is_ahead(self._run, now_wall):
+            self.note(host)  # otherwise a further restart would begin its whole length again
+
+    def _state(self, host: PacedHost) -> HostState:
+        """Return the state of a host now."""
+        now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
+        return HostState(
+            self._name,
+            self._run,
+            now_wall,
+            now_mono,
+            asked_s=None if host.last_mono == _NEVER else now_mono - host.last_mono,
+            under_way=host.options.max_concurrent == 1 and bool(host.under_way),
+            answers=host.backoff.record(now_mono) if host.backoff.is_known else None,
+            answers_s=max(0.0, host.busy_until(self._kept_s, now_mono, now_wall) - now_mono),
+        )

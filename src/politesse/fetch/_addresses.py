@@ -1,0 +1,313 @@
+"""Which addresses may be connected to: a redirect of a public server must not lead to a private one.
+
+Theory of operation. A check before the connection would leave a gap: the name is resolved a second time to connect, and
+may have another address by then (DNS rebinding). So the guard is the resolver of the connector itself: aiohttp connects
+only to the addresses that the guard has returned. Each fetch has its own guard; the connector, which all fetches share,
+finds it in the context of the fetch (``CurrentGuard``). Three cases remain outside of it:
+
+- aiohttp resolves no IP literals: ``permits_host`` checks the host of each URL first;
+- a borrowed connector resolves names itself: ``permits_name`` looks up the target of a redirect with the same resolver,
+  and ``was_at`` finds out afterwards which address the redirecting server had;
+- a proxy resolves names itself: only literals and ``localhost`` can be checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from politesse.fetch._lookups import SystemResolver
+from politesse.ports import FaultKind, Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import aiohttp
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+PrivateAddresses = Literal["redirects", "deny", "allow"]
+"""Which connections to private addresses are refused: those by a redirect from a public one, all, or none."""
+
+PRIVATE_ADDRESSES: Final = get_args(PrivateAddresses)
+
+# RFC 6890 2.2.2: protocol assignments, some of which are missing in some Pythons, with the metadata service of a cloud.
+# RFC 7526: the withdrawn relays of 6to4. The wire server of Azure: a public address, but reachable only from its own
+# machines.
+_NOT_PUBLIC: Final = (
+    ipaddress.IPv4Network("192.0.0.0/24"),
+    ipaddress.IPv4Network("192.88.99.0/24"),
+    ipaddress.IPv4Network("168.63.129.16/32"),
+)
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # all global unicast that IANA has allocated
+_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; missing in some Pythons
+# RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. A bit says
+# whether that address is unique.
+_ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+_MAX_KNOWN: Final = 4_096  # addresses that are kept parsed, 0.3 kB each: many sites share one
+
+
+class _ConnectorResolver:
+    """The resolver of a borrowed connector, to check the addresses that the connector will find."""
+
+    def __init__(self, resolver: AbstractResolver) -> None:
+        self._resolver = resolver
+
+    async def resolve(self, host: str, port: int, /) -> Sequence[str]:
+        """Return the addresses of ``host``; raises OSError."""
+        return [found["host"] for found in await self._resolver.resolve(host, port, socket.AF_UNSPEC)]
+
+
+def resolver_of(connector: aiohttp.BaseConnector | None) -> Resolver:
+    """Return the resolver that a connector of the user was given; the system's resolver if it was given none."""
+    resolver = getattr(connector, "_resolver", None)  # aiohttp has no public attribute
+    if isinstance(resolver, AbstractResolver) and not isinstance(resolver, ThreadedResolver):
+        return _ConnectorResolver(resolver)
+    return SystemResolver()
+
+
+class PublicResolver(AbstractResolver):
+    """A resolver that returns only public addresses, for the connector that fetches pages.
+
+    ``aiohttp.TCPConnector(resolver=PublicResolver())`` never connects to a name that has a private address at that
+    moment. Use it together with ``FetchOptions(private_addresses="deny")``, which makes the gate deny URLs with a
+    private IP literal: aiohttp does not resolve literals.
+
+    >>> import asyncio
+    >>> from politesse.testing import ScriptedResolver
+    >>> resolver = PublicResolver(ScriptedResolver({"inside.example": ["127.0.0.1"]}))
+    >>> asyncio.run(resolver.resolve("inside.example"))
+    Traceback (most recent call last):
+    OSError: [Errno None] inside.example has no address that may be connected to
+
+    Args:
+        resolver: finds the addresses; the default is the system's resolver.
+    """
+
+    def __init__(self, resolver: Resolver | None = None) -> None:
+        self._resolver = resolver or SystemResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the public addresses of ``host``.
+
+        Raises:
+            OSError: it has none.
+        """
+        return await AddressGuard(self._resolver, private_addresses="deny").resolve(host, port, family)
+
+    async def close(self) -> None:
+        """Do nothing: the resolver belongs to the caller."""
+
+
+class AddressGuard(AbstractResolver):
+    """Checks every address of a fetch (see the top of this file).
+
+    By default the first hop may go to any address: a crawler of ``localhost`` intends that. If it went to a public
+    address, no later hop may go to a private one.
+
+    Args:
+        resolver: finds the addresses.
+        blind: whether a foreign resolver finds them instead; then every name counts as public, until ``was_at``
+            corrects that.
+        private_addresses: see PrivateAddresses.
+        lookup_s: how many seconds a lookup may take; None for no limit.
+
+    Attributes:
+        refusal: which connection was refused and why, as a phrase; empty if none was.
+        kind: the kind of fault of a refusal.
+    """
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        *,
+        blind: bool = False,
+        private_addresses: PrivateAddresses = "redirects",
+        lookup_s: float | None = None,
+    ) -> None:
+        self._resolver = resolver
+        self._blind = blind
+        self._follows_seen = private_addresses == "redirects"
+        self._public_only = private_addresses == "deny"
+        self._seen_public = False
+        self._seen_before = False  # the value of _seen_public before the current name
+        self._lookup_s = lookup_s
+        self.refusal = ""
+        self.kind = FaultKind.ADDRESS
+
+    @property
+    def public_only(self) -> bool:
+        """Whether the current hop must go to a public address."""
+        return self._public_only
+
+    def next_hop(self) -> None:
+        """Start the next hop, which follows a redirect."""
+        self.kind = FaultKind.REDIRECT_TARGET
+        if self._follows_seen:
+            self._public_only = self._seen_public
+
+    def after_public(self) -> None:
+        """Start with the target of a redirect that came from a public address in an earlier fetch."""
+        self._seen_public = True
+        self.next_hop()
+
+    @property
+    def private(self) -> bool | None:
+        """Whether all hops so far went to private addresses; None if a foreign resolver found an address."""
+        if not self._seen_public:
+            return True
+        return None if self._blind else False
+
+    def permits_host(self, host: str) -> bool:
+        """Check the host of a URL if it is an IP literal, which aiohttp does not resolve. Names are checked later."""
+        self._seen_before = self._seen_public
+        address = _literal(host)
+        if address is None:
+            self._seen_public = self._seen_public or self._blind
+            return True
+        return self._permits(address, is_public(address))
+
+    async def permits_name(self, host: str, port: int) -> bool:
+        """Check a name that a foreign resolver will look up once more: all of its addresses must be permitted.
+
+        The foreign resolver may find another address; that is not detected.
+
+        Raises:
+            OSError: the name has no address, or the lookup failed; TimeoutError after ``lookup_s``.
+        """
+        if not self._public_only or is_literal(host):
+            return True
+        addresses = await self._addresses(host, port)
+        if not addresses:
+            raise OSError(None, f"{host} has no address")
+        return all(self._permits(*_known(text)) for text in addresses)
+
+    async def was_at(self, peer: str, host: str, port: int) -> None:
+        """Count the current name as private if the peer has a private address that is one of the name's own.
+
+        A private peer alone is not enough: it may be a proxy.
+        """
+        if not self._follows_seen or self._seen_before or is_literal(host) or _known(peer)[1]:
+            return
+        try:
+            addresses = await self._addresses(host, port)
+        except OSError:  # unknown here, so the name still counts as public
+            return
+        self._seen_public = _known(peer) not in map(_known, addresses)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return the permitted addresses of ``host``.
+
+        Raises:
+            OSError: it has none, or the lookup failed; TimeoutError after ``lookup_s``.
+        """
+        found = []
+        for text in await self._addresses(host, port):
+            address, public = _known(text)
+            kind = socket.AF_INET if isinstance(address, ipaddress.IPv4Address) else socket.AF_INET6
+            if self._permits(address, public) and (family == socket.AF_UNSPEC or family == kind):  # noqa: PLR1714 - no hashes
+                found.append(
+                    ResolveResult(
+                        hostname=host, host=text, port=port, family=kind, proto=0, flags=socket.AI_NUMERICHOST
+                    )
+                )
+        if not found:
+            raise OSError(None, f"{host} has no address that may be connected to")
+        self.refusal = ""  # at least one address is permitted
+        return found
+
+    async def close(self) -> None:
+        """The resolver belongs to the fetcher."""
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        if isinstance(self._resolver, SystemResolver):
+            return await self._resolver.look_up(host, self._lookup_s)  # the wait for a thread does not count
+        async with asyncio.timeout(self._lookup_s):
+            return await self._resolver.resolve(host, port)
+
+    def _permits(self, address: IPAddress, public: bool) -> bool:  # noqa: FBT001 - the parts of ``_known``
+        if self._public_only and not public:
+            way = "a redirect" if self.kind is FaultKind.REDIRECT_TARGET else "a connection"
+            self.refusal = f"{way} to {address}, which is private"
+            return False
+        self._seen_public = self._seen_public or public
+        return True
+
+
+class CurrentGuard(AbstractResolver):
+    """The resolver of a connector that all fetches share: the guard of the fetch that connects now."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return the addresses that the guard of the fetch permits.
+
+        Raises:
+            OSError: as AddressGuard does.
+            LookupError: no fetch is under way in this context, so that no connection is made.
+        """
+        return await GUARD.get().resolve(host, port, family)
+
+    async def close(self) -> None:
+        """The guards belong to their fetches."""
+
+
+GUARD: Final[ContextVar[AddressGuard]] = ContextVar("politesse.fetch.guard")
+"""The guard of the fetch that is under way in this context."""
+
+
+def _literal(host: str) -> IPAddress | None:
+    if ":" not in host and not host[-1:].isdigit():
+        return None  # most hosts: an IPv4 address ends with a digit
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def is_literal(host: str) -> bool:
+    """Whether the host of a URL, without brackets, is an IP literal."""
+    return _literal(host) is not None
+
+
+def is_private_literal(host: str) -> bool:
+    """Whether the host of an origin is an IP literal that is not public."""
+    address = _literal(host.strip("[]"))
+    return address is not None and not is_public(address)
+
+
+@lru_cache(maxsize=_MAX_KNOWN)
+def _known(text: str) -> tuple[IPAddress, bool]:
+    """Return an address without its scope, and whether it is public; one with a scope (fe80::1%eth0) never is."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return address, is_public(address)
+
+
+def is_public(address: IPAddress) -> bool:
+    """Whether an address is globally reachable. An IPv6 address is judged by an IPv4 address that it embeds."""
+    if isinstance(address, ipaddress.IPv4Address):
+        reserved = address.is_multicast or any(address in network for network in _NOT_PUBLIC)
+        return address.is_global and not reserved
+    # The address that 6to4 embeds decides alone: Pythons disagree about the 6to4 address itself.
+    embedded = address.ipv4_mapped or address.sixtofour or (_last_32_bits(address) if address in _NAT64 else None)
+    if embedded is not None:
+        return is_public(embedded)
+    if (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP and not is_public(_last_32_bits(address)):
+        return False
+    return address in _GLOBAL_UNICAST and address not in _DOCUMENTATION and address.is_global
+
+
+def _last_32_bits(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address:
+    return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)

@@ -1,0 +1,302 @@
+"""Fetches robots.txt and other files with aiohttp: hop by hop, each checked, everything bounded, faults as values.
+
+Theory of operation. All fetches share a client session and, unless one is borrowed, its connector, but no state: no
+cookies, no credentials, and no connection that another fetch has opened (``shared_client``). Redirects are followed
+here, not by aiohttp, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
+
+=============  ==================================================  ==================================================
+phase          bound                                               where
+=============  ==================================================  ==================================================
+DNS            ``connect_timeout_s``                               the guard; ClientTimeout if another resolver is used
+connect, TLS   ``connect_timeout_s``                               ClientTimeout
+thread         256 lookups; waiting for one counts towards         ``lookups``
+               ``total_timeout_s`` only
+head           64 KiB, interim responses included                  ``wire`` (and aiohttp's own limits)
+body           ``max_body_bytes`` decoded; eight times as many     BoundedBody; ``wire``
+               octets on the wire
+dead body      a look at the connection every second               ``_read_some``
+fetch          ``total_timeout_s``, all hops together              ``fetch``
+=============  ==================================================  ==================================================
+
+Whatever a server does becomes a FetchFault. Only cancellation, and bugs, raise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from dataclasses import replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+from yarl import URL
+
+from politesse._checks import check_types
+from politesse._constants import SUCCESSFUL
+from politesse._http.body import BodyError, BoundedBody
+from politesse._http.redirects import REDIRECTS, Hops
+from politesse._text import without_tls
+from politesse.errors import ConfigurationError
+from politesse.fetch._addresses import GUARD, AddressGuard, resolver_of
+from politesse.fetch._options import FetchOptions
+from politesse.fetch._shared_client import SharedClient
+from politesse.fetch._wire import WatchedResponse
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# RFC 9110 5.3: several lines of these are one list; of other headers the first line is read.
+_LISTS: Final = frozenset({"cache-control", "content-encoding", "transfer-encoding", "vary"})
+_INSPECT_S: Final = 1.0
+_OVERHEAD: Final = 8  # a chunk with 1 octet has 6 on the wire; the rest is for chunk extensions and trailers
+_LOCALHOST: Final = re.compile(r"(?:.*\.)?localhost\.?", re.IGNORECASE)  # RFC 6761 6.3: always loopback
+
+
+class AiohttpFetcher:
+    """The default Fetcher of politesse.
+
+    A fetch leaves nothing to the next one: no cookies, no netrc, no middlewares, no credentials, and no connection that
+    another fetch has opened, with an address that was checked for another purpose.
+
+    A body without Content-Length and chunks is complete only if the server closes the connection in an orderly way: not
+    by a reset, and with TLS by a close_notify before the FIN (RFC 9112 9.8). A proxy that speaks plain
+    HTTP may turn a reset into a FIN.
+
+    >>> import asyncio
+    >>> from politesse import Gatekeeper
+    >>> agent = "ExampleBot/1.0 (+https://example.com/bot)"
+    >>> async def crawl():
+    ...     fetcher = AiohttpFetcher(agent, FetchOptions(connect_timeout_s=5))
+    ...     async with Gatekeeper(agent, fetcher=fetcher) as gate:
+    ...         return gate.statistics().fetches
+    >>> asyncio.run(crawl())
+    0
+
+    Args:
+        user_agent: the User-Agent header.
+        options: see FetchOptions.
+        session: an aiohttp session whose connector is borrowed, for its local address, proxy or TLS settings; nothing
+            else of it is used. By default each event loop has a connector that checks addresses.
+        resolver: finds addresses; over a borrowed connector only to check redirects, by default with its own resolver.
+
+    Raises:
+        ConfigurationError: the session does not verify certificates, or conflicts with the options.
+    """
+
+    def __init__(
+        self,
+        user_agent: str,
+        options: FetchOptions | None = None,
+        *,
+        session: aiohttp.ClientSession | None = None,
+        resolver: Resolver | None = None,
+    ) -> None:
+        check_types({"user_agent": (user_agent, str)}, required=True)
+        check_types({"options": (options, FetchOptions), "session": (session, aiohttp.ClientSession)})
+        self._options = options or FetchOptions()
+        self._session = session
+        if session is not None and not _verifies(session.connector):
+            raise ConfigurationError(
+                "session: its connector does not verify certificates, so robots.txt could be forged"
+            )
+        if session is not None and self._options.private_addresses == "deny":
+            raise ConfigurationError(
+                "private_addresses='deny': the addresses of a borrowed connector cannot be checked"
+            )
+        self._resolver = resolver or resolver_of(None if session is None else session.connector)
+        connect_s = self._options.connect_timeout_s
+        # A foreign resolver has no time limit of its own, so ``connect`` includes the lookup. Our guard limits each
+        # lookup itself, and does not count the wait for a thread.
+        limits = {"connect": connect_s} if self._unguarded else {"sock_connect": connect_s}
+        self._timeout = aiohttp.ClientTimeout(total=None, **limits)
+        headers = {
+            "User-Agent": user_agent,
+            "Accept": "text/plain, */*;q=0.5",
+            "Accept-Encoding": "gzip, deflate",
+        }
+        if self._options.from_address is not None:
+            headers["From"] = self._options.from_address  # RFC 9110 10.1.2
+        self._client = SharedClient(self._options, headers, session)
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Make one request and follow its redirects. Raises nothing except for cancellation."""
+        options = self._options
+        guard = AddressGuard(
+            self._resolver,
+            blind=self._unguarded,
+            private_addresses=options.private_addresses,
+            lookup_s=options.connect_timeout_s,
+        )
+        hops = Hops(request)
+        if self._session is not None and (self._session.connector is None or self._session.connector.closed):
+            return hops.fault(FaultKind.INTERNAL, "the session that lends its connector is closed")
+        if request.redirected:
+            guard.after_public()
+        GUARD.set(guard)
+        try:
+            async with asyncio.timeout(options.total_timeout_s):
+                while (answer := await self._hop(guard, hops)) is None:
+                    guard.next_hop()
+                return answer
+        except (OSError, ValueError, aiohttp.ClientError, HttpProcessingError) as error:
+            return hops.fault(_kind(error, guard), guard.refusal or without_tls(str(error)) or type(error).__name__)
+
+    @property
+    def options(self) -> FetchOptions:
+        """The options; a gate reads ``max_body_bytes`` and ``private_addresses`` of its fetcher."""
+        return self._options
+
+    async def aclose(self) -> None:
+        """Close all connections. A later fetch opens new ones."""
+        await self._client.aclose()
+
+    @property
+    def _unguarded(self) -> bool:
+        """Whether a foreign resolver finds the addresses."""
+        return self._session is not None or self._options.proxy is not None
+
+    async def _hop(self, guard: AddressGuard, hops: Hops) -> FetchResult | None:
+        """Make one request; None if its redirect is to be followed."""
+        url = URL(hops.url, encoded=True)
+        host, port = url.raw_host or "", url.port or 0
+        if not guard.permits_host(host):
+            return hops.fault(guard.kind, guard.refusal)
+        if self._unguarded and (hops.request.redirected or host != URL(hops.request.url, encoded=True).raw_host):
+            refusal = await self._name_refusal(guard, host, port)
+            if refusal:
+                return hops.fault(FaultKind.REDIRECT_TARGET, refusal)
+        conditions = hops.conditions
+        async with self._client.get().get(
+            url,
+            headers=conditions or None,
+            allow_redirects=False,
+            proxy=self._options.proxy,
+            ssl=self._options.ssl_context or True,
+            timeout=self._timeout,
+        ) as response:
+            # A stand-in for aiohttp, such as aioresponses, has no observer of the connection.
+            wire = response.wire if isinstance(response, WatchedResponse) else None
+            borrowed = self._session is not None and self._options.proxy is None
+            try:
+                if borrowed and wire is not None and wire.peer is not None and response.status in REDIRECTS:
+                    # A redirect from a private address may go to another one.
+                    await guard.was_at(wire.peer, host, port)
+                return await self._result(response, guard, hops, conditional=bool(conditions))
+            finally:
+                if wire is not None:
+                    wire.detach()
+
+    async def _name_refusal(self, guard: AddressGuard, host: str, port: int) -> str:
+        """Return why a redirect to ``host``, which a foreign resolver looks up, is not followed; empty if it is."""
+        if self._options.unguarded_redirects:
+            return ""
+        if self._options.proxy is not None:
+            # A proxy may know names that this machine does not know: only names that need no lookup are refused.
+            private = guard.public_only and _LOCALHOST.fullmatch(host) is not None
+            return f"a redirect to {host}, which is private; see unguarded_redirects" if private else ""
+        try:
+            permitted = await guard.permits_name(host, port)
+        except OSError as error:
+            problem = str(error) or "it takes too long"
+            return f"a redirect to {host}, whose address cannot be checked ({problem}); see unguarded_redirects"
+        return "" if permitted else f"{guard.refusal}: {host}; see unguarded_redirects"
+
+    async def _result(
+        self, response: aiohttp.ClientResponse, guard: AddressGuard, hops: Hops, *, conditional: bool
+    ) -> FetchResult | None:
+        """Return the result of a hop; None if its redirect is to be followed."""
+        if response.status in REDIRECTS:
+            target = hops.redirect(response.status, response.headers.get("Location", ""))
+            if isinstance(target, FetchFault):
+                return replace(target, private=guard.private)
+            hops.seen.append(target[1])
+            return None
+        headers = _headers(response)
+        if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self._options.proxy is not None:
+            raise aiohttp.ClientConnectionError("the proxy requires credentials")
+        if response.status not in SUCCESSFUL:  # only the body of a file is read
+            return FetchResponse(response.status, hops.url, headers, conditional=conditional)
+        try:
+            body, truncated = await _read(response, headers, self._options.max_body_bytes)
+        except BodyError as error:
+            return hops.fault(error.kind, error.detail, response.status)
+        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+            return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
+        return FetchResponse(response.status, hops.url, headers, body, truncated, conditional)
+
+
+def _verifies(connector: aiohttp.BaseConnector | None) -> bool:
+    # aiohttp has no public attribute for the TLS settings of a connector.
+    setting = getattr(connector, "_ssl", True)
+    return setting is not False and not (isinstance(setting, ssl.SSLContext) and setting.verify_mode is ssl.CERT_NONE)
+
+
+def _headers(response: aiohttp.ClientResponse) -> Mapping[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in response.headers.items():
+        headers.setdefault(name.lower(), value)
+    for name in _LISTS & headers.keys():
+        headers[name] = ", ".join(response.headers.getall(name))
+    return headers
+
+
+async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], limit: int) -> tuple[bytes, bool]:
+    coding = headers.get("transfer-encoding", "").strip().lower()
+    if coding not in {"", "chunked"}:
+        raise BodyError(FaultKind.ENCODING, f"the transfer encoding {coding!r:.50}, which was not requested")
+    wire = response.wire if isinstance(response, WatchedResponse) else None
+    if wire is not None:
+        wire.most_bytes = _OVERHEAD * limit
+    octets = await _read_some(response)
+    body = BoundedBody(headers.get("content-encoding", "") if octets else "", limit)
+    while octets:
+        if not body.feed(octets):
+            response.close()  # the rest is not needed
+            return body.finish()
+        octets = await _read_some(response)
+    # RFC 9112 6.3: a body without a length and chunks extends to the close of the connection. RFC 9112 8: it is
+    # incomplete if that close is not orderly.
+    delimited = response.status == HTTPStatus.NO_CONTENT or coding == "chunked" or "content-length" in headers
+    if not delimited and isinstance(response, WatchedResponse) and (wire is None or not wire.ended_cleanly):
+        raise BodyError(FaultKind.TRUNCATED, "the connection broke, and nothing says how long the body is")
+    return body.finish()
+
+
+async def _read_some(response: aiohttp.ClientResponse) -> bytes:
+    """Return the next octets of the body; empty at its end.
+
+    After a broken chunk aiohttp 3.14 closes the connection without waking the reader of the body. Checking the
+    connection every second avoids waiting for the total timeout.
+    """
+    content = response.content
+    if (octets := content.read_nowait()) or content.is_eof():
+        return octets  # nothing is waited for
+    while True:
+        try:
+            async with asyncio.timeout(_INSPECT_S):
+                return await content.readany()
+        except TimeoutError:
+            connection = response.connection
+            if connection is None or connection.transport is None or connection.transport.is_closing():
+                raise BodyError(FaultKind.TRUNCATED, "the connection closed in mid-body") from None
+
+
+def _kind(error: Exception, guard: AddressGuard) -> FaultKind:
+    """Return the kind of fault of an exception of aiohttp; the more specific ones come first."""
+    if guard.refusal:
+        return guard.kind
+    return next((kind for kind, types in _KINDS if isinstance(error, types)), FaultKind.CONNECT)
+
+
+_KINDS: Final[tuple[tuple[FaultKind, tuple[type[Exception], ...]], ...]] = (
+    (FaultKind.TIMEOUT, (TimeoutError,)),
+    (FaultKind.DNS, (aiohttp.ClientConnectorDNSError,)),
+    (FaultKind.TLS, (ssl.SSLError,)),
+    (FaultKind.PROTOCOL, (aiohttp.ClientResponseError, HttpProcessingError, ValueError)),
+    (FaultKind.TRUNCATED, (aiohttp.ClientPayloadError,)),
+)

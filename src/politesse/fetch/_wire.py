@@ -1,0 +1,153 @@
+"""Observes the end of a connection and the octets that came over it, which aiohttp does not report.
+
+Theory of operation. For aiohttp, a body without Content-Length and chunks is complete when the connection is lost for
+any reason, including a reset or the closing of the session. Only the protocol of the transport learns the reason. So
+while a response is read, over a borrowed connector too, a Wire is installed between the transport and aiohttp's
+protocol, and forwards every call. If it cannot be installed, it sees no end, and such a body counts as truncated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+from aiohttp.http_exceptions import BadHttpMessage
+
+if TYPE_CHECKING:
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.connector import Connection
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""The longest head of a response in octets, including the status line."""
+
+MAX_HEADERS: Final = MAX_HEAD_BYTES // len(b"a:\r\n")
+"""More header lines than fit into such a head."""
+
+_UNREAD_BYTES: Final = 1024 * 1024  # before the body is read; more than aiohttp buffers before it pauses
+
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_INTERIM: Final = re.compile(rb"\s*HTTP/\d\.\d 1(?!01)\d\d\b")  # RFC 9110 15.2.2: no other head follows a 101
+
+
+class Wire(asyncio.Protocol):
+    """A protocol between a transport and the protocol of aiohttp.
+
+    Args:
+        protocol: the protocol of aiohttp.
+
+    Attributes:
+        most_bytes: how many more octets may come after the head; any more abort the connection. This bounds chunk
+            extensions and trailers; the body itself is bounded by its reader.
+    """
+
+    def __init__(self, protocol: ResponseHandler) -> None:
+        self.most_bytes = _UNREAD_BYTES
+        self._protocol = protocol
+        self._transport = transport = protocol.transport
+        self._tls: ssl.SSLObject | None = None
+        self._head: bytearray | None = bytearray()  # None after its end
+        self._finished = False
+        if transport is not None:
+            self._tls = transport.get_extra_info("ssl_object")
+            with suppress(NotImplementedError):  # then it never sees the end
+                transport.set_protocol(self)
+
+    def detach(self) -> None:
+        """Reconnect the transport and aiohttp, unless another wire has been installed."""
+        transport = self._transport  # a closing transport needs no protocol
+        if transport is not None and not transport.is_closing() and transport.get_protocol() is self:
+            transport.set_protocol(self._protocol)
+
+    @property
+    def ended_cleanly(self) -> bool:
+        """Whether the server has closed the connection in an orderly way: by a FIN, with TLS after a close_notify.
+
+        RFC 9112 9.8: a body that is delimited only by the close is incomplete without a valid closure alert.
+        """
+        return self._finished and (self._tls is None or _is_notified(self._tls))
+
+    @property
+    def peer(self) -> str | None:
+        """The address of the peer; None if it is not an Internet address."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else None
+
+    def data_received(self, data: bytes) -> None:
+        """Forward data, within the bounds."""
+        if self._head is not None:
+            if self._is_too_long(self._head, data):
+                self._protocol.set_exception(BadHttpMessage(f"a head of more than {MAX_HEAD_BYTES} octets"))
+                self._abort()
+                return
+        else:
+            self.most_bytes -= len(data)
+            if self.most_bytes < 0:
+                self._abort()
+                return
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> None:
+        """Record the orderly end of the data, and forward it."""
+        self._finished = True
+        self._protocol.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forward it: aiohttp ends a body here that nothing else delimits."""
+        self._protocol.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Forward the call."""
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Forward the call."""
+        self._protocol.resume_writing()
+
+    def _is_too_long(self, head: bytearray, data: bytes) -> bool:
+        """Append data to the current head and find its end; return whether a head exceeds the limit."""
+        unseen = max(len(head) - len(b"\n\r"), 0)
+        head += data
+        while (end := _HEAD_END.search(head, unseen)) is not None:
+            if end.end() > MAX_HEAD_BYTES:
+                return True
+            # RFC 9112 2.2: empty lines may stand before a head.
+            if head[: end.end()].strip() and _INTERIM.match(head) is None:
+                self._head = None
+                return False
+            del head[: end.end()]
+            unseen = 0
+        return len(head) > MAX_HEAD_BYTES
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class WatchedResponse(aiohttp.ClientResponse):
+    """A response over an observed connection.
+
+    Attributes:
+        wire: the observer of the connection; None before the response has started.
+    """
+
+    wire: Wire | None = None
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        """Observe the connection before the first octet of the response."""
+        if connection.protocol is not None:
+            self.wire = Wire(connection.protocol)
+        return await super().start(connection)
+
+
+def _is_notified(tls: ssl.SSLObject) -> bool:
+    """Whether a close_notify was received: read() reports an end only after it, while the transport reports any FIN."""
+    try:
+        return tls.read(1) == b""
+    except ssl.SSLZeroReturnError:
+        return True
+    except ssl.SSLError:
+        return False

@@ -1,0 +1,122 @@
+"""A middleware for a session of your own: it checks permission, and takes turns with ``pace=True``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import hdrs
+
+from politesse._checks import check_types, check_wait
+from politesse.errors import ConfigurationError, Disallowed, InvalidURL
+from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, turn_for
+from politesse.integrations.aiohttp._bypass import send_judged, tracing
+from politesse.integrations.aiohttp._sending import DEFAULT_USER_AGENT, ClientDisallowed, client_error, send
+from politesse.integrations.aiohttp._urls import sent_url, spelt_url
+
+if TYPE_CHECKING:
+    import aiohttp
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+
+    from politesse._gate.view import AgentView
+
+
+class RobotsMiddleware:
+    """A client middleware: ``aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),))``.
+
+    It checks permission before each hop. While robots.txt is fetched, the request's own timeout runs. robots.txt is
+    fetched by a session of the gate, so the middleware never sees those requests.
+
+    With ``pace=True`` it also takes a turn for each hop, which ends with the response. aiohttp calls a middleware
+    within the request, so the wait for a turn counts against ``ClientTimeout.total``. Give the session a total timeout
+    that is longer than any wait, or use PoliteSession, which takes the first turn before the timeout starts. As there,
+    a turn that the task holds for the URL is used, a second request of the task to the host of an open response raises
+    TurnHeld, and a response that is dropped gives its host back.
+
+    List it last. aiohttp calls middlewares in their order, so this middleware judges each request after the changes of
+    all earlier middlewares. It also judges each repetition and each redirect. A later middleware could change the URL
+    or the Host header of a judged request, or repeat it without a turn. In PoliteSession the check always comes last.
+
+    ``middlewares=`` of a request replaces the list of the session: list this middleware there as well.
+    ``trace_config`` reports requests that bypass it.
+
+    The middleware replaces aiohttp's default User-Agent by the gate's, because the server must see the name for which
+    the rules were selected (RFC 9309 2.2.1). If a request has another User-Agent, it is judged for that crawler.
+
+    Args:
+        gate: a Gatekeeper or one of its views; with ``mode="report"`` it only reports.
+        pace: whether to take turns, too.
+        max_wait_s: with ``pace``, the longest wait for each turn, in seconds, or None for no limit.
+
+    Raises:
+        ConfigurationError: ``gate`` is not a gate, or ``max_wait_s`` is given without ``pace``.
+
+    A request raises, besides aiohttp's own errors:
+        ClientDisallowed: the URL of a hop is not allowed; carries the verdict.
+        ConfigurationError: it states a User-Agent that names no crawler.
+        ClientInvalidURL: no robots.txt covers the URL; or it would be sent with dot segments, which servers resolve, or
+            with a Host header that names another site.
+        TooFar: no turn comes within ``max_wait_s``.
+        TurnHeld: with ``pace``, this task holds the turn of the host already: for another URL, or an open response.
+        ClosedError: the gate was closed; with ``pace``, also if the session was closed while a turn was waited for.
+
+    Example:
+        >>> from politesse import Gatekeeper
+        >>> RobotsMiddleware(Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)"), pace=True, max_wait_s=60)
+        RobotsMiddleware(<Gatekeeper examplebot (enforce): 0 origins known, 0 being fetched>, pace=True)
+    """
+
+    def __init__(self, gate: AgentView, *, pace: bool = False, max_wait_s: float | None = None) -> None:
+        check_gate(gate, "RobotsMiddleware")
+        check_types({"pace": (pace, bool)}, required=True)
+        if max_wait_s is not None and not pace:
+            raise ConfigurationError(f"max_wait_s={max_wait_s!r}: needs pace=True; without it no turn is waited for")
+        check_wait("max_wait_s", max_wait_s)
+        self._gate = gate
+        self._pace = pace
+        self._max_wait_s = max_wait_s
+        self._turns = OpenTurns()
+        self._agents = StatedAgents(gate, DEFAULT_USER_AGENT)
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Check the request, take its turn with ``pace``, and send it."""
+        gate = self._agents.introduce(request.headers, request.headers.getall(hdrs.USER_AGENT, ()))
+        if self._pace:
+            return await self._in_turn(gate, request, handler)
+        try:
+            url = sent_url(request)
+            verdict = gate.peek(url)  # a known answer costs no coroutine
+            if verdict is None:
+                verdict = await gate.check(url)
+        except (Disallowed, InvalidURL) as error:
+            raise client_error(error) from None
+        if not verdict:
+            raise ClientDisallowed(verdict)
+        return await send_judged(request, handler, url, turn=False)
+
+    def trace_config(self) -> aiohttp.TraceConfig:
+        """Return a trace that finds unjudged requests, for ``aiohttp.ClientSession(trace_configs=[...])``.
+
+        It compares the URL and the Host header of each hop that is sent with the judged URL, and publishes each
+        difference as a MiddlewareBypassed event to the subscribers of the gate. The request is sent all the same. A
+        request of which no hop was judged is reported once. A request that a middleware answers without the server, or
+        that fails before it is sent, is not reported.
+
+        List it last as well: another trace can change headers while they are sent. A request that a middleware makes by
+        ``ClientRequest(...)`` is traced only if it gets the traces of the request that it replaces.
+        """
+        return tracing(self._gate.publish)
+
+    def __repr__(self) -> str:
+        return f"RobotsMiddleware({self._gate!r}{', pace=True' if self._pace else ''})"
+
+    async def _in_turn(self, gate: AgentView, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        # None until the request was sent once, though aiohttp declares a response.
+        previous: ClientResponse | None = getattr(request, "response", None)
+        if previous is not None:
+            previous.release()  # an outer middleware repeats the request, for example to answer a challenge
+        try:
+            turn = await turn_for(gate, sent_url(request), spelt_url, max_wait_s=self._max_wait_s)
+        except (Disallowed, InvalidURL) as error:
+            raise client_error(error) from None
+        total_s = request.session.timeout.total
+        return await send(request, handler, turn, self._turns, total_s=total_s, closes=False)

@@ -1,0 +1,183 @@
+"""Sends each hop of an aiohttp request in its turn, and ends the turn with the response."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+from aiohttp import hdrs
+from aiohttp.http import SERVER_SOFTWARE
+
+from politesse.errors import ClosedError, Disallowed, InvalidURL
+from politesse.integrations._request import OpenTurns, StatedAgents, turn_for
+from politesse.integrations.aiohttp._bypass import send_judged
+from politesse.integrations.aiohttp._dropped import OpenResponse, collect_when_dropped
+from politesse.integrations.aiohttp._urls import ClientInvalidURL, sent_url, spelt_url
+from politesse.origin import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+
+    from politesse._gate.turn import Turn
+    from politesse._gate.view import AgentView
+
+DEFAULT_USER_AGENT: Final = SERVER_SOFTWARE
+
+_SWITCHING_PROTOCOLS: Final = 101
+_ABANDONED_S: Final = 1.0  # after the total timeout, which aiohttp rounds up to the next second
+
+
+class ClientDisallowed(Disallowed, aiohttp.ClientError):
+    """A request or a redirect is not permitted, and was not sent; also an ``aiohttp.ClientError``.
+
+    Attributes:
+        verdict: the answer, with its reason, rule and source.
+
+    Example:
+        >>> from politesse import Reason, Verdict
+        >>> from politesse.verdict import Match
+        >>> verdict = Verdict("http://example.com/", "examplebot", allowed=False, match=Match(Reason.POLICY_DENY))
+        >>> isinstance(ClientDisallowed(verdict), aiohttp.ClientError)
+        True
+    """
+
+
+def client_error(error: Disallowed | InvalidURL) -> ClientDisallowed | ClientInvalidURL:
+    """Return the error of the gate as an error of aiohttp, too."""
+    if isinstance(error, Disallowed):
+        return ClientDisallowed(error.verdict)
+    return ClientInvalidURL(error.url, error.problem)
+
+
+async def send(
+    request: ClientRequest,
+    handler: ClientHandlerType,
+    turn: Turn,
+    turns: OpenTurns,
+    *,
+    total_s: float | None,
+    closes: bool,
+) -> ClientResponse:
+    """Send a request within its turn, which ends with the response or with the error.
+
+    Args:
+        request: the hop to send.
+        handler: sends it.
+        turn: not entered yet, or claimed.
+        turns: the open turns of the client; ``turn`` is added.
+        total_s: timeout of the whole request in seconds, None for none. A response that was dropped unread is kept
+            alive by its own stream in aiohttp, and so is its connection: this is when it is given up.
+        closes: whether the connection of such a response is closed, or only its turn ended.
+
+    Raises:
+        ClosedError: the session was closed while the turn was waited for.
+    """
+    if request.session.closed:
+        turn.give_back()
+        raise ClosedError(f"{request.method} {turn.url!r:.200}: the session was closed before the request was sent")
+    turns.begin(turn)
+    try:
+        response = await send_judged(request, handler, turn.url, turn=True)
+        turn.observe(response.status, response.headers)
+        connection = response.connection
+        if connection is None or response.status == _SWITCHING_PROTOCOLS:
+            turns.end(turn)
+        else:
+            opened = OpenResponse(response, turn, turns)
+            connection.add_callback(opened.released)
+            if total_s is not None and total_s > 0:  # aiohttp reads 0 as no timeout, too
+                close = connection.close if closes else partial(turns.end, turn)
+                alarm = asyncio.get_running_loop().call_later(total_s + _ABANDONED_S, opened.give_up, close)
+                connection.add_callback(alarm.cancel)
+            collect_when_dropped(response)
+    except BaseException:
+        turns.end(turn)
+        raise
+    return response
+
+
+@dataclass(slots=True, eq=False)
+class RequestTurns:
+    """The innermost middleware of a request: takes a turn for each hop that is sent.
+
+    aiohttp calls it for each hop, and again for the same hop if a kept connection turns out to be dead; an outer
+    middleware may repeat the request too, to answer a challenge. The response before it is released first, so a request
+    never waits for itself, and two requests that redirect to each other's hosts never wait for each other.
+
+    Args:
+        agents: judge and pace.
+        turns: the open turns of the session.
+        max_wait_s: the longest wait for each turn, in seconds, or None for no limit.
+        exempt: the reason why the host of the first hop is requested without its robots.txt, or None if it is judged.
+        total_s: timeout of the whole request in seconds, or None for none.
+    """
+
+    agents: StatedAgents
+    turns: OpenTurns
+    max_wait_s: float | None
+    exempt: str | None
+    total_s: float | None
+    _exempt_host: str = field(default="", init=False)
+    _prepared: Turn | None = field(default=None, init=False)
+    _prepared_gate: AgentView | None = field(default=None, init=False)
+    _prepared_url: str = field(default="", init=False)  # as it will be sent: the task's turn may be spelt otherwise
+    _response: ClientResponse | None = field(default=None, init=False)
+
+    async def prepare(self, url: str, stated: Sequence[str]) -> None:
+        """Take the turn of the first hop before the request starts; ``stated`` are its User-Agents."""
+        gate = self._prepared_gate = self.agents.view(stated)
+        try:
+            self._prepared = await turn_for(gate, url, spelt_url, max_wait_s=self.max_wait_s, exempt=self.exempt)
+        except (Disallowed, InvalidURL) as error:
+            raise client_error(error) from None
+        self._prepared_url = url
+        if self.exempt is not None:
+            self._exempt_host = Origin.of(url).pacing_host
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Send one hop, in the prepared turn if it is for this URL and agent, otherwise in a new one."""
+        previous, self._response = self._response, None
+        if previous is not None:
+            previous.release()
+        gate = self.agents.introduce(request.headers, request.headers.getall(hdrs.USER_AGENT, ()))
+        try:
+            url = sent_url(request)
+            turn, self._prepared = self._prepared, None
+            if turn is None or self._prepared_url != url or gate is not self._prepared_gate:
+                turn = await self._another_turn(gate, url, turn)
+        except (Disallowed, InvalidURL) as error:
+            raise client_error(error) from None
+        self._response = await send(request, handler, turn, self.turns, total_s=self.total_s, closes=True)
+        return self._response
+
+    def step_back(self) -> None:
+        """Give back the prepared turn if it is unused: a middleware makes another request first."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared.give_back()
+
+    def settle(self) -> None:
+        """Drop every reference to the request that has succeeded: timers keep this object alive by their context."""
+        self.step_back()  # the turn is unused if a middleware answered without the server
+        self._response = None
+
+    def abandon(self) -> None:
+        """Close the response of a request that has failed: nothing else refers to it."""
+        response = self._response
+        self.settle()
+        if response is not None:
+            response.close()
+
+    async def _another_turn(self, gate: AgentView, url: str, prepared: Turn | None) -> Turn:
+        """Take a turn for another URL or agent than the prepared turn's."""
+        if prepared is not None:
+            prepared.give_back()  # a middleware has changed the URL or the User-Agent
+        exempt = self.exempt
+        if exempt is not None and Origin.of(url).pacing_host != self._exempt_host:
+            exempt = None  # the exemption does not cover the other host of a redirect
+        return await turn_for(gate, url, spelt_url, max_wait_s=self.max_wait_s, exempt=exempt)

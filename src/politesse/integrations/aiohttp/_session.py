@@ -1,0 +1,345 @@
+"""An aiohttp session in which every hop of every request is permitted and has its turn."""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypedDict, Unpack, cast
+
+import aiohttp
+from aiohttp import ClientResponse, hdrs
+from aiohttp.client import _BaseRequestContextManager, _RequestOptions, _WSConnectOptions
+from multidict import CIMultiDict
+
+from politesse._checks import check_types, check_wait
+from politesse._gate.gatekeeper import Gatekeeper
+from politesse.errors import ClosedError, ConfigurationError, WrongEventLoop
+from politesse.integrations._request import OpenTurns, StatedAgents, check_gate
+from politesse.integrations.aiohttp._directives import page_directives
+from politesse.integrations.aiohttp._sending import DEFAULT_USER_AGENT, RequestTurns
+from politesse.integrations.aiohttp._urls import explained, first_url
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from aiohttp.typedefs import StrOrURL
+
+    from politesse._cache.options import CacheOptions
+    from politesse._gate.view import AgentView
+    from politesse._pacing.fleet.options import FleetOptions
+    from politesse._pacing.pace import PacingOptions
+    from politesse.fetch._options import FetchOptions
+    from politesse.page import PageDirectives
+    from politesse.ports import Store
+
+    class _OwnOptions(TypedDict, total=False):
+        max_wait_s: float | None
+        exempt: str | None
+
+    class RequestOptions(_RequestOptions, _OwnOptions, total=False):
+        """The options of aiohttp for a request, and PoliteSession's own."""
+
+    class WebSocketOptions(_WSConnectOptions, _OwnOptions, total=False):
+        """The options of aiohttp for a WebSocket, and PoliteSession's own."""
+
+
+# Never reset by a token: a coroutine closed by the garbage collector ends in another context than it began in.
+_SENDING: Final[ContextVar[RequestTurns | None]] = ContextVar("_SENDING", default=None)
+
+
+class PoliteSession:
+    """An aiohttp session in which every hop of every request is permitted and has its turn.
+
+    It has the methods of ``aiohttp.ClientSession``, which take its arguments and two more: ``max_wait_s``, and
+    ``exempt``, the reason why the robots.txt of the URL's host does not apply, as in ``exempt="our own server"``. The
+    pace of an exempt host is kept, a policy that denies it holds, and redirects to other hosts are judged. Differences:
+
+    The turn of the first hop is taken before the request starts, so the wait does not count against ``ClientTimeout``.
+    The turns of later hops (redirects, repeated attempts) are taken during the request, and that waiting counts against
+    ``ClientTimeout.total``: to aiohttp a redirect chain is one request.
+
+    Within a turn that the task holds for the URL (``async with queue.turn() as turn, web.get(turn.url) as response``,
+    or ``gate.turn``), the request is made in that turn, in child tasks as well. The turn ends with the response, whose
+    answer is recorded; a redirect ends it, and the next hop takes its own.
+
+    A host is busy until the response has been read to its end, released or closed. By default a host gets one request
+    at a time, and a response that stays open blocks every other request. The task that made the request holds its turn,
+    also if it hands the response to another task: a second request of this task to the host raises TurnHeld at once,
+    which names the open response. A response that was dropped unread is closed when it is collected, with a
+    ResourceWarning that names its URL. aiohttp keeps a response whose ``content`` was used alive until its end, or
+    one second after the total timeout. A WebSocket keeps its host busy for the handshake only; ``ws://`` and ``wss://``
+    are judged by the robots.txt of ``http://`` and ``https://``.
+
+    Middlewares of the session and of the request come before the check: each request is judged as it is sent, whatever
+    a middleware changes, repeats or answers itself. ``middlewares=`` of a request replaces the session's, as in
+    aiohttp, but never the check. A repeated attempt releases the response before it. If a middleware makes another
+    request through this session first, the original request takes its turn when it is sent.
+
+    A request that states another User-Agent than the gate's, in its own headers or in the session's, is judged for
+    it. A User-Agent that names no crawler is refused.
+
+    Create it inside a running event loop, like a ClientSession.
+
+    Args:
+        gate: a Gatekeeper or one of its views; or a User-Agent, for a Gatekeeper that is closed with the session.
+        session: a ClientSession to send with; it is not closed, and requests made directly through it are not checked.
+        max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
+        store: see Gatekeeper, like the next ones; for the Gatekeeper that is made for a User-Agent.
+        fleet: see there.
+        pacing: see there.
+        cache: see there.
+        fetch: see there.
+        options: of the ClientSession that is created if none is given. It sends the User-Agent of the gate unless
+            ``headers`` has one.
+
+    Raises:
+        ConfigurationError: ``gate`` is neither a gate nor an acceptable User-Agent, options are given together with
+            ``session``, or options of a Gatekeeper together with a gate.
+        WrongEventLoop: no event loop is running, and no ``session`` is given.
+
+    A request raises, besides aiohttp's own errors:
+        ConfigurationError: an exemption without a reason, or a User-Agent that names no crawler.
+        ClientDisallowed: the URL of a hop is not allowed; nothing is sent to it.
+        ClientInvalidURL: no robots.txt covers the URL of a hop.
+        TooFar: no turn comes within ``max_wait_s``.
+        TurnHeld: this task holds the turn of the host already: for another URL, or for a response that is open.
+        ClosedError: the session or its gate was closed.
+
+    Example:
+        >>> import asyncio
+        >>> async def main() -> None:
+        ...     async with PoliteSession("ExampleBot/1.0 (+https://example.com/bot)") as web:
+        ...         print(web.gate.identity.tokens, web.closed)
+        ...     print(web.closed)
+        >>> asyncio.run(main())
+        ('examplebot',) False
+        True
+    """
+
+    def __init__(
+        self,
+        gate: AgentView | str = "",
+        *,
+        session: aiohttp.ClientSession | None = None,
+        max_wait_s: float | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
+        fleet: FleetOptions | str | None = None,
+        pacing: PacingOptions | None = None,
+        cache: CacheOptions | None = None,
+        fetch: FetchOptions | None = None,
+        **options: Any,  # noqa: ANN401 - typed by ClientSession
+    ) -> None:
+        if session is not None and options:
+            raise ConfigurationError(f"{', '.join(options)}: give either session= or the options of a new session")
+        if session is None and _get_running_loop() is None:
+            raise WrongEventLoop("no event loop is running: create a PoliteSession inside a coroutine (async def)")
+        self._own_gate: Gatekeeper | None = None
+        if isinstance(gate, str):
+            if not gate:
+                example = "PoliteSession('ExampleBot/1.0 (+https://example.com/bot)')"
+                raise ConfigurationError(f"PoliteSession(): give the User-Agent of your crawler, as in {example}")
+            gate = self._own_gate = Gatekeeper(gate, store=store, fleet=fleet, pacing=pacing, cache=cache, fetch=fetch)
+        else:
+            given = {"store": store, "fleet": fleet, "pacing": pacing, "cache": cache, "fetch": fetch}
+            for name, value in given.items():
+                if value is not None:
+                    hint = "give it to the Gatekeeper, or give a User-Agent in place of the gate"
+                    raise ConfigurationError(f"{name}=: {hint}")
+        check_gate(gate, "PoliteSession", takes_user_agent=True)
+        check_wait("max_wait_s", max_wait_s)
+        check_types({"session": (session, aiohttp.ClientSession)})
+        self._gate = gate
+        self._own_session = session is None
+        self._session = session or _session(self._gate, options)
+        self._total_s = _total_s(self._session.timeout)
+        self._max_wait_s = max_wait_s
+        self._turns = OpenTurns()
+        self._agents = StatedAgents(gate, DEFAULT_USER_AGENT)
+        self._closed = False
+
+    @property
+    def gate(self) -> AgentView:
+        """The gate that judges and paces."""
+        return self._gate
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The session that sends. Requests made directly through it are not checked."""
+        return self._session
+
+    @property
+    def closed(self) -> bool:
+        """Whether this session, or its ClientSession, was closed."""
+        return self._closed or self._session.closed
+
+    def request(self, method: str, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
+        """Make a request: ``async with web.request(...) as response:`` or ``response = await web.request(...)``."""
+        return PendingResponse(self._request(method, url, options))
+
+    def get(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
+        """Make a GET request."""
+        return PendingResponse(self._request(hdrs.METH_GET, url, options))
+
+    def options(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
+        """Make an OPTIONS request."""
+        return PendingResponse(self._request(hdrs.METH_OPTIONS, url, options))
+
+    def head(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
+        """Make a HEAD request; as in aiohttp, redirects are not followed by default."""
+        options.setdefault("allow_redirects", False)
+        return PendingResponse(self._request(hdrs.METH_HEAD, url, options))
+
+    def post(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
+        """Make a POST request."""
+        return PendingResponse(self._request(hdrs.METH_POST, url, options))
+
+    def put(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
+        """Make a PUT request."""
+        return PendingResponse(self._request(hdrs.METH_PUT, url, options))
+
+    def patch(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
+        """Make a PATCH request."""
+        return PendingResponse(self._request(hdrs.METH_PATCH, url, options))
+
+    def delete(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
+        """Make a DELETE request."""
+        return PendingResponse(self._request(hdrs.METH_DELETE, url, options))
+
+    def ws_connect(self, url: StrOrURL, **options: Unpack[WebSocketOptions]) -> PendingWebSocket:
+        """Open a WebSocket: its handshake is a request, which is permitted and has its turn like any other."""
+        given: dict[str, Any] = dict(options)
+        ours: dict[str, Any] = {name: given.pop(name) for name in ("max_wait_s", "exempt") if name in given}
+        # aiohttp's own handshake around our request: there is no public way to give it a middleware.
+        session = cast("aiohttp.ClientSession", _Handshaking(self, ours))
+        return PendingWebSocket(aiohttp.ClientSession._ws_connect(session, url, **given))  # noqa: SLF001
+
+    async def page_directives(self, response: ClientResponse) -> PageDirectives:
+        """Return the directives of a page for the gate's own crawler; see ``page_directives`` of this package."""
+        return await page_directives(response, self._gate)
+
+    @property
+    def raise_for_status(self) -> bool | Callable[[ClientResponse], Awaitable[None]]:
+        """The setting of the session that sends."""
+        return self._session.raise_for_status
+
+    async def close(self) -> None:
+        """Close the session and the gatekeeper that it has created itself; a second call has no effect.
+
+        Responses of a session that was given stay open, and their turns end with them.
+        """
+        self._closed = True
+        if self._own_session:
+            await self._session.close()
+            self._turns.end_all()
+        if self._own_gate is not None:
+            await self._own_gate.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._turns)} turns under way"
+        return f"<PoliteSession {self._gate!r}: {state}>"
+
+    async def _request(self, method: str, url: StrOrURL, given: Mapping[str, Any]) -> ClientResponse:
+        self._check_open(method, url)
+        session, options = self._session, dict(given)
+        turns = RequestTurns(
+            self._agents,
+            self._turns,
+            options.pop("max_wait_s", self._max_wait_s),
+            options.pop("exempt", None),
+            _total_s(options["timeout"]) if "timeout" in options else self._total_s,
+        )
+        middlewares = options.pop("middlewares", None)
+        if middlewares is None:
+            middlewares = session._middlewares  # noqa: SLF001 - there is no public accessor
+        outer = _SENDING.get()
+        if outer is not None:
+            outer.step_back()  # a middleware of that request makes this one: otherwise we would wait for its turn
+        try:
+            first = first_url(session, url, options.get("params"))
+            if first is not None:
+                await turns.prepare(first, _stated_agents(session, options.get("headers")))
+                self._check_open(method, url)
+            _SENDING.set(turns)
+            response = await session.request(method, url, middlewares=(*middlewares, turns), **options)
+        except BaseException as error:
+            turns.abandon()
+            self._explain(error, method, url)
+            raise
+        finally:
+            _SENDING.set(outer)
+        turns.settle()
+        return response
+
+    def _explain(self, error: BaseException, method: str, url: StrOrURL) -> None:
+        """Raise an error that says more than the error of aiohttp, if possible."""
+        if type(error) is aiohttp.InvalidUrlClientError:  # not of a redirect
+            raise explained(error, url) from None
+        if type(error) is RuntimeError:  # aiohttp's own, if its session was closed while the turn was waited for
+            self._check_open(method, url)
+
+    def _check_open(self, method: str, url: StrOrURL) -> None:
+        if self._closed or self._session.closed:
+            raise ClosedError(f"{method} {str(url)!r:.200}: the session is closed")
+
+
+class PendingResponse(_BaseRequestContextManager["ClientResponse"]):
+    """A request that starts when it is awaited or entered with ``async with``, which releases the response."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker reports it before
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"{name!r} is of the response: await the request, or use 'async with'")
+
+
+class PendingWebSocket(_BaseRequestContextManager["aiohttp.ClientWebSocketResponse[bool]"]):
+    """A WebSocket that opens when it is awaited or entered with ``async with``, which closes it."""
+
+    __slots__ = ()
+
+
+class _Handshaking:
+    """A stand-in for the session in ``ClientSession._ws_connect``: it requests through a PoliteSession."""
+
+    def __init__(self, web: PoliteSession, options: Mapping[str, Any]) -> None:
+        self._web = web
+        self._options = options
+
+    def request(self, method: str, url: StrOrURL, **options: Any) -> PendingResponse:  # noqa: ANN401 - aiohttp's
+        return self._web.request(method, url, **options, **self._options)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any other attribute
+        return getattr(self._web.session, name)
+
+
+def _session(gate: AgentView, options: dict[str, Any]) -> aiohttp.ClientSession:
+    headers = CIMultiDict(options.pop("headers", None) or ())
+    headers.setdefault(hdrs.USER_AGENT, gate.identity.user_agent)
+    resolver = gate.state.public_resolver
+    proxied = options.get("proxy") is not None or options.get("trust_env")  # a proxy may be private, and resolves names
+    if resolver is not None and options.get("connector") is None and not proxied:
+        options["connector"] = aiohttp.TCPConnector(resolver=resolver)
+    return aiohttp.ClientSession(headers=headers, **options)
+
+
+def _total_s(timeout: object) -> float | None:
+    """Return the seconds that a request may take in all, or None for no limit."""
+    total_s = timeout.total if isinstance(timeout, aiohttp.ClientTimeout) else timeout
+    return total_s if isinstance(total_s, (int, float)) else None
+
+
+def _stated_agents(session: aiohttp.ClientSession, given: Any) -> Sequence[str]:  # noqa: ANN401 - aiohttp's
+    """Return the User-Agents that a request states in its own headers, or else in its session's."""
+    own = CIMultiDict(given).getall(hdrs.USER_AGENT, ()) if given else ()
+    return own or session.headers.getall(hdrs.USER_AGENT, ())

@@ -1,0 +1,96 @@
+"""Which URL is judged for a request that aiohttp sends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import ClientRequest, hdrs
+from yarl import URL
+
+from politesse.errors import InvalidURL
+from politesse.integrations._request import check_sent, other_site
+from politesse.origin import split, url_text
+
+if TYPE_CHECKING:
+    from multidict import CIMultiDict
+
+    from politesse.origin import StrOrURL
+
+
+class ClientInvalidURL(InvalidURL, aiohttp.InvalidURL):
+    """A request or a redirect has a URL that no robots.txt covers; also an ``aiohttp.InvalidURL``.
+
+    Attributes:
+        url: the URL that was not requested.
+        problem: the fault of the URL, as a phrase.
+
+    Example:
+        >>> print(ClientInvalidURL("ftp://example.com/", "has the scheme 'ftp'"))
+        'ftp://example.com/' has the scheme 'ftp'
+    """
+
+    url: str = ""  # a property in aiohttp, which cannot be set
+
+
+def explained(error: aiohttp.InvalidUrlClientError, url: StrOrURL) -> aiohttp.InvalidURL:
+    """Return an error that explains why aiohttp refuses a URL; ``error`` if politesse accepts it."""
+    text = url_text(url)
+    try:
+        split(f"http{text[2:]}" if text.startswith("ws") else text)
+    except InvalidURL as invalid:
+        return ClientInvalidURL(text, invalid.problem)
+    return error
+
+
+def judged_url(url: URL) -> str:
+    """Return the URL that is judged for ``url``, without userinfo: a WebSocket is opened by an HTTP request."""
+    scheme = url.scheme
+    if scheme[:2] == "ws":
+        scheme = f"http{scheme[2:]}"
+    return f"{scheme}://{url.raw_authority.rpartition('@')[2]}{url.raw_path_qs}"
+
+
+def first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> str | None:  # noqa: ANN401 - aiohttp's
+    """Return the URL that is judged for the first hop, as aiohttp will build it, or None if aiohttp will refuse it.
+
+    If aiohttp builds another URL, RequestTurns takes a turn for that URL. This turn is taken early, out of the timeout.
+
+    Raises:
+        TypeError: ``url`` is neither a str nor a yarl.URL.
+    """
+    try:
+        built = URL(url)
+        if not built.absolute and session._base_url is not None:  # noqa: SLF001 - there is no public accessor
+            built = session._base_url.join(built)  # noqa: SLF001
+        if params:
+            built = built.extend_query(params)
+        if built.scheme not in {"http", "https", "ws", "wss"} or not built.raw_host:
+            return None
+        return judged_url(built)
+    except ValueError:
+        return None
+    except TypeError:  # of the URL, or of ``params``, which aiohttp refuses
+        url_text(url)
+        return None
+
+
+def spelt_url(url: str) -> str:
+    """Return the URL that is judged if aiohttp gets ``url``, for which a turn was granted."""
+    return judged_url(URL(url))
+
+
+def sent_url(request: ClientRequest) -> str:
+    """Return the URL that is sent; raises InvalidURL if the server would read another URL from the request."""
+    url = request.url
+    judged = judged_url(url)
+    # Only URL(..., encoded=True) can have dot segments here: yarl resolves all others.
+    check_sent(judged, url.raw_path, request.headers.getall(hdrs.HOST, ()), url.raw_authority)
+    return judged
+
+
+def addressed_url(url: URL, headers: CIMultiDict[str]) -> str:
+    """Return the URL that should have been judged: ``url``, at the site that the Host header names."""
+    judged = judged_url(url)
+    other = other_site(judged, headers.getall(hdrs.HOST, ()), url.raw_authority)
+    return judged if other is None else f"{judged.partition('://')[0]}://{other}{url.raw_path_qs}"

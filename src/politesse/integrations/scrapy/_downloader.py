@@ -1,0 +1,336 @@
+"""When a request may start: a downloader that takes a turn for each request.
+
+Scrapy's slots count a delay from the start of a request, with jitter, and forget it after a minute; AutoThrottle, the
+spider and ``download_slot`` change or evade it. So slots can only add to the wait: when Scrapy releases a request from
+its slot, the request takes its turn at its host immediately before it is sent.
+
+A request that waits in the downloader takes up one of ``CONCURRENT_REQUESTS`` places, and enough slow hosts would hold
+up all others. So requests wait in the scheduler: its queue hands out one request per host, and none of a site that
+waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back there, so
+that JOBDIR keeps it. Requests that bypass the scheduler, as by ``engine.download_async``, wait in the downloader.
+
+A scheduler without PolitePriorityQueue, as scrapy-redis has it, hands out all its requests. They all wait here, or in
+the middleware if robots.txt is unreachable. When the spider is being closed they go back to the scheduler: only the
+scheduler knows whether another run follows.
+
+In a fleet Redis reserves a turn, and it may wait behind other processes: the question whether a host has a turn now
+would reserve it. So the downloader does not ask. A request of the scheduler waits for its turn here, and goes back to
+the scheduler after 30 seconds. Each host has one such request at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakSet
+
+from scrapy import Request, Spider, signals
+from scrapy.core.downloader import Downloader, Slot
+from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.job import job_dir
+
+from politesse._gate.turns import TurnWait, try_turn
+from politesse._text import printable
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, TooFar
+from politesse.integrations.scrapy._engine import CLOSING, SpiderClosing, discard_cut_state, patiently, wake
+from politesse.integrations.scrapy._http_cache import STALE, header_texts
+from politesse.integrations.scrapy._middleware import RobotsTxtMiddleware
+from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, RobotsTxtFailed
+from politesse.integrations.scrapy._settings import errors_logged_in_one_line, fleet_of, make_gate, seconds_of
+from politesse.integrations.scrapy._waits import DEFERRING, CrawlTally, Waits, host_of, origin_of
+from politesse.origin import Origin
+from politesse.verdict import Bound, NotYet, Reason, Verdict
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.internet.defer import Deferred
+    from twisted.python.failure import Failure
+
+    from politesse._gate.agent import Agent
+    from politesse._gate.turn import Turn
+    from politesse._gate.view import AgentView
+    from politesse.integrations.scrapy._queue import PolitePriorityQueue
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_DONT_FILTER: Final = "politesse_dont_filter"
+_LEAST_WAIT_S: Final = 0.1
+_MOMENT_S: Final = 30.0  # as long as a request may wait for its robots.txt
+
+
+class PutBack(IgnoreRequest):
+    """A request goes back to the scheduler: its site is not ready."""
+
+
+class ServedStale(OSError):
+    """Nothing is sent, and HttpCacheMiddleware answers with its stale response, as after an OSError."""
+
+
+class PoliteDownloader(Downloader):
+    """Scrapy's downloader, but every request takes a turn at its host, if it has one; for the setting ``DOWNLOADER``.
+
+    Requests to a host never overlap, and the pause before the next counts from the end of the previous request,
+    whatever slot, delay, jitter or ``download_slot`` says; a 429 or 503 closes the host. A request's slot is its host.
+    URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com. ``data:`` and
+    ``file:`` have no host, and no delay. A request that does not come from the scheduler, and would wait longer than
+    ``POLITESSE_MAX_WAIT`` seconds, is ignored (stat ``politesse/too_far``). PolitesseAddon sets
+    ``DOWNLOADER = "politesse.integrations.scrapy.PoliteDownloader"``.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        with errors_logged_in_one_line():
+            self._max_wait_s = seconds_of("POLITESSE_MAX_WAIT", crawler.settings.get("POLITESSE_MAX_WAIT", 3600.0))
+        super().__init__(crawler)
+        self.queues: list[PolitePriorityQueue] = []  # each adds itself
+        self._handed_out: WeakSet[Request] = WeakSet()
+        self._last: WeakSet[Request] = WeakSet()  # handed out although their site was given up
+        self._bounced: WeakSet[Request] = WeakSet()  # put back while the spider was being closed
+        self._under_way: Counter[str] = Counter()
+        self._closing: asyncio.Future[None] | None = None
+        directory = job_dir(self.settings)
+        self._has_job_dir = directory is not None
+        if directory is not None:
+            discard_cut_state(directory)
+        self._robots = next((one for one in self.middleware.middlewares if isinstance(one, RobotsTxtMiddleware)), None)
+        if self._robots is None:
+            self._fetcher = EngineFetcher(crawler)
+            self._gate = make_gate(crawler, self._fetcher)
+        else:
+            self._robots.downloader = self
+            self._fetcher, self._gate = self._robots.fetcher, self._robots.gate
+        self._clock = self._gate.clock
+        self.tally = CrawlTally(crawler)
+        self.waits = Waits(self._clock, self._max_wait_s, self.tally, self._wake)
+        self._in_fleet = fleet_of(crawler.settings) is not None
+        self._gate.subscribe(self.waits.note)
+        crawler.signals.connect(self._spider_opened, signals.spider_opened)
+        crawler.signals.connect(self._spider_closed, signals.spider_closed)
+
+    def get_slot_key(self, request: Request) -> str:
+        """Return the host as the pacer names it; a redirect still carries the slot of the previous host."""
+        if ROBOTS_TXT not in request.meta and (origin := origin_of(request.url)) is not None:
+            return origin.pacing_host
+        return super().get_slot_key(request)
+
+    def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy's signature
+        """Pass ``request`` through the middlewares and send it."""
+        # Restored: the target of a redirect must pass the filters for duplicates and for other sites.
+        request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
+        key = self.get_slot_key(request)
+        self._under_way[key] += 1
+        fetched: Deferred[Response | Request] = super().fetch(request)
+        return fetched.addErrback(self._kept, request).addBoth(self._left, key, request)
+
+    @property
+    def is_bypassed(self) -> bool:
+        """Whether the scheduler hands out requests without a PolitePriorityQueue."""
+        return not self.queues
+
+    def is_ready(self, slot: str, *, is_last: bool) -> bool:
+        """Return whether a request of a slot may be handed out now; with ``is_last`` even if its site is given up."""
+        return not self._under_way[host_of(slot)] and (is_last or not self.waits.holds(slot))
+
+    def hand_out(self, request: Request, *, is_last: bool) -> None:
+        """Note that ``request`` comes from the scheduler; with ``is_last`` nothing waits for it any more."""
+        (self._last if is_last else self._handed_out).add(request)
+
+    def postpone(self, request: Request, verdict: Verdict) -> Request | None:
+        """Return the request to schedule instead of ``request`` if it came from there and its site is not ready."""
+        origin = origin_of(request.url)
+        if request not in self._handed_out or origin is None:
+            return None
+        if not verdict:
+            self.waits.wait_for_robots(origin, verdict)
+        elif not self._rest(origin, request):
+            return None
+        return self._put_back(request)
+
+    def keep(self, request: Request) -> Request | None:
+        """Return the request to schedule instead of ``request`` if another run may follow, else None."""
+        # A request of ``engine.download_async`` would come here again at once, and must end.
+        may_be_kept = self._has_job_dir if request in self._handed_out else self.is_bypassed
+        if not may_be_kept or request in self._bounced:
+            return None
+        later = self._put_back(request)
+        self._bounced.add(later)
+        return later
+
+    async def has_waited(self, request: Request, verdict: Verdict) -> bool:
+        """Wait until ``request`` can be judged again; return False if the scheduler waits, or the site is given up."""
+        origin = origin_of(request.url)
+        if not self.is_bypassed or origin is None:
+            return False
+        if str(origin) not in self.waits:
+            self.waits.wait_for_robots(origin, verdict)
+        if self.waits.given_up(str(origin)) or verdict.not_before is None:
+            return False
+        await patiently(self.crawler, self._clock.sleep(max(_LEAST_WAIT_S, verdict.not_before - self._clock.wall())))
+        return True
+
+    def note_ignored(self, request: Request) -> None:
+        """Count ``request`` if it ends because its site was given up."""
+        origin = origin_of(request.url)
+        if (self.is_bypassed or request in self._last) and origin is not None:
+            self.tally.left(self.waits.given_up(str(origin)) or origin.pacing_host, 1, on_disk=False)
+
+    def _put_back(self, request: Request) -> Request:
+        self.tally.add("requests/deferred")
+        later = request.replace(dont_filter=True)  # otherwise dropped as its own duplicate
+        later.meta[_DONT_FILTER] = request.dont_filter
+        return later
+
+    def _kept(self, failure: Failure, request: Request) -> Request | Failure:
+        """Return the request to schedule instead of a request without a turn, or the failure for its errback."""
+        if isinstance(failure.value, PutBack):
+            return self._put_back(request)
+        if isinstance(failure.value, SpiderClosing) and (later := self.keep(request)) is not None:
+            return later
+        if isinstance(failure.value, RobotsTxtFailed):
+            raise failure.value.as_in_scrapy()  # after the middlewares: RetryMiddleware would send the request again
+        return failure
+
+    def _get_slot(self, request: Request, spider: Spider | None = None) -> tuple[str, Slot]:  # noqa: ARG002 - Scrapy's signature
+        key, slot = super()._get_slot(request)
+        if not key:
+            slot.delay = 0.0  # no host, so no server to be polite to
+        return key, slot
+
+    async def _download(self, slot: Slot, request: Request) -> Response:
+        origin = None if ROBOTS_TXT in request.meta else origin_of(request.url)
+        if origin is None:
+            return await super()._download(slot, request)
+        with await self._turn(request, origin) as turn:
+            await self._fetcher.check_host(origin.host.strip("[]"))
+            response = await super()._download(slot, request)
+            self.waits.note_status(origin.pacing_host, response.status)
+            turn.observe(response.status, header_texts(response.headers))
+            return response
+
+    async def _turn(self, request: Request, origin: Origin) -> Turn:
+        view = self._view(request)
+        if self._robots is not None and view is not None:
+            self._robots.check_sent(request)  # again: a later middleware may have changed the request
+        # A request that is not judged is still paced: robots.txt itself is always allowed.
+        url = origin.robots_url if view is None else request.url
+        agent = view or self._gate
+        host = origin.pacing_host
+        given_up = self.waits.answer_of(host) if request in self._last else self.waits.fleet_lost
+        if given_up is not None:
+            raise self._too_far(request, origin, TooFar(host, given_up, self._max_wait_s))
+        longest_s = self._max_wait_s
+        if self._in_fleet and request in self._handed_out:
+            longest_s = min(_MOMENT_S, max(1.0, longest_s))
+        try:
+            # The middleware has counted the verdict.
+            return await patiently(self.crawler, TurnWait(agent, url, longest_s, counts=False).take())
+        except TooFar as error:
+            raise self._too_far(request, origin, error) from error
+        except ConfigurationError as error:
+            raise self._refused(error) from error
+        except Disallowed as error:
+            raise self._disallowed(request, agent, error.verdict) from error
+        except ClosedError as error:
+            raise IgnoreRequest(CLOSING) from error
+
+    def _too_far(self, request: Request, origin: Origin, error: TooFar) -> IgnoreRequest:
+        host, answer = origin.pacing_host, error.not_yet
+        if answer.bound_by is Bound.FLEET and answer.not_before <= self._clock.wall():
+            self.waits.note_fleet_away(str(answer))
+        if request in self._handed_out:
+            if self._in_fleet and host not in self.waits:
+                self.waits.wait_until(host, answer, _LEAST_WAIT_S)
+            if self._rest(origin, request):
+                return PutBack(str(error))
+        why = f"No turn at {host} within {self._max_wait_s:g} s: {answer}"
+        logger.info("Ignoring %s: %s", printable(str(request)), why, extra={"spider": self.crawler.spider})
+        self.tally.add("too_far")
+        self.note_ignored(request)
+        return IgnoreRequest(why)
+
+    def _refused(self, error: ConfigurationError) -> SpiderClosing:
+        """Close the spider, because the fleet cannot be used; return the exception for its requests."""
+        if self._closing is None:
+            logger.error("The spider is closed: POLITESSE_FLEET cannot be used: %s", printable(str(error)))
+            closing = self.crawler.engine.close_spider_async(reason="politesse_fleet_refused")
+            self._closing = asyncio.ensure_future(closing)
+        return SpiderClosing(str(error))
+
+    def _disallowed(self, request: Request, agent: Agent, verdict: Verdict) -> IgnoreRequest:
+        if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted that, for the origin
+            agent.counted(verdict)
+        if self._robots is None:
+            return IgnoreRequest(str(Disallowed(verdict)))
+        if verdict.reason in DEFERRING and STALE in request.meta:
+            raise ServedStale(str(verdict))
+        if verdict.reason in DEFERRING and (self.is_bypassed or request in self._handed_out):
+            self.waits.wait_for_robots(Origin.of(request.url), verdict)
+            return PutBack(str(verdict))
+        return self._robots.forbidden(request, verdict)
+
+    def _left(self, result: T, key: str, request: Request) -> T:
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
+            if ROBOTS_TXT not in request.meta:
+                if request not in self._last and (origin := origin_of(request.url)):
+                    self._rest(origin, request, has_ended=True)
+                self._wake(key)
+        return result
+
+    def _view(self, request: Request) -> AgentView | None:
+        return None if self._robots is None else self._robots.judge(request)
+
+    def _rest(self, origin: Origin, request: Request, *, has_ended: bool = False) -> bool:
+        """Let a host wait until the pacer has a turn; return False if it has one now, or that is not known.
+
+        Args:
+            origin: of the request.
+            request: its User-Agent names the agent.
+            has_ended: whether it has just ended. In a fleet only then is the pacer asked: it knows the interval.
+        """
+        host = origin.pacing_host
+        if host in self.waits:
+            return True
+        if self._in_fleet and not has_ended:
+            return False
+        agent = self._view(request) or self._gate
+        try:
+            turn = try_turn(agent, origin.robots_url, agent.judged(origin.robots_url))
+        except (ClosedError, ConfigurationError, Disallowed):
+            return False  # the next turn raises it
+        if not isinstance(turn, NotYet):
+            turn.give_back()
+            return False
+        if not self._in_fleet:
+            self.waits.wait_for_turn(host, turn)
+            agent.when_ready(origin, partial(self.waits.end, host))
+        elif turn.not_before > self._clock.wall():
+            self.waits.wait_until(host, turn)
+        return True
+
+    def _wake(self, site: str | None) -> None:
+        for queue in self.queues:
+            queue.ready.wake(site)
+        wake(self.crawler)
+
+    def _spider_opened(self) -> None:
+        if self.is_bypassed:
+            logger.warning(
+                "The scheduler does not use PolitePriorityQueue: requests wait in the downloader, where slow or closed "
+                "hosts may take up all %d places of CONCURRENT_REQUESTS and hold up the others",
+                self.total_concurrency,
+            )
+
+    async def _spider_closed(self) -> None:
+        for queue in self.queues:
+            queue.note_left()  # the scheduler closes only its queue on disk
+        self.waits.close()
+        self.tally.log_summary()
+        if self._robots is None:
+            await self._gate.aclose()

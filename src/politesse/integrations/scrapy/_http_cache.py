@@ -1,0 +1,170 @@
+"""Scrapy's HTTP cache (``HTTPCACHE_ENABLED``): the requests that it answers, and its copy of robots.txt.
+
+Theory of operation. HttpCacheMiddleware comes after all other middlewares. If it answers a request, Scrapy sends
+nothing. Such a request needs no turn and no fresh robots.txt: it is judged by the robots.txt in the same cache,
+whatever its age, as by Scrapy's own middleware. So a crawl can run from its cache while the server is down. For all
+other requests the gate fetches robots.txt from the server, never from the cache, and a fault closes the site. The cache
+stores each robots.txt that was fetched, for the next run.
+
+The policy and the storage of the cache tell in advance whether the cache answers a request; Scrapy documents both
+interfaces. If the cache then does not answer, the downloader judges the request like any other.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Self
+
+from cachetools import LRUCache
+from scrapy import Request
+from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
+from scrapy.robotstxt import RobotParser as ScrapyRobotParser
+
+from politesse._http.body import BodyError, BoundedBody
+from politesse.fetch._options import MIN_BODY_BYTES
+from politesse.origin import Origin
+from politesse.robots import RobotsTxt
+from politesse.robots.lexer import cut_at_line_end
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Headers, Response
+
+STALE: Final = "cached_response"
+"""The key under which HttpCacheMiddleware keeps a stale response in the meta of a request that it passes on."""
+
+_MAX_PARSERS: Final = 1000
+_COMBINED: Final = frozenset({"cache-control", "vary"})
+
+
+class RobotParser(ScrapyRobotParser):
+    r"""RFC 9309 behind the interface of Scrapy's parsers; for the setting ``ROBOTSTXT_PARSER``.
+
+    Args:
+        body: a robots.txt, as octets; parsed on first use.
+
+    Example:
+        >>> parser = RobotParser(b"User-agent: *\nDisallow: /private\n")
+        >>> parser.allowed("https://example.com/private/page", "ExampleBot/1.0")
+        False
+    """
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, robotstxt_body: bytes) -> Self:  # noqa: ARG003 - as Scrapy has it
+        """Return the parser of a body; never raises, whatever the body is."""
+        return cls(robotstxt_body)
+
+    @cached_property
+    def _robots(self) -> RobotsTxt:
+        return RobotsTxt.parse(self._body)
+
+    def allowed(self, url: str | bytes, user_agent: str | bytes) -> bool:
+        """Return whether ``user_agent``, a User-Agent or a product token, may request ``url``.
+
+        Raises:
+            InvalidURL: ``url`` is not an absolute http or https URL.
+        """
+        return self._robots.rules_for(_text(user_agent)).allowed(_text(url))
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+class HttpCache:
+    """Scrapy's HTTP cache of a crawl; empty if ``HTTPCACHE_ENABLED`` is false.
+
+    Args:
+        crawler: whose engine has the middleware.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._enabled = crawler.settings.getbool("HTTPCACHE_ENABLED")
+        self._parsers: LRUCache[str, RobotParser | None] = LRUCache(_MAX_PARSERS)
+
+    def answers(self, request: Request) -> bool:
+        """Return whether the cache answers ``request``, so that Scrapy sends nothing."""
+        cache = self._middleware(request)
+        if cache is None:
+            return False
+        copy = request.copy()  # policy and storage write into it
+        stored = self._stored(cache, copy)
+        if stored is None:
+            return bool(cache.ignore_missing)  # then HttpCacheMiddleware ignores the request
+        return bool(cache.policy.is_cached_response_fresh(stored, copy))
+
+    def recovers(self, request: Request) -> bool:
+        """Return whether the cache has a response to ``request``, maybe a stale one, for when the server is down."""
+        cache = self._middleware(request)
+        return cache is not None and self._stored(cache, request.copy()) is not None
+
+    def robots_parser(self, url: str) -> RobotParser | None:
+        """Return the parser of the stored robots.txt for ``url``, if the cache has a copy that decides."""
+        robots_url = Origin.of(url).robots_url
+        if robots_url not in self._parsers:
+            self._parsers[robots_url] = self._read(Request(robots_url))
+        return self._parsers[robots_url]
+
+    def store_robots(self, url: str, response: Response) -> None:
+        """Store the response to a request for robots.txt, if it decides which pages may be requested."""
+        request = Request(url)
+        cache = self._middleware(request)
+        if cache is not None and settles(response.status) and cache.policy.should_cache_response(response, request):
+            cache.storage.store_response(self._crawler.spider, request, response)
+
+    def _middleware(self, request: Request) -> HttpCacheMiddleware | None:
+        """Return the middleware if it treats ``request``."""
+        if not self._enabled or request.meta.get("dont_cache"):
+            return None
+        cache = self._crawler.get_downloader_middleware(HttpCacheMiddleware)
+        return cache if cache is not None and cache.policy.should_cache_request(request) else None
+
+    def _stored(self, cache: HttpCacheMiddleware, request: Request) -> Response | None:
+        try:
+            stored: Response | None = cache.storage.retrieve_response(self._crawler.spider, request)
+        except Exception:  # noqa: BLE001 - a storage may raise anything; HttpCacheMiddleware is next and reports it
+            return None
+        return stored
+
+    def _read(self, request: Request) -> RobotParser | None:
+        cache = self._middleware(request)
+        response = None if cache is None else self._stored(cache, request)
+        if response is None or not settles(response.status):
+            return None
+        if response.status // 100 == 4:  # noqa: PLR2004 - RFC 9309 2.3.1.3: unavailable, everything is allowed
+            return RobotParser(b"")
+        try:
+            return RobotParser(decoded_body(response, header_texts(response.headers))[0])
+        except BodyError:
+            return None
+
+
+def header_texts(headers: Headers) -> dict[str, str]:
+    """Return the first value of each name, in lower case; Cache-Control and Vary combined (RFC 9110 5.3)."""
+    texts: dict[str, str] = {}
+    for name in headers:
+        if values := [value.decode("utf-8", "surrogateescape") for value in headers.getlist(name)]:
+            key = name.decode("latin-1").lower()
+            texts[key] = ", ".join(values) if key in _COMBINED else values[0]
+    return texts
+
+
+def settles(status: int) -> bool:
+    """Return whether a status decides which pages may be requested; 206 has a part of the file, 429 says nothing."""
+    return status // 100 in {2, 4} and status not in {206, 429}
+
+
+def decoded_body(response: Response, headers: Mapping[str, str]) -> tuple[bytes, bool]:
+    """Return the body, decoded unless a middleware has done so, and whether it was cut; raises BodyError."""
+    if "download_stopped" in response.flags:
+        return cut_at_line_end(response.body, min(MIN_BODY_BYTES, len(response.body))), True
+    empty = response.status == 204 or not response.body  # noqa: PLR2004
+    body = BoundedBody("" if empty else headers.get("content-encoding", ""), MIN_BODY_BYTES)
+    body.feed(response.body)
+    return body.finish()

@@ -1,0 +1,254 @@
+"""Whether a request may be made, in place of Scrapy's own ``RobotsTxtMiddleware``; and the directives of its page."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlsplit
+from weakref import WeakSet
+
+from scrapy import Request, signals
+from scrapy.exceptions import IgnoreRequest, NotConfigured
+
+from politesse._text import printable
+from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.integrations._request import StatedAgents, check_sent
+from politesse.integrations._response import content_codings, headers_alone, may_have_page
+from politesse.integrations.scrapy._engine import CLOSING, SpiderClosing, count, patiently
+from politesse.integrations.scrapy._http_cache import HttpCache
+from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, RobotsTxtFailed
+from politesse.integrations.scrapy._settings import errors_logged_in_one_line, make_gate
+from politesse.integrations.scrapy._waits import DEFERRING
+from politesse.page import PageDirectives
+from politesse.page.headers import header_pairs
+from politesse.verdict import Reason, Verdict
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from scrapy.robotstxt import RobotParser
+
+    from politesse._gate.view import AgentView
+    from politesse.integrations.scrapy._downloader import PoliteDownloader
+
+
+logger = logging.getLogger(__name__)
+
+PAGE: Final = "politesse_page"
+"""The key of a response's PageDirectives in its meta."""
+
+_CUT: Final = frozenset({"dataloss", "download_stopped", "partial"})
+"""The flags of a response whose body is incomplete."""
+
+_WITH_ROBOTS_TXT: Final = frozenset({"http", "https"})
+
+
+class RobotsTxtMiddleware:
+    """A downloader middleware that replaces Scrapy's own, with its settings, meta key, signal, stats and messages.
+
+    Differences: a robots.txt is valid for one scheme, host and port; it is fetched again when its copy has expired; and
+    if it cannot be fetched, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
+
+    URLs of other schemes, such as ``ftp:`` and ``data:``, are not judged: Scrapy's handlers get them.
+
+    This middleware only checks permission. PoliteDownloader paces the requests; PolitesseAddon installs both.
+
+    A request that a later downloader middleware returns passes this middleware as well. A middleware that changes the
+    URL or the Host header of the request itself belongs before this one: otherwise only PoliteDownloader sees the
+    change, and judges the request again.
+
+    Every response has its PageDirectives as ``response.meta["politesse_page"]``, read for the agent that the request
+    was judged for. robots.txt itself has none, and no response has them if ``POLITESSE_PAGE_DIRECTIVES`` is false. A
+    request has none until its own response comes, even if it was given the meta of another response. They are marked
+    ``truncated`` if the body cannot be read: without the extra ``html``, or while it is still compressed, as with
+    ``COMPRESSION_ENABLED`` false, or if this middleware comes after HttpCompressionMiddleware (590).
+
+    ``process_request`` raises IgnoreRequest for a request that is not permitted.
+
+    Example::
+
+        DOWNLOADER_MIDDLEWARES = {
+            "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
+            "politesse.integrations.scrapy.RobotsTxtMiddleware": 100,
+        }
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
+            raise NotConfigured
+        with errors_logged_in_one_line():
+            self.fetcher = EngineFetcher(crawler)
+            self.gate = make_gate(crawler, self.fetcher)
+        self.downloader: PoliteDownloader | None = None
+        self._crawler = crawler
+        self._agents = StatedAgents(self.gate, "")
+        self._http_cache = HttpCache(crawler)
+        self._reads_pages = crawler.settings.getbool("POLITESSE_PAGE_DIRECTIVES", True)  # noqa: FBT003 - a default
+        self._lacks_extra = False
+        self._judged: WeakSet[Request] = WeakSet()
+        crawler.signals.connect(self._engine_started, signals.engine_started)
+        crawler.signals.connect(self._spider_closed, signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the middleware of a crawl.
+
+        Raises:
+            NotConfigured: ``ROBOTSTXT_OBEY`` is false.
+            ConfigurationError: a setting is invalid.
+        """
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> Request | None:
+        """Return None to continue, or a request to be scheduled instead; raises IgnoreRequest."""
+        request.meta.pop(PAGE, None)  # left by the page whose meta it was given
+        # Scrapy has a handler for another scheme, or raises NotSupported.
+        if request.meta.get("dont_obey_robotstxt") or request.url.partition(":")[0].lower() not in _WITH_ROBOTS_TXT:
+            return None
+        view = self._view(request)
+        if self._http_cache.answers(request) and self._stored_robots_permit(request):
+            self._judged.add(request)
+            return None
+        try:
+            verdict = await self._verdict(view, request)
+            while self.downloader is not None and verdict.reason in DEFERRING:
+                if not await self.downloader.has_waited(request, verdict):
+                    break
+                verdict = await self._verdict(view, request)
+        except SpiderClosing:
+            later = None if self.downloader is None else self.downloader.keep(request)
+            if later is None:
+                raise
+            return later
+        self._judged.add(request)
+        if verdict.reason in DEFERRING:
+            # As in Scrapy: pages that the stored rules forbid do not wait for the server. The cache answers the others
+            # even with a stale response: PoliteDownloader sends nothing while robots.txt is unreachable.
+            self._stored_robots_permit(request)
+            if self._http_cache.recovers(request):
+                return None
+        return self._continued(view, request, verdict)
+
+    def process_request_2(self, rp: RobotParser, request: Request) -> None:
+        """Raise IgnoreRequest if ``rp`` forbids ``request``; as in Scrapy's own middleware.
+
+        Here ``rp`` is the robots.txt of the HTTP cache, and Scrapy sends nothing for ``request``.
+        """
+        if not rp.allowed(request.url, self._view(request).identity.tokens[0]):
+            raise self._refuse(request, "")
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        """Add the directives of the page to the meta; return ``response``."""
+        if self._reads_pages and ROBOTS_TXT not in request.meta:
+            request.meta[PAGE] = self._page(request, response)
+        return response
+
+    def judge(self, request: Request) -> AgentView | None:
+        """Return the view that judges ``request`` as it is now; None if it was not judged."""
+        return self._view(request, self.gate) if request in self._judged else None
+
+    def forbidden(self, request: Request, verdict: Verdict) -> IgnoreRequest:
+        """Count and log a request that is not permitted; return the exception to raise."""
+        # If a rule decides, as Scrapy's own middleware words it.
+        why = "" if verdict.reason is Reason.DISALLOW_RULE else f" ({str(verdict).partition(' (')[2]}"
+        error = self._refuse(request, why)
+        if verdict.source is not None and (cause := self.fetcher.error(verdict.source)) is not None:
+            error = RobotsTxtFailed(str(error))
+            error.__cause__ = cause
+        return error
+
+    def check_sent(self, request: Request) -> None:
+        """Raise IgnoreRequest if ``request`` goes to a URL that was not judged, or its User-Agent names no crawler."""
+        self._view(request)
+        hosts = (value.decode("latin-1") for value in request.headers.getlist(b"Host"))
+        try:
+            check_sent(request.url, urlsplit(request.url).path, hosts)
+        except InvalidURL as error:
+            raise self._refuse(request, f" (it {error.problem})") from None
+
+    def _view(self, request: Request, refused: AgentView | None = None) -> AgentView:
+        """Return the view for the User-Agent of ``request``, or ``refused`` if the User-Agent names no crawler.
+
+        Raises:
+            IgnoreRequest: the User-Agent names no crawler, and ``refused`` is None.
+        """
+        try:
+            return self._agents.view([value.decode("latin-1") for value in request.headers.getlist(b"User-Agent")])
+        except ConfigurationError as error:
+            if refused is None:
+                raise self._refuse(request, f" ({error})") from None
+            return refused
+
+    def _continued(self, view: AgentView, request: Request, verdict: Verdict) -> Request | None:
+        """Return the request to be scheduled instead, or None to continue; raises IgnoreRequest."""
+        is_deferred = verdict.reason in DEFERRING
+        if self.downloader is not None and (verdict or is_deferred):
+            later = self.downloader.postpone(request, verdict)
+            if later is not None:
+                return later  # it is judged again then
+        view.counted(verdict)
+        if verdict:
+            return None
+        if self.downloader is not None and is_deferred:
+            self.downloader.note_ignored(request)
+        raise self.forbidden(request, verdict)
+
+    def _stored_robots_permit(self, request: Request) -> bool:
+        """Return whether the HTTP cache has a robots.txt, which permits ``request``; raises IgnoreRequest."""
+        parser = self._http_cache.robots_parser(request.url)
+        if parser is not None:
+            self.process_request_2(parser, request)
+        return parser is not None
+
+    async def _verdict(self, view: AgentView, request: Request) -> Verdict:
+        self.check_sent(request)
+        try:
+            verdict = view.judged(request.url)
+            if verdict is None:
+                self.fetcher.note_cause(request)
+                verdict = await patiently(self._crawler, view.learn(request.url))
+        except InvalidURL as error:
+            raise self._refuse(request, f" (the URL {printable(error.problem)}; see dont_obey_robotstxt)") from error
+        except ClosedError as error:
+            raise IgnoreRequest(CLOSING) from error
+        return verdict
+
+    def _page(self, request: Request, response: Response) -> PageDirectives:
+        tokens, headers = self._view(request, self.gate).identity.tokens, header_pairs(response.headers)
+        if not response.body or not may_have_page(request.method, response.status, headers):
+            return PageDirectives.from_response(headers, None, tokens)
+        if content_codings(headers):
+            return headers_alone(headers, tokens)  # HttpCompressionMiddleware removes the header when it decodes
+        try:
+            page = PageDirectives.from_response(headers, response.body, tokens)
+        except ImportError as error:
+            if not self._lacks_extra:
+                self._lacks_extra = True
+                logger.warning(
+                    "The METAs of pages are not read, and meta[%r] has only the directives of the headers: %s. "
+                    "POLITESSE_PAGE_DIRECTIVES = False turns it off.",
+                    *(PAGE, printable(str(error))),
+                )
+            return headers_alone(headers, tokens)
+        return page if _CUT.isdisjoint(response.flags) else replace(page, truncated=True)
+
+    def _refuse(self, request: Request, why: str) -> IgnoreRequest:
+        logger.debug(
+            "Forbidden by robots.txt: %(request)s%(why)s",
+            {"request": printable(str(request)), "why": printable(why)},
+            extra={"spider": self._crawler.spider},
+        )
+        count(self._crawler, "robotstxt/forbidden")
+        return IgnoreRequest(f"Forbidden by robots.txt{why}")
+
+    def _engine_started(self) -> None:
+        if self.downloader is None:
+            logger.warning(
+                "Requests are not paced, neither by Crawl-delay nor by Retry-After: %s is not the DOWNLOADER. "
+                "PolitesseAddon in ADDONS sets it.",
+                "politesse.integrations.scrapy.PoliteDownloader",
+            )
+
+    async def _spider_closed(self) -> None:
+        await self.gate.aclose()

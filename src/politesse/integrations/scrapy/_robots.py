@@ -1,0 +1,273 @@
+"""Robots.txt over Scrapy's engine: Scrapy's handlers and middlewares, politesse's outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+import scrapy.exceptions
+from cachetools import LRUCache
+from scrapy import Request, signals
+from scrapy.exceptions import IgnoreRequest, StopDownload
+from scrapy.http.request import NO_CALLBACK
+from scrapy.utils.misc import build_from_crawler, load_object
+from yarl import URL
+
+from politesse._cache.outcome import is_fault_of_kind
+from politesse._http.body import BodyError
+from politesse._http.redirects import REDIRECTS, Hops
+from politesse._text import printable, printable_traceback
+from politesse.fetch._addresses import AddressGuard
+from politesse.fetch._lookups import SystemResolver
+from politesse.fetch._options import MIN_BODY_BYTES, FetchOptions
+from politesse.integrations.scrapy._engine import count, patiently
+from politesse.integrations.scrapy._http_cache import HttpCache, decoded_body, header_texts, settles
+from politesse.origin import Origin
+from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from scrapy.robotstxt import RobotParser
+
+    from politesse.verdict import Source
+
+
+logger = logging.getLogger(__name__)
+
+ROBOTS_TXT: Final = "politesse_robots_txt"
+"""The meta key of a request for robots.txt or another file of the gate: the number of octets received."""
+
+_PRIORITY: Final = 1000  # as in Scrapy's own middleware
+_TIMEOUT_S: Final = 30.0  # for one request
+_LOOKUP_S: Final = 10.0
+_GRACE_S: Final = 2.0  # so that Scrapy's own timeout comes first, and closes the connection properly
+_MAX_ERRORS: Final = 10_000
+_EVERYTHING_DISALLOWED: Final = b"User-agent: *\nDisallow: /\n"
+_META: Final[dict[str, object]] = {
+    ROBOTS_TXT: 0,
+    "dont_obey_robotstxt": True,  # otherwise it would wait for itself
+    "allow_offsite": True,  # a site may redirect its robots.txt to another site (RFC 9309 2.3.1.2)
+    # The table of outcomes needs every status, and a stored copy its age: middlewares that follow redirects, repeat
+    # requests or cache answers would hide both.
+    "dont_redirect": True,
+    "dont_retry": True,
+    "dont_cache": True,
+    "dont_merge_cookies": True,
+    "autothrottle_dont_adjust_delay": True,
+    # For Content-Length and for decoded bodies; _bytes_received stops others much earlier.
+    "download_maxsize": MAX_BODY_BYTES,
+    "download_warnsize": 0,
+    "download_fail_on_dataloss": True,
+}
+
+
+_EXCEPTIONS: Final[Mapping[FaultKind, tuple[str, ...]]] = {
+    FaultKind.TIMEOUT: ("DownloadTimeoutError", "TimeoutError", "TCPTimedOutError"),
+    FaultKind.DNS: ("CannotResolveHostError", "DNSLookupError"),
+    FaultKind.TRUNCATED: ("ResponseDataLossError",),
+    FaultKind.PROTOCOL: ("DownloadCancelledError", "CancelledError"),
+    FaultKind.CONNECT: ("DownloadFailedError",),
+}
+"""The exceptions of Scrapy for each kind of fault, and behind them Twisted's, which Scrapy raised before 2.15."""
+
+
+class PrivateAddress(IgnoreRequest):
+    """A host has a private address, or an address that cannot be checked."""
+
+
+class RobotsTxtFailed(IgnoreRequest):
+    """A request is not made because the download of robots.txt has failed, with ``__cause__``."""
+
+    def as_in_scrapy(self) -> IgnoreRequest:
+        """Return an IgnoreRequest that is also of the type of the cause: plain Scrapy gives errbacks the cause."""
+        kind = type(self.__cause__)
+        both: type[IgnoreRequest] = type(kind.__name__, (IgnoreRequest, kind), {"__str__": lambda _: str(self)})
+        error = both.__new__(both, str(self))  # the constructor of the cause may have other arguments
+        error.__cause__ = self.__cause__
+        return error
+
+
+class EngineFetcher:
+    """A Fetcher over ``crawler.engine``: its requests pass the downloader middlewares, but no spider middleware.
+
+    It counts robots.txt as Scrapy's own middleware does (``robotstxt/request_count`` and so on) and sends
+    ``robots_parsed``. Unless private addresses are denied it checks only addresses in URLs: Scrapy does not reveal the
+    address of a name before it connects.
+
+    Args:
+        crawler: with the engine.
+
+    Attributes:
+        options: the limit of a body, and ``private_addresses``.
+        excuses_faults: whether a fault of robots.txt opens its site.
+
+    Raises:
+        ConfigurationError: ``POLITESSE_PRIVATE_ADDRESSES`` is invalid.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self.excuses_faults = crawler.settings.get("POLITESSE_ON_ERROR") == "allow"
+        self.options = FetchOptions(private_addresses=crawler.settings.get("POLITESSE_PRIVATE_ADDRESSES", "redirects"))
+        self._resolver = SystemResolver()
+        self._parser: type[RobotParser] = load_object(crawler.settings["ROBOTSTXT_PARSER"])
+        self._http_cache = HttpCache(crawler)
+        self._errors: LRUCache[str, Exception] = LRUCache(_MAX_ERRORS)
+        self._causes: WeakValueDictionary[str, Request] = WeakValueDictionary()
+        build_from_crawler(self._parser, crawler, b"")  # a missing dependency is reported now, not during the crawl
+        crawler.signals.connect(self._bytes_received, signals.bytes_received)
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Make one request; a redirect is a fault that names its target."""
+        hops = Hops(request)
+        try:
+            async with asyncio.timeout(_TIMEOUT_S + _GRACE_S):
+                result = await patiently(self._crawler, self._fetch(hops))
+        except TimeoutError:
+            result = hops.fault(FaultKind.TIMEOUT, f"no answer within {_TIMEOUT_S:g} s")
+        except IgnoreRequest as error:
+            kind = FaultKind.ADDRESS if isinstance(error, PrivateAddress) else FaultKind.INTERNAL
+            result = hops.fault(kind, str(error))
+        if not request.first_url:
+            self._count(hops, "request_count")
+        if not _is_robots_txt(request) or (isinstance(result, FetchFault) and result.location):
+            return result  # of a redirect, the next hop has the outcome
+        if isinstance(result, FetchResponse):
+            await self._send_parsed(result, self._causes.get(_first_url(request)))
+        return self._excused(result) if self.excuses_faults else result
+
+    def note_cause(self, request: Request) -> None:
+        """Note that ``request`` waits for its robots.txt."""
+        self._causes[Origin.of(request.url).robots_url] = request
+
+    def error(self, source: Source) -> Exception | None:
+        """Return the exception of plain Scrapy for the fault of a robots.txt, if that was a failed download."""
+        kind = next((kind for kind in _EXCEPTIONS if is_fault_of_kind(source, kind)), None)
+        error = self._errors.get(source.robots_url)
+        if kind is None or (error is not None and _kind(error) is kind):
+            return None if kind is None else error
+        # Another run or spider has met the fault, and stored its kind alone.
+        plain: type[Exception] | None = getattr(scrapy.exceptions, _EXCEPTIONS[kind][0], None)
+        return None if plain is None else plain(source.fault)
+
+    async def check_host(self, host: str) -> None:
+        """Raise PrivateAddress if private addresses are denied, unless all addresses of ``host`` are public."""
+        if self.options.private_addresses != "deny":
+            return
+        guard = AddressGuard(self._resolver, private_addresses="deny", lookup_s=_LOOKUP_S)
+        try:
+            if not (guard.permits_host(host) and await guard.permits_name(host, 0)):
+                raise PrivateAddress(guard.refusal)
+        except OSError as error:
+            raise PrivateAddress(f"the address of {host} cannot be checked ({error})") from error
+
+    async def aclose(self) -> None:
+        """Disconnect from the crawler's signals."""
+        self._crawler.signals.disconnect(self._bytes_received, signals.bytes_received)
+
+    async def _fetch(self, hops: Hops) -> FetchResult:
+        guard = AddressGuard(self._resolver, blind=True, private_addresses=self.options.private_addresses)
+        if hops.request.redirected:
+            guard.after_public()
+        host = URL(hops.url, encoded=True).raw_host or ""
+        if not guard.permits_host(host):
+            return hops.fault(guard.kind, guard.refusal)
+        await self.check_host(host)
+        response = await self._download(hops)
+        if isinstance(response, FetchFault):
+            return response
+        headers = header_texts(response.headers)
+        redirect = hops.redirect(response.status, headers.get("location", "")) if response.status in REDIRECTS else None
+        if not isinstance(redirect, FetchFault) or hops.request.last or not redirect.location:
+            self._count(hops, "response_count")  # of a redirect that is followed, the answer of the next hop counts
+            self._count(hops, f"response_status_count/{response.status}")
+        if isinstance(redirect, FetchFault):
+            return replace(redirect, private=guard.private)
+        if _is_robots_txt(hops.request):
+            self._http_cache.store_robots(_first_url(hops.request), response)
+        body, truncated = b"", False
+        if 200 <= response.status <= 299:  # noqa: PLR2004 - only these bodies are read
+            try:
+                body, truncated = decoded_body(response, headers)
+            except BodyError as error:
+                return hops.fault(error.kind, error.detail, response.status)
+        return FetchResponse(response.status, hops.url, headers, body, truncated, bool(hops.conditions))
+
+    async def _download(self, hops: Hops) -> Response | FetchFault:
+        request = self._request(hops.url, hops.conditions)
+        try:
+            return await self._crawler.engine.download_async(request)
+        except IgnoreRequest as error:
+            # Scrapy's own middleware does not count this either, but then allows the site.
+            return hops.fault(FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
+        except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything; every fault closes the gate
+            logger.error(  # noqa: TRY400 - exc_info is not printable
+                "Error downloading %s: %s\n%s",  # Scrapy's own words
+                *(printable(str(request)), printable(str(error)), printable_traceback(error)),
+                extra={"spider": self._crawler.spider},
+            )
+            self._count(hops, f"exception_count/{type(error)}")
+            self._errors[_first_url(hops.request)] = error
+            return hops.fault(_kind(error), str(error).rstrip(".") or type(error).__name__)
+
+    def _request(self, url: str, conditions: Mapping[str, str]) -> Request:
+        meta = _META | {
+            # A slot of its own: it must not wait for pages, nor for AutoThrottle's delay.
+            "download_slot": f"robots.txt: {url}",
+            "download_timeout": min(_TIMEOUT_S, self._crawler.settings.getfloat("DOWNLOAD_TIMEOUT") or _TIMEOUT_S),
+        }
+        # Without a coding, so that the octets received can be counted against the limit.
+        headers = {"Accept": "text/plain, */*;q=0.5", "Accept-Encoding": "identity", **conditions}
+        return Request(url, headers=headers, priority=_PRIORITY, callback=NO_CALLBACK, meta=meta)
+
+    def _bytes_received(self, data: bytes, request: Request) -> None:
+        """Stop a robots.txt that exceeds the limit."""
+        so_far = request.meta.get(ROBOTS_TXT)
+        if so_far is not None:
+            request.meta[ROBOTS_TXT] = so_far = so_far + len(data)
+            if so_far > MIN_BODY_BYTES:
+                raise StopDownload(fail=False)
+
+    async def _send_parsed(self, response: FetchResponse, cause: Request | None) -> None:
+        """Send ``robots_parsed``, as Scrapy does since 2.18, with a parser of the rules that hold now."""
+        signal = getattr(signals, "robots_parsed", None)
+        if signal is None or cause is None or response.status == 304:  # noqa: PLR2004 - 304: the rules have not changed
+            return
+        closes = not settles(response.status) and not self.excuses_faults
+        # The body is empty unless the site has a file.
+        parser = build_from_crawler(self._parser, self._crawler, _EVERYTHING_DISALLOWED if closes else response.body)
+        await self._crawler.signals.send_catch_log_async(signal=signal, robotparser=parser, request=cause)
+
+    def _excused(self, result: FetchResult) -> FetchResult:
+        """Return ``result``, or an outcome that allows the site if ``result`` would close it."""
+        if isinstance(result, FetchResponse) and (result.conditional or settles(result.status)):
+            return result
+        fault = result.detail if isinstance(result, FetchFault) else f"the server answered with {result.status}"
+        # The only fault that opens a site (RFC 9309 2.3.1.2); a status of 404 would too, but was not the answer.
+        detail = f"{fault}; POLITESSE_ON_ERROR allows it"
+        return FetchFault(FaultKind.REDIRECT_LIMIT, detail, result.final_url, result.status, final=True)
+
+    def _count(self, hops: Hops, name: str) -> None:
+        if _is_robots_txt(hops.request):
+            count(self._crawler, f"robotstxt/{name}")
+
+
+def _is_robots_txt(request: FetchRequest) -> bool:
+    """Return whether a fetch began at the URL of a robots.txt."""
+    url = _first_url(request)
+    return url == Origin.of(url).robots_url
+
+
+def _first_url(request: FetchRequest) -> str:
+    return request.first_url or request.url
+
+
+def _kind(error: Exception) -> FaultKind:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return next((kind for kind, known in _EXCEPTIONS.items() if not names.isdisjoint(known)), FaultKind.CONNECT)

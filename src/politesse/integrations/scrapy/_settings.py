@@ -1,0 +1,205 @@
+"""The settings of a crawl: its Gatekeeper with fleet and store, and one line in the log for a setting that is refused.
+
+Each crawl has its own gate, because settings, User-Agents and engines differ. The crawls of a process share the pace
+of each host: the gate of each gives its own floor, as ``Gatekeeper(pacer=...)`` says. They also share the copies of
+robots.txt, unless they have another store.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from scrapy import Spider
+from scrapy.utils.asyncio import is_asyncio_available
+from scrapy.utils.job import job_dir
+
+from politesse._cache.options import CacheOptions
+from politesse._checks import check_choice, check_types
+from politesse._gate.gatekeeper import Gatekeeper
+from politesse._gate.judge import HostPolicy
+from politesse._pacing.fleet.options import FleetOptions
+from politesse._pacing.pace import PacingOptions
+from politesse._pacing.shared import SharedPacer
+from politesse._text import type_name
+from politesse.errors import ConfigurationError, InvalidURL
+from politesse.robots.agents import first_word
+from politesse.stores.memory import MemoryStore, SharedMemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
+
+    from politesse.ports import Fetcher, Store
+
+
+logger = logging.getLogger(__name__)
+
+_STORE: Final = "robots.db"  # in JOBDIR
+_OFF: Final = ("", "0", "False", "false")  # as ``-s POLITESSE_STORE=`` gives it
+
+_PACERS: Final[WeakValueDictionary[tuple[object, ...], SharedPacer]] = WeakValueDictionary()
+"""The pacers of this process, each for as long as a gate has it: crawls find each other in no other way."""
+
+_COPIES: Final[WeakKeyDictionary[SharedPacer, SharedMemoryStore]] = WeakKeyDictionary()
+"""The copies of robots.txt that the crawls of a pacer share, if they have no other store."""
+
+
+def make_gate(crawler: Crawler, fetcher: Fetcher) -> Gatekeeper:
+    """Return the gate of a crawl; PolitesseAddon has the settings.
+
+    Raises:
+        ConfigurationError: a setting is invalid, or a crawl starts and Scrapy does not run on asyncio.
+    """
+    # Before the crawl, no reactor may be installed.
+    if crawler.crawling is True and not is_asyncio_available():
+        raise ConfigurationError(
+            "politesse needs asyncio, and Scrapy runs on another reactor: "
+            "set TWISTED_REACTOR = 'twisted.internet.asyncioreactor.AsyncioSelectorReactor'"
+        )
+    settings = crawler.settings
+    on_error = settings.get("POLITESSE_ON_ERROR", "disallow")
+    check_choice("POLITESSE_ON_ERROR", on_error, ("disallow", "allow"), "'disallow' or 'allow'")
+    types = {"ROBOTSTXT_USER_AGENT": str, "POLITESSE_CACHE": CacheOptions, "POLITESSE_PACING": PacingOptions}
+    check_types({name: (settings.get(name), kind) for name, kind in types.items()})
+    named, cache = settings["ROBOTSTXT_USER_AGENT"], settings.get("POLITESSE_CACHE") or CacheOptions()
+    # Scrapy 2.14 reads the spider's attribute directly, later versions copy it to the settings.
+    delay = _of_spider(crawler, "download_delay")
+    floor_s = seconds_of("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY", 0.0) if delay is None else delay)
+    fleet = fleet_of(settings)
+    try:
+        pacer = _pacer(settings.get("POLITESSE_PACING") or PacingOptions(), fleet)
+        gate = Gatekeeper(
+            _of_spider(crawler, "user_agent") or settings["USER_AGENT"] or "",
+            token=first_word(named) if named else None,
+            cache=cache if on_error == "disallow" else replace(cache, on_too_many_requests="allow"),
+            pacer=pacer,
+            pacing=replace(pacer.options, min_delay_s=floor_s),
+            fetcher=fetcher,
+            store=_store(settings, pacer),
+            fleet=fleet,
+        )
+    except ConfigurationError as error:
+        raise _in_terms_of_settings(str(error)) from None
+    _set_floors(gate, settings)
+    return gate
+
+
+def fleet_of(settings: BaseSettings) -> FleetOptions | None:
+    """Return the fleet of a crawl, if it has a fleet.
+
+    Raises:
+        ConfigurationError: ``POLITESSE_FLEET`` is neither a URL nor FleetOptions.
+    """
+    given = settings.get("POLITESSE_FLEET")
+    if given is None or _is_off(given):
+        return None
+    if isinstance(given, str | FleetOptions):
+        return FleetOptions(given) if isinstance(given, str) else given
+    # Without the value, which may hold a password.
+    wanted = "the URL of a Redis, as 'redis://host:6379/0', a politesse.options.FleetOptions, or False for none"
+    raise ConfigurationError(f"POLITESSE_FLEET: give {wanted}, no {type_name(given)}")
+
+
+@contextmanager
+def errors_logged_in_one_line() -> Iterator[None]:
+    """Log a ConfigurationError as one line, and raise it as SettingRefused.
+
+    ``scrapy crawl`` starts a crawl in a task or a Deferred. If that fails, asyncio or Twisted logs a traceback. For a
+    setting that is refused, one line is enough.
+    """
+    try:
+        yield
+    except ConfigurationError as error:
+        logger.error("The spider does not start: %s", error)  # noqa: TRY400 - no traceback
+        for name in ("asyncio", "twisted"):
+            logging.getLogger(name).addFilter(_is_new)
+        raise SettingRefused(str(error)) from None
+
+
+class SettingRefused(ConfigurationError):
+    """A setting is invalid, and the log has said so."""
+
+
+def _is_new(record: logging.LogRecord) -> bool:
+    if record.exc_info:
+        return not isinstance(record.exc_info[1], SettingRefused)
+    return record.getMessage() != "Unhandled error in Deferred:"  # Twisted's heading of the traceback
+
+
+def _pacer(pacing: PacingOptions, fleet: FleetOptions | None) -> SharedPacer:
+    """Return the pacer of all crawls of this process with this fleet, scope and kind of key.
+
+    Each crawl brings its own floor. For all other options the first crawl counts.
+    """
+    scope = pacing.scope or " ".join(("scrapy", pacing.key, repr(pacing.address), repr(pacing.domain)))
+    key = (pacing.key, pacing.address, pacing.domain, pacing.scope, fleet)
+    pacer = _PACERS.get(key)
+    if pacer is None:
+        options = replace(pacing, min_delay_s=0.0, max_concurrent=1, scope="")
+        pacer = _PACERS[key] = SharedPacer(options, fleet=fleet)
+    logger.info("The pace of each host is shared with the spiders of this process of the same scope: %s", scope)
+    if fleet is not None:
+        logger.info("The pace of each host is shared with all processes of the fleet: %s", fleet)
+    return pacer
+
+
+def _store(settings: BaseSettings, pacer: SharedPacer) -> Store | str | Path | None:
+    """Return the store of a crawl; None for the store of its fleet."""
+    given = settings.get("POLITESSE_STORE")
+    if given is True:
+        raise ConfigurationError("POLITESSE_STORE=True: give the path of a file, a store, or False for none")
+    if given is not None and not _is_off(given):
+        return cast("Store | str | Path", given)
+    if pacer.fleet is not None:
+        return None if given is None else MemoryStore()
+    folder = job_dir(settings) if given is None else None
+    return _COPIES.setdefault(pacer, SharedMemoryStore()) if folder is None else Path(folder, _STORE)
+
+
+def _is_off(given: object) -> bool:
+    return given is False or (isinstance(given, str) and given in _OFF)
+
+
+def seconds_of(name: str, given: Any) -> float:  # noqa: ANN401 - as the project gives it
+    """Return the value of a setting in seconds; raises ConfigurationError if it is negative or not a number."""
+    try:
+        seconds = -1.0 if isinstance(given, bool) else float(given)
+    except (TypeError, ValueError, OverflowError):
+        seconds = -1.0
+    if not seconds >= 0:
+        raise ConfigurationError(f"{name}={given!r:.100}: give a number of seconds, 0 or more")
+    return seconds
+
+
+def _of_spider(crawler: Crawler, name: str) -> Any:  # noqa: ANN401 - as the spider's author gives it
+    # Tests of middlewares often have no spider, or a mock, which has every attribute.
+    return getattr(crawler.spider, name, None) if isinstance(crawler.spider, Spider) else None
+
+
+def _in_terms_of_settings(problem: str) -> ConfigurationError:
+    if problem.startswith("user_agent="):
+        example = "USER_AGENT = 'ExampleBot/1.0 (+https://example.com/bot)'"
+        return ConfigurationError(f"USER_AGENT={problem.removeprefix('user_agent=')}, as in {example}")
+    return ConfigurationError(
+        f"{problem} (in Scrapy token is the setting ROBOTSTXT_USER_AGENT, store POLITESSE_STORE, fleet "
+        "POLITESSE_FLEET, private_addresses POLITESSE_PRIVATE_ADDRESSES)"
+    )
+
+
+def _set_floors(gate: Gatekeeper, settings: BaseSettings) -> None:
+    """Make the ``delay`` of each host in ``DOWNLOAD_SLOTS`` its floor; other slots have no effect."""
+    for slot, options in settings.getdict("DOWNLOAD_SLOTS").items():
+        if "delay" in options:
+            try:
+                gate.set_policy(slot, HostPolicy(min_delay_s=float(options["delay"])))
+            except InvalidURL:
+                logger.warning(
+                    "DOWNLOAD_SLOTS[%r] has no effect: it is not a host, and politesse has one slot for each host", slot
+                )

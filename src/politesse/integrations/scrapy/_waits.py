@@ -1,0 +1,316 @@
+"""The sites that wait or are given up; the stats ``politesse/...`` and their summary in the log.
+
+Theory of operation. A site waits in one of two ways. A *host* waits for the pacer: for the end of a Retry-After, a
+backoff, a Visit-time or an interval. An *origin* waits for its robots.txt, which was unreachable or answered with 429;
+other origins of the host go on. While a site waits, the scheduler's queue hands out none of its requests.
+
+A site is given up, as a whole, when its wait would end more than ``POLITESSE_MAX_WAIT`` seconds after it began: after
+the first of its failures in a row in this run, if it has any, otherwise after now. A name without an address, or with a
+denied address, is given up at once. The crawler's own ``DOWNLOAD_DELAY`` is no reason. Giving up loses no request: the
+requests stay in the scheduler, but the spider does not stay open for them. If it is still open when the wait ends, the
+site is tried again.
+
+No request starts while the Redis of a fleet is away. After ``POLITESSE_MAX_WAIT`` seconds all sites are given up,
+until it comes back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
+
+from politesse._cache.outcome import is_fault_of_kind
+from politesse._text import printable, shortened
+from politesse.errors import InvalidURL
+from politesse.events import Decided, Event, FleetAway, FleetBack, HostClosed, RobotsFetched
+from politesse.integrations.scrapy._engine import count
+from politesse.origin import Origin
+from politesse.ports import FaultKind
+from politesse.verdict import Bound, NotYet, Reason, Verdict, utc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy.crawler import Crawler
+
+    from politesse.clock import Clock, Timer
+
+logger = logging.getLogger(__name__)
+
+DEFERRING: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS})
+"""The reasons that deny only until robots.txt is fetched again."""
+
+_REFUSING: Final = frozenset({429, 503})
+_CLOSURES: Final = frozenset({Bound.RETRY_AFTER, Bound.BACKOFF, Bound.RATE_LIMIT})
+_OF_SITE: Final = _CLOSURES | {Bound.VISIT_TIME, Bound.CRAWL_DELAY, Bound.REQUEST_RATE}
+_LONG_S: Final = 60.0  # a longer wait is logged
+_HTTP: Final = ("http://", "https://")
+_WITHOUT_HOST: Final = frozenset({"data", "file"})
+_MAX_NAMED: Final = 10  # sites in the summary
+_MAX_SHOWN: Final = 200  # characters of remote text
+
+
+@lru_cache(maxsize=100_000)
+def host_of(site: str) -> str:
+    """Return the pacing host of an origin, or of a slot that stands for a host; any other slot as it is."""
+    scheme, separator, authority = site.partition("://")
+    if not separator or ":" in scheme:
+        return site  # a download_slot may have any name
+    try:
+        return Origin.of(f"http://{authority}").pacing_host
+    except InvalidURL:
+        return site
+
+
+@lru_cache(maxsize=10_000)
+def origin_of(url: str) -> Origin | None:
+    """Return the origin that paces requests to ``url``; None if it has no host.
+
+    A URL of another scheme than http(s) has a stand-in, because its host alone paces it.
+    """
+    if not url.startswith(_HTTP):
+        scheme, _, rest = url.partition(":")
+        if scheme in _WITHOUT_HOST:
+            return None
+        url = f"http:{rest}"
+    try:
+        return Origin.of(url)
+    except InvalidURL:
+        return None
+
+
+def slot_of(url: str) -> str | None:
+    """Return the name of the scheduler's slot for requests to ``url``; None without a host.
+
+    Only requests of http(s) URLs wait for the robots.txt of their origin, so other schemes have other slots.
+    """
+    origin = origin_of(url)
+    if origin is None:
+        return None
+    return str(origin) if url.startswith(_HTTP) else f"{url.partition(':')[0]}://{origin.pacing_host}"
+
+
+class CrawlTally:
+    """Counts the events of a crawl.
+
+    Args:
+        crawler: has the stats.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._seen: set[tuple[str, str]] = set()
+        self._given_up: dict[str, str] = {}  # why, by host and origin
+        self._left: Counter[str] = Counter()
+        self._kept = 0
+
+    def add(self, name: str, number: float = 1) -> None:
+        """Add to a stat."""
+        count(self._crawler, f"politesse/{name}", number)
+
+    def is_first(self, event: str, site: str) -> bool:
+        """Return whether this is the first call with both arguments."""
+        is_new = (event, site) not in self._seen
+        self._seen.add((event, site))
+        return is_new
+
+    def add_host(self, name: str, host: str) -> None:
+        """Count a host that is ``closed`` or ``given_up``, itself or one of its origins; once."""
+        if self.is_first(name, host):
+            self.add(f"hosts/{name}")
+
+    def given_up(self, site: str, host: str, why: str) -> bool:
+        """Count a host that is given up, itself or one of its origins, once; return False if the site was before."""
+        self._given_up[site] = why
+        self.add_host("given_up", host)
+        return self.is_first("site given up", site)
+
+    def left(self, site: str, number: int, *, on_disk: bool) -> None:
+        """Count requests that are not made because their site was given up; those on disk are for the next run."""
+        self.add("requests/given_up", number)
+        self._left[site] += number
+        if on_disk:
+            self.add("requests/kept", number)
+            self._kept += number
+
+    def log_summary(self) -> None:
+        """Log in one line the number of closed hosts, and the requests that were not made for that reason."""
+        left, closed = self._left, sum(event == "closed" for event, _ in self._seen)
+        if not left:
+            logger.info("Hosts closed for a time: %d; no request was given up for that", closed)
+            return
+        named = [
+            f"{site} ({number}: {shortened(printable(self._given_up.get(site, '')), _MAX_SHOWN)})"
+            for site, number in left.most_common(_MAX_NAMED)
+        ]
+        more = f", and {len(left) - _MAX_NAMED} more" if len(left) > _MAX_NAMED else ""
+        logger.warning(
+            "Hosts closed for a time: %d. Not fetched for that reason: %d requests, of which %d stay in JOBDIR for the "
+            "next run: %s%s",
+            *(closed, left.total(), self._kept, ", ".join(named), more),
+        )
+
+
+@dataclass(slots=True)
+class SiteWait:
+    """One wait of a site.
+
+    Attributes:
+        began_mono: when it began.
+        is_closed: whether the site is closed, and not only slow.
+        is_given_up: whether the spider does not stay open for it.
+    """
+
+    began_mono: float
+    is_closed: bool
+    is_given_up: bool
+
+
+class Waits:
+    """The sites that wait now, by pacing host or by origin.
+
+    Args:
+        clock: the gate's clock.
+        max_wait_s: after how many seconds a site is given up.
+        tally: counts the waits.
+        ended: called with each site whose wait has ended; with None if all sites may go on.
+
+    Attributes:
+        fleet_lost: the answer to all requests, if the Redis of the fleet has been away for too long; else None.
+    """
+
+    def __init__(self, clock: Clock, max_wait_s: float, tally: CrawlTally, ended: Callable[[str | None], None]) -> None:
+        self._clock = clock
+        self._started_wall = clock.wall()
+        self._max_wait_s = max_wait_s
+        self._tally = tally
+        self._ended = ended
+        self._waiting: dict[str, SiteWait] = {}
+        self._refused_mono: dict[str, float] = {}  # hosts that answer with refusals: since when
+        self._answers: dict[str, NotYet] = {}  # hosts that are given up: why
+        self._fleet_timer: Timer | None = None
+        self.fleet_lost: NotYet | None = None
+
+    def __contains__(self, site: str) -> bool:
+        return site in self._waiting
+
+    def holds(self, slot: str) -> bool:
+        """Return whether no request of a slot may start now."""
+        return self.fleet_lost is not None or slot in self._waiting or host_of(slot) in self._waiting
+
+    def given_up(self, slot: str) -> str | None:
+        """Return the origin or host of a slot if the spider does not stay open for it, else None."""
+        for site in (slot, host_of(slot)):
+            if (wait := self._waiting.get(site)) is not None and wait.is_given_up:
+                return site
+        return None if self.fleet_lost is None else host_of(slot)
+
+    def wait_for_turn(self, host: str, answer: NotYet) -> None:
+        """Let a host wait until the pacer has a turn; the caller ends the wait."""
+        now_mono, bound_by = self._clock.monotonic(), answer.bound_by
+        wait_s = answer.not_before - self._clock.wall()
+        waited_s = now_mono - self._refused_mono.get(host, now_mono) if bound_by in _CLOSURES else 0.0
+        too_late = bound_by in _OF_SITE and waited_s + wait_s > self._max_wait_s
+        is_closed = bound_by in _CLOSURES or bound_by is Bound.VISIT_TIME
+        if bound_by in _OF_SITE - _CLOSURES and wait_s >= _LONG_S and self._tally.is_first("slow", host):
+            # The pacer logs the closures.
+            logger.info("%s is waited for until %s, for %.0f s: %s", host, utc(answer.not_before), wait_s, bound_by)
+        if too_late:
+            self._answers[host] = answer
+        self._begin(host, host, SiteWait(now_mono, is_closed, too_late), f"{bound_by} until {utc(answer.not_before)}")
+
+    def wait_until(self, host: str, answer: NotYet, least_s: float = 0.0) -> None:
+        """Let a host wait until the time of an answer, for ``least_s`` seconds at least."""
+        self.wait_for_turn(host, answer)
+        self._clock.call_later(max(least_s, answer.not_before - self._clock.wall()), partial(self.end, host))
+
+    def wait_for_robots(self, origin: Origin, verdict: Verdict) -> None:
+        """Let an origin wait until its robots.txt may be fetched again."""
+        now_wall, source = self._clock.wall(), verdict.source
+        not_before, since_wall, stays_closed = verdict.not_before or now_wall, now_wall, False
+        if source is not None:
+            # The failures of earlier runs do not count.
+            since_wall = max(source.failing_since_wall or now_wall, self._started_wall)
+            stays_closed = any(is_fault_of_kind(source, kind) for kind in (FaultKind.DNS, FaultKind.ADDRESS))
+        too_late = stays_closed or not_before - since_wall > self._max_wait_s
+        why = str(verdict).partition(" (")[2].removesuffix(")")
+        wait = SiteWait(self._clock.monotonic(), is_closed=True, is_given_up=too_late)
+        self._begin(str(origin), origin.pacing_host, wait, why)
+        self._clock.call_later(max(0.0, not_before - now_wall), partial(self.end, str(origin)))
+
+    def answer_of(self, host: str) -> NotYet | None:
+        """Return the answer of the pacer that gave a host up, until the next request there has ended."""
+        return self._answers.get(host) if self.fleet_lost is None else self.fleet_lost
+
+    def end(self, site: str) -> None:
+        """End the wait of a site."""
+        wait = self._waiting.pop(site, None)
+        if wait is not None and wait.is_closed:
+            self._tally.add("seconds_waited", self._clock.monotonic() - wait.began_mono)
+        self._ended(site)
+
+    def close(self) -> None:
+        """End all waits, because the spider is closed."""
+        for site in tuple(self._waiting):
+            self.end(site)
+        self._stop_fleet_timer()
+
+    def note_status(self, host: str, status: int) -> None:
+        """Note an answer of a host: refusals in a row count as one wait."""
+        self._answers.pop(host, None)
+        if status in _REFUSING:
+            self._refused_mono.setdefault(host, self._clock.monotonic())
+        else:
+            self._refused_mono.pop(host, None)
+
+    def note(self, event: Event) -> None:
+        """Count an event of the gate; the fleet makes all sites wait while its Redis is away."""
+        match event:
+            case Decided(verdict):
+                self._tally.add(f"decisions/{verdict.reason}")
+            case RobotsFetched():
+                self._tally.add(f"robots_txt/{event.source.result}")
+            case HostClosed(host):
+                self._tally.add_host("closed", host)
+            case FleetAway(server, error):
+                self._tally.add("fleet/away")
+                self.note_fleet_away(f"{server}: {error}")
+            case FleetBack(away_s=away_s):
+                self._tally.add("fleet/seconds_away", away_s)
+                self._stop_fleet_timer()
+                self.fleet_lost = None
+                self._ended(None)
+            case _:
+                pass
+
+    def note_fleet_away(self, why: str) -> None:
+        """Note that the Redis is away; a spider that is opened meanwhile receives no event of that."""
+        if self._fleet_timer is None:
+            self._fleet_timer = self._clock.call_later(self._max_wait_s, partial(self._lose_fleet, why))
+
+    def _lose_fleet(self, why: str) -> None:
+        self.fleet_lost = NotYet(self._clock.wall(), Bound.FLEET)
+        logger.error(
+            "All sites are given up, unless the Redis of the fleet comes back while the spider is open: it has been "
+            "away for %g s, as POLITESSE_MAX_WAIT permits (%s)",
+            *(self._max_wait_s, printable(why)),
+        )
+
+    def _stop_fleet_timer(self) -> None:
+        if self._fleet_timer is not None:
+            self._fleet_timer.cancel()
+            self._fleet_timer = None
+
+    def _begin(self, site: str, host: str, wait: SiteWait, why: str) -> None:
+        self._waiting[site] = wait
+        if wait.is_closed:
+            self._tally.add_host("closed", host)
+        if wait.is_given_up and self._tally.given_up(site, host, why):
+            logger.warning(
+                "%s is given up, unless it opens while the spider is busy with others: "
+                "POLITESSE_MAX_WAIT is %g s, and the wait would be longer (%s)",
+                *(site, self._max_wait_s, printable(why)),
+            )

@@ -1,0 +1,319 @@
+"""The loop that most crawlers write: take a turn, request its URL, handle the page, queue its links.
+
+Theory of operation. Each worker takes a turn from the queue and settles its URL within the turn, in one of four ways:
+
+- a redirect: its target is queued as a URL of its own, so that no worker waits for the turn of the other host;
+- 429 or 503: the URL is queued again, as a further attempt. The answer has closed its host, so it waits there;
+- no answer, or an answer that cannot be followed: the URL has failed;
+- any other answer: the page is handed to ``handle``, within the turn. The URL is done, or has failed, when
+  ``handle`` returns.
+
+Links and targets are queued before the turn of their page ends, so the queue is not done too soon: the crawl ends
+when ``join`` does. The crawl also ends with its workers. A worker ends when the queue is closed and empty, or when the
+workers outnumber the pages that ``max_pages`` still permits. So the limit is exact, and no worker waits for it.
+
+A crawl that is cancelled, or ends with an error, cancels its workers. A worker that is cancelled before its page is
+done queues the URL again as it was. New URLs enter by ``admit`` alone, which asks ``seen``; a URL that is queued again
+was admitted before. A worker catches all that a URL can raise, so the group of tasks never fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from politesse._checks import check_priority
+from politesse._tasks import current_task, is_ended_with_task
+from politesse._text import counted, described, printable, printable_traceback
+from politesse.errors import ClosedError, InvalidURL, StoreError
+from politesse.origin import Origin, url_text
+from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport, PageFailed, QueueClosed, check_in_loop
+from politesse.queue._web import SeenUrls, check_handle, has_other_scheme, normal_form, resolved_link, resolved_location
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from politesse._gate.agent import Agent
+    from politesse._gate.turn import Turn
+    from politesse.origin import StrOrURL
+    from politesse.queue._dispatch import Dispatcher
+    from politesse.queue._hosts import QueuedUrl
+    from politesse.queue._web import Answer, CrawlClient, CrawlOptions, Seen
+
+Item = TypeVar("Item")
+Response = TypeVar("Response")
+
+logger = logging.getLogger("politesse.queue")
+
+_MAX_HOPS: Final = 10
+_MAX_ATTEMPTS: Final = 5
+_COME_AGAIN: Final = frozenset({429, 503})
+
+
+class Crawl(Generic[Item, Response]):
+    """One crawl of a queue.
+
+    Args:
+        agent: of the queue.
+        dispatcher: of the queue.
+        client: makes the requests.
+        handle: called with each page and its response.
+        options: see CrawlOptions.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        dispatcher: Dispatcher[Item],
+        client: CrawlClient[Response],
+        handle: Callable[[CrawlPage[Item], Response], Awaitable[object]],
+        options: CrawlOptions[Item],
+    ) -> None:
+        check_handle(handle)
+        options.check()
+        self._agent = agent
+        self._dispatcher = dispatcher
+        self._client = client
+        self._handle = handle
+        self._options = options
+        journal = dispatcher.journal
+        kept_seen = SeenUrls() if journal is None else journal.seen
+        self._seen: Seen = kept_seen if options.seen is None else options.seen
+        self._max_pages = inf if options.max_pages is None else options.max_pages
+        self._workers = int(min(options.workers, self._max_pages))
+        self._started_mono = self._agent.clock.monotonic()
+        self._refused_before, self._given_up_before = dispatcher.refused, dispatcher.given_up
+        self._handed = 0
+        self._counts: Counter[str] = Counter()  # by the names of CrawlCounts
+        self._first_error = ""
+        self._over = asyncio.Event()
+        self._error: BaseException | None = None
+
+    async def run(self) -> CrawlReport:
+        """Crawl until the end; raises as ``PoliteQueue.crawl`` does."""
+        if self._client.is_closed:
+            raise ClosedError(self._closed_message())
+        await self._dispatcher.ready()
+        journal = self._dispatcher.journal
+        for queued in self._dispatcher.left():
+            if journal is None or self._seen is not journal.seen or not journal.is_resumed(queued):
+                self._seen.add(normal_form(queued.url))
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._work(), name=f"crawl: worker {n}") for n in range(self._workers)]
+                tasks.append(group.create_task(self._wait_for_end(), name="crawl: end"))
+                await self._over.wait()
+                for task in tasks:
+                    task.cancel()
+        except BaseException as error:
+            self._log_end(error)
+            raise
+        if self._error is not None:
+            self._log_end(self._error)
+            raise self._error
+        left, elapsed_s = self._dispatcher.size, self._elapsed_s
+        return CrawlReport(left=left, elapsed_s=elapsed_s, first_error=self._first_error, **self._counted())
+
+    def admit(self, url: str) -> bool:
+        """Return whether a URL is new, and note it as seen. An error of ``seen`` is raised, and ends the crawl."""
+        form = normal_form(url)
+        try:
+            is_new = form not in self._seen
+            if is_new:
+                self._seen.add(form)
+        except BaseException as error:
+            self._end(error)
+            raise
+        return is_new
+
+    def note_refusal(self, url: str) -> None:
+        """Report that a URL was refused."""
+        self._show_progress(url, within_turn=False)
+
+    async def _wait_for_end(self) -> None:
+        try:
+            while self._dispatcher.size or self._dispatcher.under_way:
+                await self._dispatcher.join()
+        except (ClosedError, StoreError) as error:
+            self._end(error)
+        self._over.set()
+
+    async def _work(self) -> None:
+        self._dispatcher.consumers.add(current_task())
+        try:
+            # Of more workers than pages that may still be handed out, the last ones are superfluous.
+            while not self._over.is_set() and self._workers <= self._max_pages - self._handed:
+                turn, queued = await self._dispatcher.take()
+                try:
+                    with turn:
+                        await self._visit(turn, queued)
+                finally:
+                    self._dispatcher.note_end(turn, queued)
+        except QueueClosed:
+            pass  # closed, and empty
+        except Exception as error:  # noqa: BLE001 - ClosedError, or an error of on_disallowed: ends the crawl
+            self._end(error)
+        finally:
+            self._workers -= 1
+            if not self._workers:
+                self._over.set()
+
+    async def _visit(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
+        """Request the URL of a turn and settle it, as the theory of operation lists it."""
+        page = CrawlPage(queued.url, queued.item, queued.hops, queued.attempt, self._offer)
+        is_page = is_done = False
+        try:
+            async with self._client.request(turn) as response:
+                answer = await self._client.observe(turn, response)
+                is_page = answer.target is None and answer.status not in _COME_AGAIN
+                if is_page:
+                    self._handed += 1
+                    await self._handle(page, response)
+                is_done = True
+            if is_page:
+                self._settle("pages", queued.url)
+            else:
+                self._follow_up(queued, page, answer)
+        except BaseException as error:  # noqa: BLE001 - raised again, reported, or the end of the crawl
+            self._broken_off(error, queued, page, is_handed=is_page, is_done=is_done)
+
+    def _broken_off(
+        self, error: BaseException, queued: QueuedUrl[Item], page: CrawlPage[Item], *, is_handed: bool, is_done: bool
+    ) -> None:
+        """Settle a URL whose visit raised; an error that ends the worker is raised again."""
+        if is_ended_with_task(error, asyncio.current_task()):
+            if is_handed and is_done:
+                self._counts["pages"] += 1  # cancelled while the response was closed
+            else:
+                self._put_back(queued)
+            raise error
+        is_closed = self._client.is_closed or self._agent.state.closing is None
+        if error is self._error:  # of ``seen``
+            self._put_back(queued)
+        elif is_closed or (isinstance(error, ClosedError) and not is_handed):
+            self._put_back(queued)
+            closed = ClosedError(self._closed_message())
+            closed.__cause__ = error
+            self._end(closed)
+        else:
+            self._fail(page, error, by_handle=is_handed)
+
+    def _follow_up(self, queued: QueuedUrl[Item], page: CrawlPage[Item], answer: Answer) -> None:
+        """Queue the target of a redirect, or another attempt; a URL that allows neither has failed."""
+        problem = ""
+        if answer.target is None:
+            if queued.attempt < _MAX_ATTEMPTS:
+                self._put_back(queued, queued.attempt + 1)
+                self._settle("retried", queued.url)
+            else:
+                problem = f"was answered with {answer.status} to {queued.attempt} attempts"
+        elif (target := resolved_location(queued.url, answer.target)) is None:
+            problem = f"redirects to {answer.target!r:.100}, which is no http(s) URL"
+        elif target == queued.url:
+            problem = f"redirects to itself with {answer.status}, as sites do that want a cookie first"
+        elif len(queued.hops) >= _MAX_HOPS:
+            problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
+        else:
+            # Servers redirect from one spelling of a URL to another: as URLs of a crawl the two are the same.
+            if normal_form(target) == normal_form(queued.url) or self.admit(target):
+                hops = (*queued.hops, queued.url)
+                origin = Origin.of(target)
+                self._dispatcher.add(origin, target, queued.item, queued.priority, hops, instead_of=queued)
+            self._settle("redirects", queued.url)
+        if problem:
+            self._fail(page, PageFailed(queued.url, answer.status, problem), by_handle=False)
+
+    def _offer(self, base: str, link: StrOrURL | None, item: Item | None, priority: float) -> bool:
+        """Queue the target of a link; see ``CrawlPage.put``."""
+        check_priority(priority)
+        if self._dispatcher.journal is not None:
+            self._dispatcher.journal.check(item, priority)
+        text = "" if link is None else url_text(link, "link")
+        url = None if link is None else resolved_link(base, text)
+        if url is not None:
+            with suppress(InvalidURL):
+                origin = self._agent.checked_origin(url)
+                check_in_loop()
+                if self._dispatcher.closed or not self.admit(url):
+                    return False
+                self._dispatcher.add(origin, url, item, priority)
+                return True
+        self._counts["bad_links"] += not has_other_scheme(text)
+        return False
+
+    def _put_back(self, queued: QueuedUrl[Item], attempt: int | None = None) -> None:
+        """Queue a URL again as it was, or as another attempt."""
+        origin, attempt = queued.origin_queue.origin, attempt or queued.attempt
+        self._dispatcher.add(origin, queued.url, queued.item, queued.priority, queued.hops, attempt, instead_of=queued)
+
+    def _fail(self, page: CrawlPage[Item], error: BaseException, *, by_handle: bool) -> None:
+        """Count and report a URL that has failed."""
+        if by_handle:
+            url = printable(page.url)
+            self._first_error = self._first_error or f"{url}: {described(error)}"
+            logger.error("handle failed on %s\n%s", url, printable_traceback(error))
+        else:
+            logger.info("%s failed: %s", printable(page.url), described(error))
+        if self._options.on_error is not None:
+            try:
+                self._options.on_error(page, error)
+            except Exception as failure:  # noqa: BLE001 - ends the crawl
+                self._end(failure)
+        if by_handle and self._options.stop_on_error:
+            self._end(error)
+        self._settle("failed", page.url)
+
+    def _settle(self, count: str, url: str) -> None:
+        """Count a URL, and report progress."""
+        self._counts[count] += 1
+        self._show_progress(url)
+
+    def _end(self, error: BaseException) -> None:
+        """End the crawl with an error, unless an earlier error has ended it."""
+        if self._error is None:
+            self._error = error
+        self._over.set()
+
+    def _log_end(self, error: BaseException) -> None:
+        left, hosts = counted(self._dispatcher.size, "URL"), counted(len(self._dispatcher.hosts), "host")
+        end = "cancelled" if isinstance(error, asyncio.CancelledError) else f"ended by {type(error).__name__}"
+        message = f"the crawl was {end}; {left} left at {hosts}"
+        error.add_note(message)  # for a program that configures no logging: the traceback of Ctrl-C has it
+        logger.warning("%s", message)
+
+    def _closed_message(self) -> str:
+        whose = "the session of the crawl is" if self._client.is_closed else "the gatekeeper was"
+        return f"{whose} closed, with {self._dispatcher.size} URLs queued"
+
+    def _show_progress(self, url: str, *, within_turn: bool = True) -> None:
+        """Report progress; a URL that is finished just now is under way no more, though its turn has not ended."""
+        if self._options.on_progress is None:
+            return
+        queue = self._dispatcher
+        progress = CrawlProgress(
+            queued=queue.size,
+            under_way=len(queue.under_way) - within_turn,
+            hosts=len(queue.hosts),
+            max_pages=self._options.max_pages,
+            last_url=url,
+            elapsed_s=self._elapsed_s,
+            **self._counted(),
+        )
+        try:
+            self._options.on_progress(progress)
+        except Exception as error:  # noqa: BLE001 - ends the crawl
+            self._end(error)
+
+    @property
+    def _elapsed_s(self) -> float:
+        return self._agent.clock.monotonic() - self._started_mono
+
+    def _counted(self) -> dict[str, int]:
+        """Return the counts that progress and report share."""
+        given_up = self._dispatcher.given_up - self._given_up_before
+        disallowed = self._dispatcher.refused - self._refused_before - given_up
+        return {**self._counts, "disallowed": disallowed, "given_up": given_up}

@@ -1,0 +1,312 @@
+"""Hands out the URLs of hosts that are ready, and refuses URLs that are denied or given up: the core of PoliteQueue.
+
+Theory of operation. ``hosts`` maps each pacing host to its HostQueue, which knows its next URL and its phase
+(``_hosts``). A host that is READY or GIVEN_UP stands in one FIFO. ``workers`` is a FIFO of tasks that wait for a turn;
+one of them is woken for each host that enters at the end of the line.
+
+A worker takes the first host, withdraws its next URL and asks the gate for a turn. The pacer of a process answers in
+the same step; the pacer of a fleet asks Redis first, for several workers at once. A worker that is cancelled puts the
+URL back. The answer decides:
+
+    a turn                       the URL is handed out; the host waits in the line of the pacer if it has more
+    not yet, for its pace        the URL goes back; the host waits in the line of the pacer, or is given up (Patience)
+    not yet, robots.txt unknown  the URL goes back; its origin is blocked and fetched (_robots), the host goes on
+    robots.txt unreachable, 429  the URL goes back; its origin is deferred (_robots), the host goes on
+    denied, deferred too long    the URL is refused; the host goes on
+
+A host that goes on stands first in the line. The queue polls nothing: one event at a host causes each question.
+
+A URL is also judged when it is put, if its robots.txt was fetched, and when a robots.txt was fetched. A URL that is
+denied is withdrawn from its host. A worker refuses it without the pacer, so it waits for no interval. To sort ten
+thousand URLs of an origin takes some 100 ms, so the workers sort and refuse in a slice of time that all of them share:
+twenty workers block the event loop no longer than one does. Sorting decides nothing: each URL is judged again when it
+is refused or handed out.
+
+``put``, a turn and a refusal cost O(log n) in the URLs of a host, and O(n) in its origins. A decision is counted with a
+turn or a refusal, and with nothing else.
+
+``close`` lets the queue run empty: deferred origins are waited for. When the gate is closed, ``fail`` cancels all
+timers and wakes every task that waits, which then raises ClosedError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from politesse._gate.turn import Turn, entered_turns
+from politesse._gate.turns import turn_now
+from politesse._reasons import WORDS
+from politesse._tasks import current_task, is_ended_with_task
+from politesse._text import counted, shortened
+from politesse.errors import TurnHeld
+from politesse.queue._frontier import Frontier
+from politesse.queue._hosts import HostEvent
+from politesse.queue._results import QueueClosed, QueuedTurn, is_given_up
+from politesse.queue._robots import CLOSURES, MAX_FETCHING
+from politesse.verdict import Bound, NotYet, Reason, Verdict
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from politesse.queue._hosts import OriginQueue, QueuedUrl
+
+Item = TypeVar("Item")
+
+_LOGGER: Final = logging.getLogger("politesse.queue")
+
+_BATCH: Final = 100
+_MAX_SHOWN: Final = 200  # characters of remote text
+
+
+class Dispatcher(Frontier[Item]):
+    """Hands out the URLs of the frontier; see the module."""
+
+    async def take(self) -> tuple[Turn, QueuedUrl[Item]]:
+        """Wait for a turn; raises as ``PoliteQueue.turn`` does."""
+        await self.ready()
+        try:
+            while True:
+                self.raise_failure()
+                self._refuse_some()
+                taken = await self._ask_some()
+                if taken is not None:
+                    return taken
+                if self.closed and not self.size:
+                    raise QueueClosed("the queue was closed, and nothing is left in it")
+                if not self.line:
+                    self._sort_some()
+                if self._denied or self._unsorted or self._may_ask():
+                    await asyncio.sleep(0)  # a long run of refusals must not starve the loop
+                else:
+                    self._refuse_to_wait_for_itself()
+                    self.robots.start_fetches(at_least=MAX_FETCHING)
+                    with self.stalls:
+                        await self.workers.wait()
+        finally:
+            if self.line or self._denied or self._unsorted:
+                self.workers.wake()
+
+    def _refuse_to_wait_for_itself(self) -> None:
+        """Raise TurnHeld if the current task holds the turns of all hosts that have URLs: there may be no other end."""
+        if not entered_turns():
+            return
+        queues = [queue for host in self.hosts.values() for queue in host.origins.values() if queue.urls]
+        held = [turn for queue in queues if (turn := self._agent.blocking_turn(queue.host.key)) is not None]
+        if held and len(held) == len(queues):
+            raise TurnHeld(queues[0].urls[0].url, held_by=held[0].url)
+
+    def _may_ask(self) -> bool:
+        return bool(self.line) and self.robots.may_reload
+
+    def _refuse_some(self) -> None:
+        """Refuse URLs that were found to be denied, as many as the slice of time allows."""
+        for _ in range(_BATCH):
+            if not self._denied or not self._time_slice.is_open():
+                break
+            queued = self._denied.popleft()
+            verdict = self._denial(queued)
+            if verdict is None:  # that has changed
+                self._enter(queued)
+            else:
+                self._refuse(queued, verdict)
+
+    def _sort_some(self) -> None:
+        """Withdraw URLs that are denied, as many as the slice of time allows."""
+        while self._unsorted and self._time_slice.is_open():
+            origin_queue, rest = self._unsorted[0]
+            for queued in rest:
+                if origin_queue.blocked:  # sorted again when its robots.txt was fetched
+                    break
+                if not queued.withdrawn and self._denial(queued) is not None:
+                    origin_queue.withdraw(queued)
+                    self._denied.append(queued)
+                if not self._time_slice.is_open():
+                    return
+            self._unsorted.popleft()
+
+    def _denial(self, queued: QueuedUrl[Item]) -> Verdict | None:
+        """Return the verdict for which a URL is refused now; None if it is allowed, deferred, or not known."""
+        verdict = self._agent.judged(queued.url)
+        return None if verdict is None or not self._patience.refuses(queued.origin_queue, verdict) else verdict
+
+    async def _ask_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
+        """Return the first turn that a host grants; None when the line or the slice of time is over.
+
+        At least one host gets its turn, however many URLs there are to refuse.
+        """
+        while self._may_ask():
+            host = self.line.popleft()
+            host.on(HostEvent.ASKED)
+            queued = host.head()
+            if queued is None:  # its URLs were refused meanwhile
+                self._move(host, HostEvent.REFUSED)
+                continue
+            taken = self._settle(queued, await self._ask(queued))
+            if taken is not None or not self._time_slice.is_open():
+                return taken
+        return None
+
+    async def _ask(self, queued: QueuedUrl[Item]) -> Turn | NotYet | Verdict:
+        """Ask for the turn of a URL, which competes no more meanwhile."""
+        host = queued.origin_queue.host
+        queued.origin_queue.withdraw(queued)
+        self._asked[queued.number] = queued
+        try:
+            answer = await turn_now(self._agent, queued.url)
+            if isinstance(answer, Turn) and self._failure is not None:
+                answer.give_back()
+                self.raise_failure()
+        except BaseException:
+            self._put_back(queued)
+            self._move(host, HostEvent.REFUSED, first=True)
+            raise
+        if not isinstance(answer, Turn):
+            self._put_back(queued)
+        return answer
+
+    def _put_back(self, queued: QueuedUrl[Item]) -> None:
+        del self._asked[queued.number]
+        queued.origin_queue.add(queued)
+
+    def _settle(self, queued: QueuedUrl[Item], answer: Turn | NotYet | Verdict) -> tuple[Turn, QueuedUrl[Item]] | None:
+        """Act on the answer of the gate, as the theory of operation lists it."""
+        origin_queue, host = queued.origin_queue, queued.origin_queue.host
+        if isinstance(answer, Turn):
+            self._hand_out(queued, answer)
+            return answer, queued
+        if isinstance(answer, Verdict):
+            if self.robots.defer(origin_queue, answer):
+                self._move(host, HostEvent.REFUSED, first=True)
+            else:
+                self._refuse(queued, answer, HostEvent.REFUSED)
+        elif answer.bound_by is Bound.ROBOTS_TXT:
+            self.robots.fetch_again(origin_queue)
+            self._move(host, HostEvent.REFUSED, first=True)
+        elif self._patience.waits(host, answer):
+            self._move(host, HostEvent.SHUT if answer.bound_by in CLOSURES else HostEvent.NOT_YET)
+            self._watch(origin_queue)
+        else:
+            self._refuse(queued, self._agent.wait_too_long(queued.url, answer), HostEvent.TOO_LONG)
+        return None
+
+    def _hand_out(self, queued: QueuedUrl[Item], turn: Turn) -> None:
+        """Count a URL as handed out; its host waits in the line of the pacer if it has more."""
+        origin_queue, host = queued.origin_queue, queued.origin_queue.host
+        del self._asked[queued.number]
+        self._agent.counted(turn.verdict)
+        self._note_answer(queued)
+        self.under_way[queued.number] = queued.url
+        if self.journal is not None:
+            self.journal.handed_out(queued)
+        self.stalls.note_progress()
+        self._remove(queued)
+        if host.size:
+            self._patience.note_progress(host)
+        if host.head() is not None:
+            self._watch(origin_queue)
+        else:
+            self._move(host, HostEvent.TURN_ENDED)
+
+    def _refuse(self, queued: QueuedUrl[Item], verdict: Verdict, event: HostEvent | None = None) -> None:
+        """Count a URL as done that is not requested. The host goes on if it was first in line."""
+        host = queued.origin_queue.host
+        self.stalls.note_progress()
+        if event is not None:
+            queued.origin_queue.withdraw(queued)
+        if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted that, for the origin
+            self._agent.counted(verdict)
+        self.refused += 1
+        if is_given_up(verdict):
+            self._give_up(queued.origin_queue, verdict)
+        else:
+            self._note_answer(queued)
+        self._remove(queued)
+        if event is not None:
+            self._move(host, event, first=True)
+        try:
+            if self._on_disallowed is not None:
+                self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
+        finally:
+            if self.journal is not None:
+                self.journal.ended(queued)  # after the URLs that on_disallowed has put
+            if self.note_refusal is not None:
+                self.note_refusal(queued.url)
+            self._finish_if_done()
+
+    def _note_answer(self, queued: QueuedUrl[Item]) -> None:
+        """End the deferrals of an origin: its robots.txt was answered."""
+        queued.origin_queue.deferred_wall = None
+        if self._logged:
+            self._logged.pop(queued.origin_queue.origin, None)
+
+    def _give_up(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> None:
+        """Count a URL that is given up, and log its site."""
+        self.given_up += 1
+        origin, urls = origin_queue.origin, origin_queue.size
+        if origin in self._logged:
+            return
+        self._logged[origin] = None
+        fault = "" if verdict.source is None or verdict.reason is not Reason.UNREACHABLE else verdict.source.fault
+        detail = fault or verdict.note
+        why = f"{WORDS[verdict.reason]}: {detail}" if detail else WORDS[verdict.reason]
+        many = f"{counted(urls, 'URL')} {'is' if urls == 1 else 'are'}"
+        _LOGGER.warning("gave up %s: %s; %s not requested", origin, shortened(why, _MAX_SHOWN), many)
+
+    def note_end(self, turn: Turn, queued: QueuedUrl[Item], *, is_broken_off: bool = False) -> None:
+        """Count the end of a turn, note it in the journal, and move its host on.
+
+        Args:
+            turn: the turn that has ended.
+            queued: its URL.
+            is_broken_off: whether the turn ended with its task, so that the URL is to be kept in the journal.
+        """
+        del self.under_way[queued.number]
+        if self.journal is not None:
+            self.journal.ended(queued, is_broken_off=is_broken_off)
+        self.stalls.note_progress()
+        self._finish_if_done()
+        origin = queued.origin_queue.origin
+        host = self.hosts.get(queued.origin_queue.host.key)
+        if host is None or self._failure is not None:
+            return
+        self._patience.note_progress(host)
+        may_wait = turn.may_close or self._agent.may_wait_long(origin, self._patience.max_wait_s)
+        self._move(host, HostEvent.LOOK if may_wait else HostEvent.TURN_ENDED)
+
+
+class QueueTurn(AbstractAsyncContextManager[QueuedTurn[Item], None], Generic[Item]):
+    """The wait for one turn of a queue: ``async with`` waits, enters the turn, and ends it.
+
+    Args:
+        dispatcher: hands out the turns.
+    """
+
+    __slots__ = ("_dispatcher", "_entered", "_taken")
+
+    def __init__(self, dispatcher: Dispatcher[Item]) -> None:
+        self._dispatcher = dispatcher
+        self._entered = False
+        self._taken: tuple[Turn, QueuedUrl[Item]] | None = None
+
+    async def __aenter__(self) -> QueuedTurn[Item]:
+        if self._entered:
+            raise RuntimeError("this turn was waited for already: call turn() for each 'async with'")
+        self._entered = True
+        self._dispatcher.consumers.add(current_task())
+        turn, queued = self._taken = await self._dispatcher.take()
+        return QueuedTurn(turn.__enter__(), queued.item)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            turn, queued = taken
+            is_broken_off = exc is not None and is_ended_with_task(exc, asyncio.current_task())
+            try:
+                turn.end()
+            finally:
+                self._dispatcher.note_end(turn, queued, is_broken_off=is_broken_off)

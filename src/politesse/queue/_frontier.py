@@ -1,0 +1,350 @@
+"""The queued URLs by host, the tasks that wait for them, and the journal.
+
+The theory of operation is in ``_dispatch``, which hands the URLs out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from weakref import WeakSet
+
+from cachetools import LRUCache
+
+from politesse._text import counted
+from politesse.errors import ClosedError, StoreError
+from politesse.origin import Origin
+from politesse.queue._hosts import (
+    IN_LINE,
+    HostEvent,
+    HostPhase,
+    HostQueue,
+    OriginQueue,
+    QueuedUrl,
+    StallWatch,
+    WaitingTasks,
+)
+from politesse.queue._results import QueueClosed, described
+from politesse.queue._robots import Patience, RobotsPrefetcher
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Sequence
+
+    from politesse._gate.agent import Agent
+    from politesse.queue._journal import Journal
+    from politesse.queue._journal_file import JournalRow
+    from politesse.verdict import Verdict
+
+Item = TypeVar("Item")
+
+_MAX_SITES: Final = 10_000  # whose state is remembered
+_SLICE_S: Final = 0.002
+
+
+class TimeSlice:
+    """The time that all workers together may take in one round of the event loop."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until: float | None = None
+
+    def is_open(self) -> bool:
+        """Whether there is time left in this round; the first call of a round begins it."""
+        loop = asyncio.get_running_loop()
+        if self._until is None:
+            self._until = loop.time() + _SLICE_S  # the work counts, not the clock of the gate
+            loop.call_soon(self._end_round)
+        return loop.time() < self._until
+
+    def _end_round(self) -> None:
+        self._until = None
+
+
+class Frontier(Generic[Item]):
+    """The queued URLs, and the tasks that wait.
+
+    Args:
+        agent: fetches, judges and grants turns; a decision is counted with each turn and each refusal.
+        on_disallowed: see PoliteQueue.
+        max_unreachable_s: see PoliteQueue; infinite for no limit.
+        max_wait_s: see PoliteQueue; infinite for no limit.
+        journal: the file that keeps the URLs; None for no file.
+
+    Attributes:
+        hosts: the hosts that have URLs, or tasks that wait for room; by pacing host.
+        line: the hosts that are ready.
+        workers: the tasks that wait for a turn.
+        size: how many URLs wait.
+        closed: whether the queue accepts no more URLs.
+        under_way: the URLs whose turns are under way, by number.
+        robots: fetches robots.txt ahead.
+        stalls: logs when the queue makes no progress.
+        refused: how many URLs were refused.
+        given_up: how many of the refused URLs were given up because of a wait.
+        consumers: the tasks that have taken a turn.
+        note_refusal: the function of the running crawl that is called with each refused URL; None without a crawl.
+        journal: records each change; None for no journal.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        on_disallowed: Callable[[Item | str, Verdict], object] | None,
+        max_unreachable_s: float,
+        max_wait_s: float,
+        journal: str | os.PathLike[str] | None,
+    ) -> None:
+        self._agent = agent
+        self.stalls = StallWatch(agent.clock, partial(described, self))
+        self.hosts: dict[str, HostQueue[Item]] = {}
+        self.workers = WaitingTasks()
+        self.line: deque[HostQueue[Item]] = deque()
+        self._asked: dict[int, QueuedUrl[Item]] = {}  # by number: the URLs for which turns are being asked
+        self._patience: Patience[Item] = Patience(agent.clock, max_unreachable_s, max_wait_s, self._look)
+        self.robots: RobotsPrefetcher[Item] = RobotsPrefetcher(
+            agent, self._patience, self.workers, self._known, self.fail
+        )
+        self._on_disallowed = on_disallowed
+        self._denied: deque[QueuedUrl[Item]] = deque()
+        self._unsorted: deque[tuple[OriginQueue[Item], Iterator[QueuedUrl[Item]]]] = deque()
+        self.refused = self.given_up = 0
+        self._logged: LRUCache[Origin, None] = LRUCache(_MAX_SITES)  # sites that have not answered since
+        self._time_slice = TimeSlice()  # in which workers sort and refuse
+        self._puts = 0
+        self.size = 0
+        self.under_way: dict[int, str] = {}
+        self.closed = False
+        self.consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
+        self.note_refusal: Callable[[str], None] | None = None
+        self._failure: BaseException | None = None
+        self._finished = asyncio.Event()
+        self._finished.set()
+        agent.state.when_closed(self.fail)
+        self.journal: Journal | None = None
+        if journal is not None:
+            from politesse.queue._journal import Journal  # noqa: PLC0415 - loads sqlite3, seldom needed
+
+            self.journal = Journal(journal, self._resume, self.fail)
+            agent.state.closed_with.add(self.journal.aclose)
+
+    async def join(self) -> None:
+        """Wait until no URL waits or is under way; raises as ``PoliteQueue.join`` does."""
+        await self.ready()
+        if not self._finished.is_set():
+            with self.stalls:
+                await self._finished.wait()
+        if self.size or self.under_way:
+            self.raise_failure()
+
+    def close(self) -> None:
+        """Let the queue run empty."""
+        self.closed = True
+        for host in self.hosts.values():
+            host.putters.wake_all()
+        self.workers.wake_all()
+
+    async def aclose(self) -> None:
+        """Hand out nothing more, and close the journal."""
+        self.closed = True
+        if self._failure is None:
+            self.fail(QueueClosed(f"the queue was closed, with {counted(self.size, 'URL')} left in it"))
+        if self.journal is not None:
+            await self.journal.aclose()
+            self._agent.state.closed_with.discard(self.journal.aclose)
+
+    def left(self) -> list[QueuedUrl[Item]]:
+        """Return the URLs that wait, in the order of ``put``."""
+        heaps = [origin_queue.urls for host in self.hosts.values() for origin_queue in host.origins.values()]
+        competing = [queued for urls in heaps for queued in urls if not queued.withdrawn]
+        # By number: a URL that was withdrawn from a heap, and put back, may be in it twice.
+        left = {queued.number: queued for queued in (*competing, *self._denied, *self._asked.values())}
+        return [left[number] for number in sorted(left)]
+
+    async def ready(self) -> None:
+        """Resume the URLs of the journal before the first use; raises as ``raise_failure`` and ``Journal.ready`` do."""
+        if self.journal is not None:
+            if not self.journal.is_open:
+                self.raise_failure()
+            await self.journal.ready()
+
+    async def flush(self) -> None:
+        """Wait until the journal has all that was noted; raises StoreError."""
+        if self.journal is not None:
+            await self.journal.flush()
+
+    def _resume(self, rows: Sequence[JournalRow], last: int) -> None:
+        """Queue the URLs that an earlier run has left. New URLs get numbers above ``last``."""
+        self.raise_failure()
+        for row in rows:
+            self._puts = row.number - 1
+            item: Item | None = row.item  # type: ignore[assignment] # as it was put
+            self.add(Origin.of(row.url), row.url, item, row.priority, row.hops, row.attempt, is_resumed=True)
+        self._puts = last
+
+    def add(
+        self,
+        origin: Origin,
+        url: str,
+        item: Item | None,
+        priority: float,
+        hops: tuple[str, ...] = (),
+        attempt: int = 1,
+        *,
+        instead_of: QueuedUrl[Item] | None = None,
+        is_resumed: bool = False,
+    ) -> None:
+        """Queue a URL.
+
+        Args:
+            origin: of the URL.
+            url: see PoliteQueue, like ``item`` and ``priority``.
+            item: see there.
+            priority: see there.
+            hops: the URLs that redirected to it, in a crawl.
+            attempt: the number of the attempt, in a crawl.
+            instead_of: the URL that this one replaces in the journal: it is put back, or redirects here.
+            is_resumed: whether the journal has it already.
+        """
+        key = origin.pacing_host
+        host = self.hosts.get(key)
+        if host is None:
+            host = self.hosts[key] = HostQueue(key)
+        origin_queue = host.origins.get(origin)
+        if origin_queue is None:
+            origin_queue = host.origins[origin] = OriginQueue(host, origin)
+        self._puts += 1
+        host.size += 1
+        origin_queue.size += 1
+        self.size += 1
+        queued = QueuedUrl(priority, self._puts, url, item, origin_queue, hops, attempt)
+        self.stalls.note_progress()
+        if self._failure is None:
+            self._finished.clear()
+            self._enter(queued)
+        else:
+            origin_queue.add(queued)  # a crawl puts URLs back that were under way; they are not handed out
+        if self.journal is not None and not is_resumed:
+            self.journal.added(queued, instead_of)
+
+    def _enter(self, queued: QueuedUrl[Item]) -> None:
+        """Let a URL compete, or have it refused."""
+        origin_queue = queued.origin_queue
+        verdict = self._agent.judged(queued.url)
+        if verdict is not None and self._patience.refuses(origin_queue, verdict):
+            self._denied.append(queued)
+            self.workers.wake()
+            return
+        origin_queue.add(queued)
+        if verdict is None:
+            origin_queue.sorted_by = None
+            if len(origin_queue.urls) == 1:
+                self.robots.add(origin_queue)
+        host = origin_queue.host
+        self._move(host, HostEvent.KNOWN if host.is_watched else HostEvent.URL_PUT)
+
+    def _known(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> None:
+        """Let an origin compete whose robots.txt was fetched just now."""
+        host, origin = origin_queue.host, origin_queue.origin
+        file = self._agent.known_file(origin)
+        if not verdict.allowed or file != origin_queue.sorted_by:
+            origin_queue.sorted_by = file
+            self._unsorted.append((origin_queue, _each_of(origin_queue)))
+            self.workers.wake()
+        if origin_queue.reloads and not host.is_watched:
+            self._move(host, HostEvent.LOOK, first=True)  # in its place, before its robots.txt is evicted again
+            self.workers.wake()
+        elif not host.is_watched and (
+            not verdict.allowed or self._agent.may_wait_long(origin, self._patience.max_wait_s)
+        ):
+            self._move(host, HostEvent.LOOK)
+        else:
+            self._move(host, HostEvent.KNOWN)
+            if host.phase is HostPhase.PACED:  # the fetch counts for the pace: the host is hardly ready
+                self._watch(origin_queue)
+
+    def _remove(self, queued: QueuedUrl[Item]) -> None:
+        """Count a URL no more, which was withdrawn."""
+        host = queued.origin_queue.host
+        host.size -= 1
+        queued.origin_queue.size -= 1
+        self.size -= 1
+        self.robots.note_use(queued.origin_queue)
+        host.putters.wake()
+        self.forget_if_idle(host)
+        if self.closed and not self.size:
+            self.workers.wake_all()
+
+    def forget_if_idle(self, host: HostQueue[Item]) -> None:
+        """Drop a host that has no URL, and no task that waits for room."""
+        if not host.size and not host.putters and self.hosts.get(host.key) is host:
+            del self.hosts[host.key]
+            self._patience.forget(host)
+
+    def _finish_if_done(self) -> None:
+        if not self.size and not self.under_way:
+            self._finished.set()
+
+    def _move(self, host: HostQueue[Item], event: HostEvent, *, first: bool = False) -> None:
+        """Move a host on; without a next URL it is unknown, or empty. A host in the line stays there.
+
+        Args:
+            host: the host.
+            event: see ``_hosts``.
+            first: whether it enters the line in front, for the current worker or after a reload of its robots.txt.
+        """
+        if host.phase in IN_LINE:
+            return
+        if host.head() is None:
+            has_urls = any(queue.urls for queue in host.origins.values())
+            event = HostEvent.BLOCKED if has_urls else HostEvent.EMPTIED
+        if not host.on(event):
+            return
+        if first:
+            self.line.appendleft(host)
+        else:
+            self.line.append(host)
+            self.workers.wake()
+
+    def _watch(self, origin_queue: OriginQueue[Item]) -> None:
+        """Have the pacer call when a turn at the origin is due, and have the host tried if that takes too long."""
+        host = origin_queue.host
+        if self._failure is not None:
+            return
+        self._patience.watch(host)
+        if not host.is_watched:
+            host.is_watched = True
+            self._agent.when_ready(origin_queue.origin, partial(self._due, host))
+
+    def _look(self, host: HostQueue[Item]) -> None:
+        self._move(host, HostEvent.LOOK)
+
+    def _due(self, host: HostQueue[Item]) -> None:
+        host.is_watched = False
+        self._move(host, HostEvent.DUE)
+
+    def fail(self, error: BaseException) -> None:
+        """Wake every task that waits: nothing more will come."""
+        self._failure = self._failure or error
+        self.robots.stop()
+        for host in self.hosts.values():
+            self._patience.forget(host)
+            host.putters.wake_all()
+        self.workers.wake_all()
+        self._finished.set()
+
+    def raise_failure(self) -> None:
+        """Raise ClosedError if nothing more will come, WrongEventLoop in another event loop than the gate's."""
+        self._agent.state.check_loop()
+        if isinstance(self._failure, StoreError | QueueClosed):
+            raise type(self._failure)(str(self._failure)) from self._failure
+        if self._failure is not None:
+            raise ClosedError(f"the gatekeeper gives no more turns, with {self.size} URLs queued") from self._failure
+
+
+def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:
+    """Yield the URLs that an origin has at the first step, so that none is kept that is handed out before."""
+    yield from origin_queue.urls.copy()

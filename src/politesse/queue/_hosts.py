@@ -1,0 +1,311 @@
+"""The hosts of a queue: the URLs that wait at each, and its phase.
+
+Theory of operation. A robots.txt governs an origin, and load falls on a host. So the URLs of an origin wait together in
+a heap, by priority and then by the time of ``put``, and the origins of a host compete for its turns. An origin is
+blocked while its robots.txt is fetched or deferred. A host is in one phase at a time:
+
+    phase      the host waits for
+    EMPTY      a URL
+    UNKNOWN    the robots.txt of its origins: all of them are blocked
+    READY      a worker, in the line of ready hosts
+    IN_TURN    the answer of the pacer to a worker, and the end of that turn if it has more URLs
+    PACED      its interval, or the end of the requests of others
+    CLOSED     the end of a closing, or a Visit-time
+    GIVEN_UP   a worker, which refuses its next URL as well, unless the host has opened
+
+    phase                    event                                          next phase
+    EMPTY, UNKNOWN           URL_PUT, at an origin with its robots.txt      READY
+                             KNOWN: robots.txt was fetched, or the pacer    PACED, until the pacer calls
+                             will call anyway
+    READY, GIVEN_UP          ASKED: a worker asks for a turn                IN_TURN
+    IN_TURN                  TURN_ENDED                                     PACED
+    any but READY, GIVEN_UP  NOT_YET, SHUT: the pacer refuses, for now      PACED, CLOSED
+                             REFUSED: a URL was denied or deferred, its     READY, in front
+                             robots.txt is unknown, or its worker was
+                             cancelled
+                             TOO_LONG: the wait would be too long           GIVEN_UP, in front
+                             DUE: the pacer calls                           READY
+                             LOOK: a URL may be denied, or wait too long    READY
+                             BLOCKED: no origin has its robots.txt          UNKNOWN
+                             EMPTIED: the last URL has left                 EMPTY
+
+Only a worker takes a host out of the line. In a fleet the worker waits for an answer, and other events may come first.
+So the answer counts in any phase outside the line. If the table does not list an event for a phase, the event changes
+nothing: a ready host stays ready, and becomes EMPTY only when a worker takes it. Each change is logged for debugging,
+with the event that caused it. A site that is given up is logged as a warning, once (``_dispatch``).
+
+Hosts that are PACED or CLOSED, or have further URLs during a turn, wait in the line of the pacer (``is_watched``). The
+pacer serves its line first come, first served, so hosts that share an address or a domain take turns, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from politesse.clock import Clock, Timer
+    from politesse.origin import Origin
+
+Item = TypeVar("Item")
+
+_LOGGER: Final = logging.getLogger("politesse.queue")
+
+_STALL_S: Final = 60.0
+
+
+class HostPhase(StrEnum):
+    """The phases of a host; see the module."""
+
+    EMPTY = "empty"
+    UNKNOWN = "unknown"
+    READY = "ready"
+    IN_TURN = "in turn"
+    PACED = "paced"
+    CLOSED = "closed"
+    GIVEN_UP = "given up"
+
+
+class HostEvent(StrEnum):
+    """The events that move a host on; see the module."""
+
+    URL_PUT = "a URL was put"
+    BLOCKED = "robots.txt is unknown"
+    KNOWN = "robots.txt is known"
+    LOOK = "it is looked at"
+    ASKED = "a worker asks for its turn"
+    TURN_ENDED = "its turn has ended"
+    NOT_YET = "the pacer spaces it"
+    SHUT = "it is closed"
+    REFUSED = "a URL was refused"
+    TOO_LONG = "it would wait for too long"
+    DUE = "the pacer calls"
+    EMPTIED = "no URL is left"
+
+
+IN_LINE: Final = frozenset({HostPhase.READY, HostPhase.GIVEN_UP})
+"""The phases of the hosts in the line of ready hosts."""
+
+_OUTSIDE: Final = frozenset(HostPhase) - IN_LINE
+_NEXT: Final[dict[HostEvent, dict[HostPhase, HostPhase]]] = {
+    HostEvent.URL_PUT: {HostPhase.EMPTY: HostPhase.READY, HostPhase.UNKNOWN: HostPhase.READY},
+    HostEvent.KNOWN: {HostPhase.EMPTY: HostPhase.PACED, HostPhase.UNKNOWN: HostPhase.PACED},
+    HostEvent.ASKED: dict.fromkeys(IN_LINE, HostPhase.IN_TURN),
+    HostEvent.TURN_ENDED: {HostPhase.IN_TURN: HostPhase.PACED},
+    HostEvent.NOT_YET: dict.fromkeys(_OUTSIDE, HostPhase.PACED),
+    HostEvent.SHUT: dict.fromkeys(_OUTSIDE, HostPhase.CLOSED),
+    HostEvent.REFUSED: dict.fromkeys(_OUTSIDE, HostPhase.READY),
+    HostEvent.TOO_LONG: dict.fromkeys(_OUTSIDE, HostPhase.GIVEN_UP),
+    HostEvent.DUE: dict.fromkeys(_OUTSIDE, HostPhase.READY),
+    HostEvent.LOOK: dict.fromkeys(_OUTSIDE, HostPhase.READY),
+    HostEvent.BLOCKED: dict.fromkeys(_OUTSIDE, HostPhase.UNKNOWN),
+    HostEvent.EMPTIED: dict.fromkeys(HostPhase, HostPhase.EMPTY),
+}
+"""The table of the module: the next phase by event and phase. A phase that is missing stays as it is."""
+
+
+class WaitingTasks:
+    """A FIFO of tasks. If a task is cancelled after it was woken, it wakes the next task."""
+
+    __slots__ = ("_futures",)
+
+    def __init__(self) -> None:
+        self._futures: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+
+    async def wait(self) -> None:
+        """Wait to be woken."""
+        woken = asyncio.get_running_loop().create_future()
+        self._futures[woken] = None
+        try:
+            await woken
+        except asyncio.CancelledError:
+            self._futures.pop(woken, None)
+            if not woken.cancelled():
+                self.wake()
+            raise
+
+    def wake(self) -> None:
+        """Wake the task that has waited for the longest time."""
+        while self._futures:
+            woken, _ = self._futures.popitem(last=False)
+            if not woken.done():
+                woken.set_result(None)
+                return
+
+    def wake_all(self) -> None:
+        """Wake all tasks."""
+        while self._futures:
+            self.wake()
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+
+class StallWatch:
+    """Logs when a queue makes no progress while a task waits. Each wait is a ``with`` block.
+
+    Theory of operation. A queue is *stalled* if a task waits, but for a minute no URL was put, handed out, done or
+    refused. One timer watches for that, and only while a task waits. Progress moves the time, not the timer. If the
+    timer runs out too early, it is set again. A stall is logged once: the timer is set again only after progress.
+
+    Args:
+        clock: the gate's clock.
+        describe: returns the counts of the queue in words.
+    """
+
+    __slots__ = ("_clock", "_describe", "_is_logged", "_since_mono", "_timer", "_waiting")
+
+    def __init__(self, clock: Clock, describe: Callable[[], str]) -> None:
+        self._clock = clock
+        self._describe = describe
+        self._waiting = 0
+        self._since_mono = inf  # since when a task waits without progress
+        self._timer: Timer | None = None
+        self._is_logged = False
+
+    def note_progress(self) -> None:
+        """Count the time without progress from now on; from the next wait on if no task waits."""
+        self._is_logged = False
+        self._since_mono = inf
+        if self._waiting:
+            self._watch()
+
+    def __enter__(self) -> None:
+        self._waiting += 1
+        self._watch()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._waiting -= 1
+        if not self._waiting and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self) -> None:
+        now_mono = self._clock.monotonic()
+        self._since_mono = min(self._since_mono, now_mono)
+        if self._timer is None and not self._is_logged:
+            self._timer = self._clock.call_later(self._since_mono + _STALL_S - now_mono, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now_mono = self._clock.monotonic()
+        if now_mono < self._since_mono + _STALL_S:  # the same sum as for the timer: a difference may be rounded down
+            self._watch()
+            return
+        self._is_logged = True
+        if _LOGGER.isEnabledFor(logging.INFO):
+            _LOGGER.info("no progress for %.0f s: %s", now_mono - self._since_mono, self._describe())
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class QueuedUrl(Generic[Item]):
+    """A URL that was put, with its item; ordered by priority, then by number.
+
+    Attributes:
+        number: counts the calls of ``put``.
+        origin_queue: the queue in which the URL waits.
+        hops: the URLs that redirected here, in a crawl.
+        attempt: how often it was put in a crawl, because its host was closed.
+        withdrawn: whether the URL no longer competes.
+    """
+
+    priority: float
+    number: int
+    url: str
+    item: Item | None
+    origin_queue: OriginQueue[Item]
+    hops: tuple[str, ...] = ()
+    attempt: int = 1
+    withdrawn: bool = False
+
+    def __lt__(self, other: QueuedUrl[Item]) -> bool:
+        return (self.priority, self.number) < (other.priority, other.number)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class OriginQueue(Generic[Item]):
+    """The URLs of an origin, as a heap.
+
+    A URL that is withdrawn from the middle of the heap stays in it until it comes to the top, which is never withdrawn.
+
+    Attributes:
+        size: how many URLs wait; URLs that wait to be refused included.
+        blocked: whether the origin waits for its robots.txt: for a fetch, or until a deferral is over.
+        prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
+        reloads: how often robots.txt was unknown at the turn of its host since a URL was handed out or refused.
+        deferred_wall: the Unix time at which the first deferral in a row began; None for none.
+        not_before: the Unix time at which the last deferral ends.
+        sorted_by: the digest of the file by which its URLs were sorted last; see ``Refusals``.
+    """
+
+    host: HostQueue[Item]
+    origin: Origin
+    urls: list[QueuedUrl[Item]] = field(default_factory=list)
+    size: int = 0
+    blocked: bool = False
+    prefetched: bool = False
+    reloads: int = 0
+    deferred_wall: float | None = None
+    not_before: float = 0.0
+    sorted_by: bytes | None = None
+
+    def add(self, queued: QueuedUrl[Item]) -> None:
+        """Let a URL compete once the origin is not blocked."""
+        queued.withdrawn = False
+        heapq.heappush(self.urls, queued)
+
+    def withdraw(self, queued: QueuedUrl[Item]) -> None:
+        """Remove a URL from the competition."""
+        queued.withdrawn = True
+        while self.urls and self.urls[0].withdrawn:
+            heapq.heappop(self.urls)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class HostQueue(Generic[Item]):
+    """One host; see the module.
+
+    Attributes:
+        key: the pacing host.
+        phase: see the module.
+        is_watched: whether the host waits in the line of the pacer, which will call.
+        origins: by origin.
+        size: how many URLs wait, in all origins.
+        progress_mono: when the site last let the host have a turn, or did not close it; None before its first wait.
+        look: the timer after which the host is tried; see ``Patience``.
+        putters: tasks that wait for room.
+    """
+
+    key: str
+    phase: HostPhase = HostPhase.EMPTY
+    is_watched: bool = False
+    origins: dict[Origin, OriginQueue[Item]] = field(default_factory=dict)
+    size: int = 0
+    progress_mono: float | None = None
+    look: Timer | None = None
+    putters: WaitingTasks = field(default_factory=WaitingTasks)
+
+    def on(self, event: HostEvent) -> bool:
+        """Move on by the table; return whether the host has entered the line of ready hosts."""
+        before, after = self.phase, _NEXT[event].get(self.phase, self.phase)
+        if before is after:
+            return False
+        self.phase = after
+        if _LOGGER.isEnabledFor(logging.DEBUG):
+            _LOGGER.debug("%s: %s, was %s: %s", self.key, after, before, event)
+        return after in IN_LINE
+
+    def head(self) -> QueuedUrl[Item] | None:
+        """Return the URL that is next at this host; None if all its origins are blocked, or no URL competes."""
+        return min([queue.urls[0] for queue in self.origins.values() if queue.urls and not queue.blocked], default=None)

@@ -1,0 +1,301 @@
+"""Keeps the URLs of a queue in a file until they have ended, so that a later run goes on with them.
+
+Theory of operation. Each event of a URL is noted as a change, in the order of the events:
+
+    ADD     it was put
+    MOVE    it is queued again: as it was, as a further attempt, or as the target of its redirect
+    END     it was requested, or refused: it is done
+
+At most one write is under way. A write commits, in one transaction, all changes that were noted before it. So the file
+always holds the state of some moment of the run. A page puts its links before it ends: after a crash, either the links
+are there or the page is requested again. ``put`` waits until its change is committed; all else is written behind. If a
+write fails, nothing more is written and the queue hands out nothing more: the file then holds an earlier state, and
+each URL whose ``put`` returned is in it.
+
+A row of the file has the number of the queued URL. Numbers grow; a run begins with the numbers of the file, and goes
+on from the largest. MOVE changes the number of a row, so that an END of the old number finds nothing to remove.
+
+The file also holds the digest of each URL that was ever put. A program that is started again puts its first URLs again:
+a ``put`` of a URL of an earlier run is ignored. An exception is a worker that puts a URL that this run has handed out:
+that is a retry. The crawl of a queue with a journal takes these digests as its ``seen``.
+
+The first call that uses the queue reads the journal, and queues its URLs in batches. All other calls wait for that. If
+the first call is cancelled, the next call goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import reprlib
+from collections import deque
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import uuid4
+
+from politesse._text import counted, described
+from politesse.errors import ConfigurationError, StoreError
+from politesse.queue import _journal_file as tables
+from politesse.queue._journal_file import Change, Contents, JournalRow
+from politesse.queue._web import DIGEST_OCTETS, SeenUrls, digest_of, normal_form
+from politesse.stores._sqlite_file import SqliteFile
+from politesse.stores.sqlite import path_at
+
+if TYPE_CHECKING:
+    import os
+    import sqlite3
+    from collections.abc import Callable, Sequence
+
+    from politesse.queue._hosts import QueuedUrl
+
+Item = TypeVar("Item")
+
+logger = logging.getLogger("politesse.queue")
+
+_ROWS: Final = 100  # read at a time when a journal is resumed; takes 2 ms
+_MAX_BEHIND: Final = 10_000  # unwritten changes; at this number no URL is handed out
+_MAX_INTEGER: Final = 2**63  # every integer of SQLite is smaller
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # json.dumps would make one each time
+
+
+class Journal:
+    """The journal of a queue, in a politesse file, which may have other parts.
+
+    Args:
+        journal: the path, or ``"sqlite:///"`` and the path.
+        resume: queues rows of an earlier run; new URLs get numbers larger than its second argument.
+        fail: called with the StoreError after which nothing more is written.
+
+    Attributes:
+        is_open: whether all was read.
+        resumed: how many URLs were resumed.
+        seen: the URLs that this run and earlier ones have put: the ``seen`` of a crawl.
+
+    Raises:
+        ConfigurationError: see SqliteFile, and ``path_at``.
+    """
+
+    def __init__(
+        self,
+        journal: str | os.PathLike[str],
+        resume: Callable[[Sequence[JournalRow], int], None],
+        fail: Callable[[StoreError], None],
+    ) -> None:
+        self._file = SqliteFile(path_at(journal), [tables.JOURNAL])
+        self._name = repr(str(self._file.path))
+        self._mark = ""
+        self._lock: sqlite3.Connection | None = None
+        self._resume = resume
+        self._fail = fail
+        self.is_open = False
+        self.resumed = 0
+        self.seen = SeenUrls()
+        self._reading = asyncio.Lock()
+        self._unread: Contents | None = None
+        self._handed: set[int] = set()  # digests of resumed URLs
+        self._broken_off: dict[int, int] = {}  # numbers of rows that stay, by digest
+        self._changes: list[Change] = []
+        self._is_writing = False
+        self._noted = 0
+        self._written = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._failure: StoreError | None = None
+        self._closed = False
+
+    async def ready(self) -> None:
+        """Read the URLs of an earlier run, before the first use; wait while many changes are still to be written.
+
+        Raises:
+            StoreError: the file cannot be read or written, or another queue uses it.
+        """
+        if not self.is_open:
+            async with self._reading:
+                await self._read()
+        if len(self._changes) >= _MAX_BEHIND:
+            await self.flush()
+
+    async def _read(self) -> None:
+        if self.is_open:
+            return
+        if self._unread is None:
+            self._mark = uuid4().hex  # not before: a queue may be made before a fork
+            try:
+                await self._file.write(self._take_over, None)
+            except StoreError as error:
+                raise StoreError(f"the journal {self._name} cannot be opened: {error}") from error
+            self._unread = await self._file.read(tables.read_contents, None)
+            self.seen.earlier = self._unread.seen
+            for damage in self._unread.damages:
+                logger.warning("the journal %s has a damaged row, which is left as it is: %s", self._name, damage)
+        rows = self._unread.rows
+        while rows:
+            batch = [rows.popleft() for _ in range(min(_ROWS, len(rows)))]
+            self._resume(batch, self._unread.last)
+            self.resumed += len(batch)
+            await asyncio.sleep(0)
+        self.is_open = True
+        seen = counted(len(self.seen.earlier), "URL")
+        if self.resumed:
+            resumed = counted(self.resumed, "URL")
+            logger.info("the journal %s goes on with %s of the %s that were put", self._name, resumed, seen)
+        elif self.seen.earlier:
+            logger.warning(
+                "the journal %s has nothing left of the %s that were put, and ignores them if they are put again; "
+                "to request them again, remove the file",
+                self._name,
+                seen,
+            )
+
+    def _take_over(self, connection: sqlite3.Connection, arguments: Sequence[None]) -> Sequence[None]:
+        """Take the lock, and write the mark."""
+        if self._lock is None:  # it is kept if the transaction is tried again
+            self._lock = tables.held_lock(self._file.path, connection)
+        tables.write_mark(connection, self._mark)
+        return [None] * len(arguments)
+
+    def check_open(self) -> None:
+        """Raise ConfigurationError if the journal was not read yet: the URLs of earlier runs are unknown."""
+        if not self.is_open:
+            raise ConfigurationError(
+                f"put_nowait before the journal {self._name} was read: use `await queue.put(...)`, or open the "
+                "queue with `async with`"
+            )
+
+    @staticmethod
+    def check(item: object, priority: float) -> None:
+        """Check that an item and a priority can be kept.
+
+        Raises:
+            TypeError: JSON cannot hold the item, or returns another value, as a list for a tuple.
+            ValueError: the priority is an integer that takes more than 64 bits.
+        """
+        if isinstance(priority, int) and not -_MAX_INTEGER <= priority < _MAX_INTEGER:
+            raise ValueError(f"priority={priority!r:.100}: with a journal, an integer takes at most 64 bits")
+        try:
+            problem = "" if json.loads(_ENCODER.encode(item)) == item else "JSON returns another value for it"
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = described(error)
+        if problem:
+            raise TypeError(
+                f"item={reprlib.repr(item):.100}: with a journal, give None, a str, a number, a bool, or a list "
+                f"or a dict with str as keys of such values ({problem})"
+            )
+
+    def ignores(self, url: str, *, by_worker: bool) -> bool:
+        """Return whether an earlier run has put ``url``, so that the call is ignored.
+
+        Args:
+            url: as it was put.
+            by_worker: whether the caller has taken a turn: it may request a URL again that this run has handed out.
+        """
+        if not self.seen.earlier:
+            return False
+        digest = _digest(url)
+        return digest in self.seen.earlier and not (by_worker and digest in self._handed)
+
+    def added(self, queued: QueuedUrl[Item], instead_of: QueuedUrl[Item] | None) -> None:
+        """Note that a URL was queued, or queued again in place of a URL that has not ended."""
+        number, url, digest = queued.number, queued.url, _digest(queued.url)
+        octets = digest.to_bytes(DIGEST_OCTETS)
+        hops = json.dumps(queued.hops) if queued.hops else None
+        if instead_of is not None:
+            self._note(Change(tables.MOVE, (number, url, hops, queued.attempt, instead_of.number), octets))
+            return
+        item = None if queued.item is None else _ENCODER.encode(queued.item)
+        self._note(Change(tables.ADD, (number, url, item, queued.priority, hops, queued.attempt), octets))
+        broken_off = self._broken_off.pop(digest, None)
+        if broken_off is not None:
+            self._note(Change(tables.END, (broken_off,)))
+
+    def handed_out(self, queued: QueuedUrl[Item]) -> None:
+        """Note that a URL was handed out."""
+        if self.is_resumed(queued):
+            self._handed.add(_digest(queued.url))
+
+    def is_resumed(self, queued: QueuedUrl[Item]) -> bool:
+        """Return whether an earlier run has left the URL, and it was not put again since."""
+        return self._unread is not None and queued.number <= self._unread.last
+
+    def ended(self, queued: QueuedUrl[Item], *, is_broken_off: bool = False) -> None:
+        """Note that a URL has ended. If its task ended first (``is_broken_off``), the next run repeats the URL."""
+        if is_broken_off:
+            self._broken_off[_digest(queued.url)] = queued.number
+        else:
+            self._note(Change(tables.END, (queued.number,)))
+
+    async def flush(self) -> None:
+        """Wait until all that was noted is committed; raises StoreError."""
+        noted = self._noted
+        while self._written < noted:
+            if self._failure is not None:
+                raise StoreError(str(self._failure)) from self._failure
+            written = asyncio.get_running_loop().create_future()
+            self._waiting.append((noted, written))
+            await written
+
+    async def aclose(self) -> None:
+        """Write all changes, close the file, and free the lock."""
+        async with self._reading:
+            if self._closed:
+                return
+            try:
+                await self.flush()
+            except StoreError:
+                pass  # logged, and raised by the queue
+            finally:
+                self._closed = True
+                await self._file.aclose()
+                lock, self._lock = self._lock, None
+                if lock is not None:
+                    lock.close()
+
+    def _note(self, change: Change) -> None:
+        if self._failure is not None or self._closed:
+            return  # the next run repeats all later events
+        self._changes.append(change)
+        self._noted += 1
+        if not self._is_writing:
+            self._is_writing = True
+            asyncio.get_running_loop().call_soon(self._write)  # with all that this step notes
+
+    def _write(self) -> None:
+        changes, self._changes = self._changes, []
+        writing = self.commit(changes)
+        writing.add_done_callback(lambda done: self._wrote(done, len(changes)))
+
+    def commit(self, changes: Sequence[Change]) -> asyncio.Future[None]:
+        """Write changes in one transaction; done when it is committed."""
+        return self._file.begin_write(self._apply, changes)
+
+    def _apply(self, connection: sqlite3.Connection, batches: Sequence[Sequence[Change]]) -> Sequence[None]:
+        tables.check_mark(connection, self._mark)
+        for batch in batches:
+            tables.apply_changes(connection, batch)
+        return [None] * len(batches)
+
+    def _wrote(self, writing: asyncio.Future[None], number: int) -> None:
+        error = asyncio.CancelledError("the write was cancelled") if writing.cancelled() else writing.exception()
+        if error is not None:
+            self._stop(error)
+        else:
+            self._written += number
+            self._is_writing = bool(self._changes)
+            if self._changes:
+                self._write()
+        while self._waiting and (self._failure is not None or self._waiting[0][0] <= self._written):
+            _, written = self._waiting.popleft()
+            if not written.done():
+                written.set_result(None)
+
+    def _stop(self, error: BaseException) -> None:
+        """Write nothing more, so that no later change is in the file without an earlier one."""
+        self._changes.clear()
+        cause = str(error) if isinstance(error, StoreError) else described(error)
+        self._failure = failure = StoreError(f"the journal {self._name} cannot be written: {cause}")
+        failure.__cause__ = error
+        logger.error("%s; no more URLs are handed out, and a later run goes on", failure)
+        self._fail(failure)
+
+
+def _digest(url: str) -> int:
+    return digest_of(normal_form(url))

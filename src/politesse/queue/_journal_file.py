@@ -1,0 +1,136 @@
+"""The tables of a journal in a politesse file, and the lock that keeps the file to one queue.
+
+Theory of operation. SQLite's own locks end with each transaction, so a queue holds another file beside the journal,
+``crawl.db.lock``, by an exclusive transaction that it never ends. The file stays empty; the system frees the lock when
+the process ends, however it ends. The lock file may be removed. So each queue also writes a mark of its own into the
+journal, and each write checks it: of two queues only the later one writes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections import deque
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from politesse._checks import check_priority
+from politesse._text import shortened
+from politesse.errors import InvalidURL, StoreError
+from politesse.origin import Origin
+from politesse.stores._sqlite_file import Part
+from politesse.stores._sqlite_opening import Locked, held_file
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_MAX_SHOWN: Final = 200  # characters of a damaged value
+_LOCK_WAIT_S: Final = 0.5  # a queue that was closed a moment ago, or a process that is just being killed
+
+_QUEUED: Final = (
+    "CREATE TABLE queued (number INTEGER PRIMARY KEY, url TEXT NOT NULL, item TEXT, priority NOT NULL, hops TEXT, "
+    "attempt INTEGER NOT NULL)"
+)
+_SEEN_TABLE: Final = "CREATE TABLE seen (digest BLOB PRIMARY KEY) WITHOUT ROWID"
+_OWNER: Final = "CREATE TABLE journal_owner (only INTEGER PRIMARY KEY CHECK (only = 1), process INTEGER, mark TEXT)"
+
+JOURNAL: Final = Part("journal", (_QUEUED, _SEEN_TABLE, _OWNER))
+"""The tables of a journal.
+
+``queued`` has the URLs that have not ended, with the fields of JournalRow, ``item`` and ``hops`` as JSON; ``seen`` the
+digests of the normal forms of all that were put; ``journal_owner`` the process and the mark of the last queue.
+"""
+
+ADD: Final = "INSERT INTO queued VALUES (?, ?, ?, ?, ?, ?)"
+MOVE: Final = "UPDATE queued SET number = ?, url = ?, hops = ?, attempt = ? WHERE number = ?"
+END: Final = "DELETE FROM queued WHERE number = ?"
+_SEEN: Final = "INSERT OR IGNORE INTO seen VALUES (?)"
+
+
+class Change(NamedTuple):
+    """A change of the file: ADD, MOVE or END, its values, and the digest of the URL that was put."""
+
+    statement: str
+    values: tuple[object, ...]
+    digest: bytes | None = None
+
+
+class JournalRow(NamedTuple):
+    """A URL that an earlier run has left."""
+
+    number: int
+    url: str
+    item: object
+    priority: float
+    hops: tuple[str, ...]
+    attempt: int
+
+
+class Contents(NamedTuple):
+    """The URLs of a journal, the digests of all URLs that were put, the faults of its rows, and the last number."""
+
+    rows: deque[JournalRow]
+    seen: set[int]
+    damages: list[str]
+    last: int
+
+
+def held_lock(path: Path, connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Return the lock of a journal; raises StoreError if another queue holds it."""
+    try:
+        return held_file(path.with_name(f"{path.name}.lock"), wait_s=_LOCK_WAIT_S)
+    except Locked:
+        whose = _owner(connection)[1]
+        raise StoreError(f"{whose} uses it, and a journal serves one queue at a time") from None
+
+
+def write_mark(connection: sqlite3.Connection, mark: str) -> None:
+    """Write the mark of the queue that uses the journal from now on."""
+    connection.execute("INSERT OR REPLACE INTO journal_owner VALUES (1, ?, ?)", (os.getpid(), mark))
+
+
+def check_mark(connection: sqlite3.Connection, mark: str) -> None:
+    """Raise StoreError if another queue has written its mark since."""
+    found, process = _owner(connection)
+    if found != mark:
+        raise StoreError(f"{process} has taken it over")
+
+
+def apply_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
+    """Write changes into the tables, in their order."""
+    for statement, group in itertools.groupby(changes, itemgetter(0)):
+        connection.executemany(statement, [change.values for change in group])
+    connection.executemany(_SEEN, [(change.digest,) for change in changes if change.digest is not None])
+
+
+def _owner(connection: sqlite3.Connection) -> tuple[str, str]:
+    """Return the mark of the last queue that opened the journal, and words for its process."""
+    mark, process = connection.execute("SELECT mark, process FROM journal_owner").fetchone() or ("", None)
+    return mark, "another queue of this process" if process == os.getpid() else f"process {process}"
+
+
+def read_contents(connection: sqlite3.Connection, arguments: Sequence[None]) -> Sequence[Contents]:
+    """Read the file; a row that cannot be queued is described, and left as it is."""
+    rows, damages, last = deque[JournalRow](), [], 0
+    for number, *values in connection.execute("SELECT * FROM queued ORDER BY number"):
+        last = number
+        try:
+            rows.append(_row(number, *values))
+        except (InvalidURL, TypeError, ValueError, RecursionError) as error:
+            damages.append(f"number {number}: {shortened(str(error), _MAX_SHOWN)}")
+    seen = {int.from_bytes(digest) for (digest,) in connection.execute("SELECT digest FROM seen")}
+    return [Contents(rows, seen, damages, last)] * len(arguments)
+
+
+def _row(number: int, url: str, item: str | None, priority: float, hops: str | None, attempt: int) -> JournalRow:
+    """Return a row of ``queued``; raises TypeError, ValueError or RecursionError if its values are damaged."""
+    past = json.loads(hops or "[]")
+    is_text = isinstance(past, list) and all(isinstance(text, str) for text in (url, *past))
+    if not is_text or not isinstance(attempt, int):
+        raise TypeError(f"url={url!r}, hops={past!r}, attempt={attempt!r}")
+    check_priority(priority)
+    Origin.of(url)
+    return JournalRow(number, url, None if item is None else json.loads(item), priority, tuple(past), attempt)

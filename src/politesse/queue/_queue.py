@@ -1,0 +1,341 @@
+"""PoliteQueue: checks the arguments, waits for room, and passes all else on to its dispatcher."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from politesse._checks import check_least, check_priority, check_wait, wrong_type
+from politesse._gate.turn import entered_turns
+from politesse._gate.view import AgentView
+from politesse._tasks import current_task
+from politesse.errors import ConfigurationError, InvalidURL, StoreError
+from politesse.origin import Origin, url_text
+from politesse.queue._crawl import Crawl
+from politesse.queue._dispatch import Dispatcher, QueueTurn
+from politesse.queue._results import QueueClosed, QueueStatistics, check_in_loop, described, statistics_of
+from politesse.queue._web import CrawlOptions, check_callback, client_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Awaitable, Callable, Mapping
+    from types import TracebackType
+
+    from politesse.origin import StrOrURL
+    from politesse.queue._hosts import HostQueue
+    from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport
+    from politesse.queue._web import AiohttpStyle, HttpxStyle, Seen
+    from politesse.verdict import Verdict
+
+Item = TypeVar("Item")
+Response = TypeVar("Response")
+
+
+class PoliteQueue(Generic[Item]):
+    r"""A queue of URLs. Workers take turns from it; each turn is handed out as soon as its host is ready.
+
+    Ready hosts are served one after the other. Within a host the lowest priority goes first, then the URL that was put
+    first. A disallowed URL is passed to ``on_disallowed`` without a wait, and counts as done. If robots.txt is
+    unreachable, or was answered with 429, the queue keeps the URLs of its origin until robots.txt may be fetched again.
+    If that takes too long (``max_unreachable_s``, ``max_wait_s``), the queue gives the URLs up and refuses them. If the
+    host name is not found, it does so at once. The queue belongs to one event loop. Its tasks end with their fetches,
+    at the latest when the gate is closed.
+
+    Args:
+        gate: grants the turns. All tasks and queues wait for a host in one line, first come, first served.
+        maxsize: how many URLs may wait at each host; 0 for any number. At this number ``put`` waits. Turns under way do
+            not count. A consumer never waits, because it would wait for itself. Consumers are: code within a turn, its
+            child tasks, and any task that has taken a turn of this queue.
+        on_disallowed: called when a worker finds a URL disallowed, with the verdict as second argument. The first is
+            the item, or the URL if it has no item. If ``on_disallowed`` raises, the ``turn`` of that worker raises. If
+            ``max_wait_s`` is exceeded, the reason is WAIT_TOO_LONG; the note of the verdict names the cause and the end
+            of the wait.
+        max_unreachable_s: for how many seconds an unreachable robots.txt is fetched again, from the first failure in a
+            row, or from the creation of the queue if that is later; 0 or more; None for no limit.
+        max_wait_s: for how many seconds at a stretch a site may make its pages wait: by a Retry-After, a 429 to
+            robots.txt, a Visit-time, or a longer interval. Waiting for other URLs does not count, nor does the
+            crawler's own ``min_delay_s``. 0 or more; None for no limit.
+        journal: a file that keeps each URL until it has ended, so that the next run continues: a path, or
+            ``"sqlite:///crawl.db"``. It may be the file of the gate's store. None for no file.
+
+    With a journal, ``put`` returns when the URL is in the file. A URL ends with its turn, or when it is refused. If the
+    task or the process ends during the turn, the next run hands the URL out again. ``put`` ignores a URL that an
+    earlier run has put. So a killed program continues if you start it again. A worker may put a URL again that this run
+    has handed out. Items must be None, str, numbers, bool, lists, or dicts with str as keys, because the file stores
+    them as JSON. The file is read at the first use, by one queue at a time. The gatekeeper closes it, or ``aclose``.
+
+    Raises:
+        ConfigurationError: for invalid options; for a ``journal`` that is no file of politesse, or cannot be opened.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper, PoliteQueue
+        >>> from politesse.testing import ManualClock, ScriptedFetcher
+        >>> async def main() -> None:
+        ...     agent, clock = "ExampleBot/1.0 (+https://example.com/bot)", ManualClock(autojump=True)
+        ...     fetcher = ScriptedFetcher({"https://a.example": "User-agent: *\nDisallow: /private"})
+        ...     async with Gatekeeper(agent, fetcher=fetcher, clock=clock) as gate:
+        ...         queue = PoliteQueue(gate, on_disallowed=lambda url, verdict: print(url, verdict.reason))
+        ...         for path in ("/1", "/private", "/2"):
+        ...             await queue.put(f"https://a.example{path}")
+        ...         for _ in range(2):
+        ...             async with queue.turn() as turn:
+        ...                 print(turn.url, round(clock.monotonic()))  # request it here
+        >>> asyncio.run(main())
+        https://a.example/private disallow-rule
+        https://a.example/1 1
+        https://a.example/2 2
+    """
+
+    def __init__(
+        self,
+        gate: AgentView,
+        *,
+        maxsize: int = 0,
+        on_disallowed: Callable[[Item | str, Verdict], object] | None = None,
+        max_unreachable_s: float | None = 300.0,
+        max_wait_s: float | None = 3600.0,
+        journal: str | os.PathLike[str] | None = None,
+    ) -> None:
+        given: object = gate
+        if not isinstance(given, AgentView):
+            raise wrong_type("gate", gate, "a Gatekeeper or the result of its agent()")
+        check_callback("on_disallowed", on_disallowed)
+        check_least("maxsize", maxsize, 0)
+        check_wait("max_wait_s", max_wait_s)
+        check_wait("max_unreachable_s", max_unreachable_s)
+        self._gate = gate
+        self._maxsize = maxsize
+        self._admit: Callable[[str], bool] | None = None  # of the crawl that is under way
+        self._dispatcher: Dispatcher[Item] = Dispatcher(
+            gate,
+            on_disallowed,
+            math.inf if max_unreachable_s is None else max_unreachable_s,
+            math.inf if max_wait_s is None else max_wait_s,
+            journal,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._dispatcher.ready()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop accepting and handing out URLs, and close the journal, which keeps the URLs that have not ended.
+
+        Pending and later calls raise QueueClosed. To hand out all queued URLs first, call ``close`` and then ``join``.
+        Closing the gatekeeper closes the queue as well.
+        """
+        await self._dispatcher.aclose()
+
+    async def put(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
+        """Queue ``url``. If its host has no room, a producer waits (see ``maxsize``).
+
+        Args:
+            url: the URL to request.
+            item: handed out with the URL.
+            priority: lower goes first, within the host; an int or a float.
+
+        Raises:
+            TypeError, ValueError: for arguments of other types, a ``priority`` that is NaN, and with a journal an item
+                or a priority that it cannot keep.
+            InvalidURL: for a URL that cannot be requested.
+            QueueClosed: if the queue is closed, before the call or during it.
+            ClosedError: if the gatekeeper is closed.
+            StoreError: if the journal cannot be read or written, or another queue uses it. The queue then hands out no
+                more URLs. If the call is cancelled while it waits for the journal, the URL may be queued.
+            WrongEventLoop: if the gatekeeper belongs to another event loop, or no event loop runs, as in a thread.
+        """
+        text, origin = self._checked(url, item, priority)
+        if self._dispatcher.journal is not None:
+            self._check_open(origin)
+            await self._dispatcher.journal.ready()
+            if self._dispatcher.journal.ignores(text, by_worker=self._is_consumer()):
+                return
+        while (host := self._full_host(origin)) is not None:
+            try:
+                with self._dispatcher.stalls:
+                    await host.putters.wait()
+            finally:
+                self._dispatcher.forget_if_idle(host)
+        if not self._is_seen(text):
+            self._dispatcher.add(origin, text, item, priority)
+        await self._dispatcher.flush()
+
+    def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
+        """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
+
+        The URL is written to the journal soon after the call. The journal must have been read before: by ``async with
+        queue``, or by any method that waits.
+
+        Raises:
+            asyncio.QueueFull: if there is no room, for a producer.
+            ConfigurationError: if the journal was not read yet.
+            TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: as ``put`` does.
+        """
+        text, origin = self._checked(url, item, priority)
+        if self._dispatcher.journal is not None:
+            self._check_open(origin)
+            self._dispatcher.journal.check_open()
+            if self._dispatcher.journal.ignores(text, by_worker=self._is_consumer()):
+                return
+        if self._full_host(origin) is not None:
+            raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
+        if not self._is_seen(text):
+            self._dispatcher.add(origin, text, item, priority)
+
+    def turn(self) -> QueueTurn[Item]:
+        """Wait until some host is ready, and hold a turn there while the block runs: ``async with queue.turn()``.
+
+        The pause to the next request counts from the end of the block. The URL is then done, even if the block raised:
+        put the URL again to retry it. (If the block ends because its task ends, a journal keeps the URL for the next
+        run.) The turn covers one hop, and the integrations use it; see ``AgentView.turn``.
+
+        Raises:
+            QueueClosed: if the queue is closed and empty.
+            TurnHeld: if this task holds the turns of all hosts that have URLs, so that it would wait for itself.
+            RuntimeError: if the returned object is entered again.
+            ClosedError, StoreError, WrongEventLoop: as ``put`` does.
+        """
+        return QueueTurn(self._dispatcher)
+
+    async def crawl(
+        self,
+        web: AiohttpStyle[Response] | HttpxStyle[Response],
+        handle: Callable[[CrawlPage[Item], Response], Awaitable[object]],
+        *,
+        workers: int = 20,
+        seen: Seen | None = None,
+        max_pages: int | None = None,
+        on_progress: Callable[[CrawlProgress], object] | None = None,
+        on_error: Callable[[CrawlPage[Item], BaseException], object] | None = None,
+        stop_on_error: bool = False,
+    ) -> CrawlReport:
+        """Request every URL of the queue, hand each page to ``handle``, and follow the links that it puts.
+
+        Each URL is requested once, in a turn of its host, by a GET request with the timeouts of ``web``. The target of
+        a redirect is queued with the same item, unless it was seen or is the 11th hop. An answer of 429 or 503 closes
+        its host, and the URL is requested again later, at most 5 times in all, within ``max_wait_s`` of the queue.
+        Every other answer is a page, whatever its status.
+
+        The crawl ends when every URL is done, ``handle`` included, or after ``max_pages``. URLs that are
+        put after the end stay in the queue. If the crawl is cancelled, or ends with an error, URLs under way go back
+        into the queue, and the log says how many remain. A later crawl with the same ``seen`` continues with them. With
+        a journal, the next run of the program continues with them as well.
+
+        Args:
+            web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, or an ``httpx.AsyncClient``. The
+                crawl does not close it. If ``web`` has no User-Agent, it sends the User-Agent of the gate.
+            handle: an asynchronous function, called with a CrawlPage and the response of ``web``. The turn of the host
+                ends when the response has been read, or when ``handle`` returns. The body of an httpx response has been
+                read before the call. Errors of ``handle`` are logged with the URL, and passed to ``on_error``.
+            workers: how many URLs are under way at once, each at another host; positive.
+            seen: a set, or another Seen, with the normal forms of URLs that the crawl must not request. The crawl adds
+                its own URLs. The default is a set of digests; with a journal, it includes the URLs of earlier runs.
+                While the crawl runs, ``put`` ignores URLs that were seen.
+            max_pages: how many pages are handed to ``handle`` at most; None for any number.
+            on_progress: called whenever a URL is finished or refused; must not block.
+            on_error: called with a page and its error: an error of ``handle`` or of the request, or PageFailed.
+            stop_on_error: whether the first error of ``handle`` ends the crawl and is raised.
+
+        Raises:
+            ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or the queue is being
+                crawled already; a ConfigurationTypeError if an argument has the wrong type.
+            ClosedError: the gatekeeper or ``web`` was closed.
+            StoreError: the journal cannot be read or written, or another queue uses it.
+            Exception: an error of ``seen``, ``on_progress``, ``on_error`` or ``on_disallowed``, and, if
+                ``stop_on_error``, of ``handle``.
+        """
+        dispatcher = self._dispatcher
+        if self._admit is not None:
+            raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
+        options = CrawlOptions(workers, seen, max_pages, on_progress, on_error, stop_on_error)
+        crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
+        self._admit, dispatcher.note_refusal = crawl.admit, crawl.note_refusal
+        try:
+            report = await crawl.run()
+            await dispatcher.flush()
+        except BaseException:
+            with suppress(StoreError):  # the log has it; the error of the crawl passes
+                await dispatcher.flush()
+            raise
+        finally:
+            self._admit = dispatcher.note_refusal = None
+        return report
+
+    async def join(self) -> None:
+        """Wait until every URL that was put is done; raises ClosedError, StoreError, WrongEventLoop as ``put`` does."""
+        self._gate.state.check_loop()
+        await self._dispatcher.join()
+
+    def close(self) -> None:
+        """Accept no more URLs. Queued URLs are still handed out, or given up; then ``turn`` raises QueueClosed."""
+        self._dispatcher.close()
+
+    def qsize(self) -> int:
+        """Return how many URLs wait; turns under way do not count."""
+        return self._dispatcher.size
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many URLs wait at each pacing host."""
+        return {key: host.size for key, host in self._dispatcher.hosts.items() if host.size}
+
+    def left(self) -> list[tuple[str, Item | None, float]]:
+        """Return the URLs that wait, in the order of ``put``: each with its item and priority.
+
+        URLs with a turn under way are left out. The call also works when the queue or the gatekeeper is closed.
+        """
+        return [(queued.url, queued.item, queued.priority) for queued in self._dispatcher.left()]
+
+    def deferred(self) -> Mapping[Origin, float]:
+        """Return the origins that wait for their robots.txt, with the Unix time at which it is fetched again."""
+        return self._dispatcher.robots.deferred
+
+    def statistics(self) -> QueueStatistics:
+        """Return the current counts."""
+        return statistics_of(self._dispatcher)
+
+    def __repr__(self) -> str:
+        return described(self._dispatcher)
+
+    def _checked(self, url: StrOrURL, item: Item | None, priority: float) -> tuple[str, Origin]:
+        """Return a URL as text, and its origin; raise the errors of the arguments."""
+        text = url_text(url)
+        check_priority(priority)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidURL(text, "holds a lone surrogate, which has no UTF-8 form") from None
+        origin = self._gate.checked_origin(text)
+        if self._dispatcher.journal is not None:
+            self._dispatcher.journal.check(item, priority)
+        return text, origin
+
+    def _full_host(self, origin: Origin) -> HostQueue[Item] | None:
+        """Return the host of ``origin`` if it has no room, else None; raise if the queue accepts no URLs."""
+        self._check_open(origin)
+        host = self._dispatcher.hosts.get(origin.pacing_host)
+        if host is None or not 0 < self._maxsize <= host.size or self._is_consumer():
+            return None
+        return host
+
+    def _check_open(self, origin: Origin) -> None:
+        """Raise if the queue accepts no URLs."""
+        check_in_loop()
+        self._dispatcher.raise_failure()
+        if self._dispatcher.closed:
+            raise QueueClosed(f"a URL of {origin} was put after the queue was closed")
+
+    def _is_consumer(self) -> bool:
+        """Return whether this task has taken a turn of this queue, or the code runs within a turn."""
+        return bool(entered_turns()) or current_task() in self._dispatcher.consumers
+
+    def _is_seen(self, url: str) -> bool:
+        """Return whether the running crawl has seen ``url``; if not, mark it as seen. False without a crawl."""
+        return self._admit is not None and not self._admit(url)

@@ -1,0 +1,337 @@
+"""The results of queues and crawls: turns, pages, counts and errors."""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from politesse._text import counted, printable, shortened
+from politesse.errors import ClosedError, PolitesseError, WrongEventLoop
+from politesse.verdict import Reason, utc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from politesse._gate.turn import Turn
+    from politesse.origin import StrOrURL
+    from politesse.queue._frontier import Frontier
+    from politesse.verdict import Verdict
+
+Item = TypeVar("Item")
+
+_GIVING_UP: Final = {Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN, Reason.WAIT_TOO_LONG}
+_MAX_NAMED: Final = 3
+_MAX_SHOWN: Final = 200  # characters of a URL
+
+
+class QueueClosed(ClosedError):
+    """The queue was closed: ``put`` accepts no URL, and ``turn`` has handed out all queued URLs.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper, PoliteQueue
+        >>> from politesse.testing import ScriptedFetcher
+        >>> async def main() -> None:
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         queue = PoliteQueue(gate)
+        ...         queue.close()
+        ...         try:
+        ...             await queue.put("https://a.example/")
+        ...         except QueueClosed as error:
+        ...             print(error)
+        >>> asyncio.run(main())
+        a URL of https://a.example was put after the queue was closed
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """A snapshot of the counts of a queue.
+
+    Attributes:
+        queued: how many URLs wait.
+        hosts: at how many hosts URLs wait.
+        ready: how many hosts stand in the line of ready hosts, including hosts that are given up.
+        asking: for how many origins robots.txt is being fetched.
+        deferred: how many origins wait until an unreachable robots.txt may be fetched again.
+        under_way: how many turns are under way.
+        waiting: how many workers wait for a turn.
+        refused: how many URLs were disallowed, or given up.
+        given_up: how many of the refused URLs were given up because of a wait; see PoliteQueue.
+        deferred_until_wall: the Unix time at which the first deferral ends; None for none.
+        resumed: how many URLs the journal held when it was read; 0 without a journal, and before its first use.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper, PoliteQueue
+        >>> from politesse.testing import ManualClock, ScriptedFetcher
+        >>> async def main() -> None:
+        ...     agent = "ExampleBot/1.0 (+https://example.com/bot)"
+        ...     async with Gatekeeper(agent, fetcher=ScriptedFetcher(), clock=ManualClock()) as gate:
+        ...         await gate.check("https://a.example/")
+        ...         queue = PoliteQueue(gate)
+        ...         for url in ("https://a.example/1", "https://a.example/2", "https://b.example/1"):
+        ...             await queue.put(url)
+        ...         statistics = queue.statistics()
+        ...         print(statistics.queued, statistics.hosts, statistics.asking)
+        >>> asyncio.run(main())
+        3 2 1
+    """
+
+    queued: int
+    hosts: int
+    ready: int
+    asking: int
+    deferred: int
+    under_way: int
+    waiting: int
+    refused: int
+    given_up: int = 0
+    deferred_until_wall: float | None = None
+    resumed: int = 0
+
+
+class QueuedTurn(Generic[Item]):
+    """Permission to make one request now, with the item that was put.
+
+    Attributes:
+        url: the URL that may be requested now.
+        item: the item that was put with the URL, or None.
+        verdict: why the request is allowed.
+
+    Example:
+        >>> import asyncio
+        >>> from politesse import Gatekeeper, PoliteQueue
+        >>> from politesse.testing import ManualClock, ScriptedFetcher
+        >>> async def main() -> None:
+        ...     agent, clock = "ExampleBot/1.0 (+https://example.com/bot)", ManualClock(autojump=True)
+        ...     async with Gatekeeper(agent, fetcher=ScriptedFetcher(), clock=clock) as gate:
+        ...         queue = PoliteQueue(gate)
+        ...         await queue.put("https://a.example/page", item={"depth": 1})
+        ...         async with queue.turn() as turn:
+        ...             print(turn.url, turn.item, turn.verdict.allowed)
+        ...             turn.observe(200, {"Content-Type": "text/html"})  # what your client received
+        >>> asyncio.run(main())
+        https://a.example/page {'depth': 1} True
+    """
+
+    __slots__ = ("_turn", "item", "url", "verdict")
+
+    def __init__(self, turn: Turn, item: Item | None) -> None:
+        self.url = turn.url
+        self.item = item
+        self.verdict = turn.verdict
+        self._turn = turn
+
+    def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
+        """Report the response as soon as its headers have come: they set the pace; see ``Turn.observe``.
+
+        Args:
+            status: the HTTP status.
+            headers: of the response; names in any case.
+        """
+        self._turn.observe(status, headers)
+
+    def __repr__(self) -> str:
+        return f"<QueuedTurn of {self._turn!r}>"
+
+
+class PageFailed(PolitesseError):
+    """A crawl gives up a URL because of the answer of its server.
+
+    >>> print(PageFailed("https://example.com/a", 503, "was answered with 503 five times"))
+    https://example.com/a was answered with 503 five times
+
+    Attributes:
+        url: the URL.
+        status: of the last answer.
+        problem: why it is given up, as a phrase.
+    """
+
+    def __init__(self, url: str, status: int, problem: str) -> None:
+        super().__init__(f"{printable(url)} {printable(problem)}")
+        self.url = url
+        self.status = status
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[PageFailed], tuple[str, int, str]]:
+        return type(self), (self.url, self.status, self.problem)
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlPage(Generic[Item]):
+    """A page that a crawl hands to ``handle``, with its response.
+
+    Attributes:
+        url: the URL that was requested; links are relative to it.
+        item: the item that was put with the URL, or None.
+        hops: the URLs that redirected here, in the order of the redirects.
+        attempt: how often the URL was requested; 1 unless it was answered with 429 or 503 before.
+
+    Example:
+        >>> page = CrawlPage("https://example.com/a/", None, (), 1, lambda base, link, item, priority: link == "b")
+        >>> page.put("b"), page.put("mailto:us@example.com")
+        (True, False)
+    """
+
+    url: str
+    item: Item | None
+    hops: tuple[str, ...]
+    attempt: int
+    _put: Callable[[str, StrOrURL | None, Item | None, float], bool] = field(repr=False, compare=False)
+
+    def put(self, link: StrOrURL | None, item: Item | None = None, priority: float = 0) -> bool:
+        """Queue the target of a link on this page, if it is new. Never waits.
+
+        Args:
+            link: absolute, or relative to ``url``; a fragment is dropped. A URL of another scheme, as ``mailto:`` or
+                ``javascript:``, is ignored. A link that is no URL is counted in ``bad_links``. None is counted there,
+                too: parsers return None for a missing attribute.
+            item: handed out with the page.
+            priority: lower goes first, within the host.
+
+        Returns:
+            Whether the URL was queued. False if it was seen before, if it is no http(s) URL, or if the queue is closed.
+
+        Raises:
+            TypeError: ``link`` is neither a str nor a yarl.URL nor None, or ``priority`` neither an int nor a float.
+            ValueError: ``priority`` is NaN.
+            ClosedError: the gatekeeper is closed.
+            WrongEventLoop: ``put`` is called in a thread. Parse in the thread, and put in ``handle``.
+            Exception: any error of ``seen``; it ends the crawl.
+        """
+        return self._put(self.url, link, item, priority)
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlCounts:
+    """The counts of a crawl.
+
+    Attributes:
+        pages: how many pages were handled.
+        failed: how many URLs failed: no answer, an answer of 429 or 503 to the last attempt, a redirect that cannot be
+            followed, or a ``handle`` that raised.
+        redirects: how many answers were redirects.
+        disallowed: how many URLs were refused by robots.txt, or by a policy.
+        given_up: how many URLs were given up because robots.txt was unreachable, or a wait was too long. The crawl
+            passes them to ``on_disallowed``, too.
+        retried: how many requests were repeated after an answer of 429 or 503.
+        bad_links: how many links were no URLs; links with other schemes than http(s) are not counted.
+        elapsed_s: for how many seconds the crawl has run.
+    """
+
+    pages: int = 0
+    failed: int = 0
+    redirects: int = 0
+    disallowed: int = 0
+    given_up: int = 0
+    retried: int = 0
+    bad_links: int = 0
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlProgress(CrawlCounts):
+    """How far a crawl is: ``pages``, ``failed`` and the other counts of CrawlReport, and the state of the queue.
+
+    Attributes:
+        queued: how many URLs wait.
+        under_way: how many URLs are being requested or handled.
+        hosts: at how many hosts URLs wait.
+        max_pages: the ``max_pages`` of the crawl.
+        last_url: the URL that was finished last.
+
+    Example:
+        >>> CrawlProgress(pages=2, queued=1, hosts=1, last_url="https://example.com/a", elapsed_s=2.5).pages
+        2
+    """
+
+    queued: int = 0
+    under_way: int = 0
+    hosts: int = 0
+    max_pages: int | None = None
+    last_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlReport(CrawlCounts):
+    """The result of a crawl: its counts, and what is left.
+
+    Attributes:
+        left: how many URLs the queue still has.
+        first_error: the URL, the type and the message of the first error of ``handle``; empty for none. The log has the
+            traceback of each error, and ``on_error`` is called with each error.
+
+    Example:
+        >>> print(CrawlReport(pages=30, failed=1, redirects=2, disallowed=7, given_up=2, left=0, elapsed_s=41.25))
+        30 pages, 1 failed, 2 redirects, 7 disallowed, 2 given up, 0 left, in 41.2 s
+    """
+
+    left: int = 0
+    first_error: str = ""
+
+    def __str__(self) -> str:
+        bad_links = f", {counted(self.bad_links, 'bad link')}" if self.bad_links else ""
+        first_error = f"; first error of handle: {self.first_error}" if self.first_error else ""
+        return (
+            f"{counted(self.pages, 'page')}, {self.failed:,} failed, {counted(self.redirects, 'redirect')}, "
+            f"{self.disallowed:,} disallowed, "
+            f"{self.given_up:,} given up, {self.left:,} left{bad_links}, in {self.elapsed_s:.1f} s{first_error}"
+        )
+
+
+def is_given_up(verdict: Verdict) -> bool:
+    """Return whether a URL was refused because of a wait, and not because a rule disallows it."""
+    return verdict.reason in _GIVING_UP
+
+
+def statistics_of(queue: Frontier[Item]) -> QueueStatistics:
+    """Return the current counts."""
+    return QueueStatistics(
+        queued=queue.size,
+        hosts=len(queue.hosts),
+        ready=len(queue.line),
+        asking=len(queue.robots.fetching),
+        deferred=len(queue.robots.deferred),
+        under_way=len(queue.under_way),
+        waiting=len(queue.workers),
+        refused=queue.refused,
+        given_up=queue.given_up,
+        deferred_until_wall=min(queue.robots.deferred.values(), default=None),
+        resumed=0 if queue.journal is None else queue.journal.resumed,
+    )
+
+
+def described(queue: Frontier[Item]) -> str:
+    """Return the current counts in words, for ``repr`` and the log."""
+    held, deferred = statistics_of(queue), queue.robots.deferred
+    origins = str(next(iter(deferred))) if held.deferred == 1 else counted(held.deferred, "origin")
+    until = held.deferred_until_wall
+    waiting = {key: len(host.putters) for key, host in queue.hosts.items() if host.putters}
+    puts = sum(waiting.values())
+    return (
+        f"<PoliteQueue: {held.queued:,} queued at {counted(held.hosts, 'host')}{_named(queue.hosts)}, "
+        f"{held.ready:,} ready, {held.under_way:,} under way{_named(queue.under_way.values())}, "
+        f"{counted(held.waiting, 'worker')} waiting"
+        + (f", {puts} {'put waits' if puts == 1 else 'puts wait'} for room{_named(waiting)}" if puts else "")
+        + (f", {origins} deferred until {utc(until)}" if until is not None else "")
+        + (f", {held.resumed:,} resumed" if held.resumed else "")
+        + (", closed>" if queue.closed else ">")
+    )
+
+
+def _named(names: Collection[str]) -> str:
+    """Return up to three names in brackets, escaped and shortened; nothing if there are none."""
+    shown = [shortened(name, _MAX_SHOWN) for name in islice(names, _MAX_NAMED)]
+    more = ["..."] if len(names) > _MAX_NAMED else []
+    return f" ({', '.join(shown + more)})" if shown else ""
+
+
+def check_in_loop() -> None:
+    """Raise WrongEventLoop outside of any event loop, as in a thread of its own: a queue is not thread-safe."""
+    if _get_running_loop() is None:
+        raise WrongEventLoop(
+            "a URL is put outside of the event loop of the queue: in a thread, use loop.call_soon_threadsafe"
+        )

@@ -1,0 +1,313 @@
+"""HTTP clients and URLs for a crawl: aiohttp and httpx, links and their normal forms, and the URLs that were seen.
+
+The queue imports no client library, so it recognises a client by its methods. For each turn, both kinds of clients
+request the URL without following a redirect, report the answer to the pacer as soon as the headers have come, and end
+the turn with the response. With httpx the body has been read by then; with aiohttp the handler reads it within the
+turn.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+
+from yarl import URL
+
+from politesse._checks import check_least, check_types, wrong_type
+from politesse._gate.view import AgentView
+from politesse._http.redirects import REDIRECTS, resolved
+from politesse._text import has_utf_8
+from politesse.errors import ConfigurationError
+from politesse.origin import DEFAULT_PORTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from aiohttp import ClientResponse
+    from httpx import Response as HttpxResponse
+
+    from politesse._gate.turn import Turn
+    from politesse.queue._results import CrawlPage, CrawlProgress
+
+Item = TypeVar("Item")
+Response = TypeVar("Response")
+Response_co = TypeVar("Response_co", covariant=True)
+
+DIGEST_OCTETS: Final = 16  # two of a billion URLs share a digest with a probability of 10**-21
+_BLANKS: Final = " \t\n\r\f"  # ASCII whitespace of HTML, which authors leave around links
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")  # RFC 3986 3.1
+_HANDLE: Final = "an asynchronous function of a page and a response, as in 'async def handle(page, response)'"
+_WEB: Final = "a PoliteSession, an aiohttp.ClientSession or an httpx.AsyncClient"
+_USER_AGENT: Final = "User-Agent"
+_HTTPX_DEFAULT: Final = "python-httpx/"
+
+
+@runtime_checkable
+class AiohttpStyle(Protocol[Response_co]):
+    """A session of aiohttp, or a PoliteSession."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+
+    @property
+    def get(self) -> Callable[..., AbstractAsyncContextManager[Response_co]]:
+        """The method that makes a GET request."""
+
+
+@runtime_checkable
+class HttpxStyle(Protocol[Response_co]):
+    """An ``httpx.AsyncClient``."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+
+    @property
+    def stream(self) -> Callable[..., AbstractAsyncContextManager[Response_co]]:
+        """The method that makes a request and does not read the body."""
+
+    async def aclose(self) -> None:
+        """Close the client."""
+
+
+class Answer(NamedTuple):
+    """The answer to a request, the same for every client.
+
+    Attributes:
+        status: the HTTP status.
+        target: the Location of a redirect; None for any other answer.
+    """
+
+    status: int
+    target: str | None
+
+
+class CrawlClient(Protocol[Response]):
+    """Requests the URLs of a crawl."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more requests can be made."""
+
+    def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
+        """Request the URL of a turn that the task holds."""
+
+    async def observe(self, turn: Turn, response: Response) -> Answer:
+        """Report a response to the pacer, and let the turn end with the response."""
+
+
+class _AiohttpClient(Generic[Response]):
+    """An aiohttp session, or a PoliteSession."""
+
+    def __init__(self, session: AiohttpStyle[Response], headers: Mapping[str, str]) -> None:
+        self._session = session
+        self._headers = headers
+
+    @property
+    def is_closed(self) -> bool:
+        return self._session.closed
+
+    def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
+        url = URL(turn.url, encoded=turn.url.isascii())  # as it was judged: yarl would decode some escapes
+        return self._session.get(url, allow_redirects=False, headers=self._headers)
+
+    async def observe(self, turn: Turn, response: Response) -> Answer:
+        answer = cast("ClientResponse", response)
+        turn.observe(answer.status, answer.headers)
+        if answer.connection is None:
+            turn.end()
+        else:
+            answer.connection.add_callback(turn.end)
+        return _answer(answer.status, answer.headers)
+
+
+class _HttpxClient(Generic[Response]):
+    """An ``httpx.AsyncClient``."""
+
+    def __init__(self, client: HttpxStyle[Response], headers: Mapping[str, str]) -> None:
+        self._client = client
+        self._headers = headers
+
+    @property
+    def is_closed(self) -> bool:
+        return self._client.is_closed
+
+    def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
+        return self._client.stream("GET", turn.url, follow_redirects=False, headers=self._headers)
+
+    async def observe(self, turn: Turn, response: Response) -> Answer:
+        answer = cast("HttpxResponse", response)
+        turn.observe(answer.status_code, answer.headers)
+        await answer.aread()
+        turn.end()
+        return _answer(answer.status_code, answer.headers)
+
+
+def _answer(status: int, headers: Mapping[str, str]) -> Answer:
+    return Answer(status, headers.get("Location") if status in REDIRECTS else None)
+
+
+def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentView) -> CrawlClient[Response]:
+    """Return the client that requests with ``web``. It sends the gate's User-Agent if ``web`` has none of its own.
+
+    Raises:
+        ConfigurationError: ``web`` is not a client of these kinds, is a PoliteSession of another gatekeeper, or has
+            another User-Agent than the gate.
+    """
+    given: object = web
+    if isinstance(given, type) or not isinstance(given, AiohttpStyle | HttpxStyle):  # a class has the methods, too
+        raise wrong_type("web", web, _WEB)
+    headers: Mapping[str, str] = getattr(getattr(web, "session", web), "headers", {})
+    stated = headers.get(_USER_AGENT, "")
+    is_default = stated.startswith(_HTTPX_DEFAULT)
+    if stated and not is_default and gate.identity.of_request(stated) is not gate.identity:
+        raise ConfigurationError(
+            f"web={web!r:.100} states the User-Agent {stated!r:.200}, but the queue judges for {gate.identity.agent}: "
+            "create the queue with a view for it, as gate.agent(tokens=..., user_agent=...) returns"
+        )
+    own_gate = getattr(web, "gate", None)
+    if own_gate is not None and (not isinstance(own_gate, AgentView) or own_gate.state is not gate.state):
+        raise ConfigurationError(
+            f"web={web!r:.100}: its gate is not that of the queue; create the queue with PoliteQueue(web.gate)"
+        )
+    # A PoliteSession sends its User-Agent itself.
+    sent = {_USER_AGENT: gate.identity.user_agent} if own_gate is None and (is_default or not stated) else {}
+    return _HttpxClient(web, sent) if isinstance(web, HttpxStyle) else _AiohttpClient(web, sent)
+
+
+class CrawlOptions(NamedTuple, Generic[Item]):
+    """The options of a crawl; see ``PoliteQueue.crawl``."""
+
+    workers: int
+    seen: Seen | None
+    max_pages: int | None
+    on_progress: Callable[[CrawlProgress], object] | None
+    on_error: Callable[[CrawlPage[Item], BaseException], object] | None
+    stop_on_error: bool
+
+    def check(self) -> None:
+        """Raise ConfigurationError for an option with an invalid value."""
+        check_least("workers", self.workers, 1)
+        if self.max_pages is not None:
+            check_least("max_pages", self.max_pages, 1)
+        check_callback("on_progress", self.on_progress)
+        check_callback("on_error", self.on_error)
+        if self.seen is not None and not (hasattr(self.seen, "__contains__") and hasattr(self.seen, "add")):
+            raise wrong_type("seen", self.seen, "a set, or an object with __contains__ and add")
+        check_types({"stop_on_error": (self.stop_on_error, bool)}, required=True)
+
+
+def check_callback(name: str, callback: object) -> None:
+    """Raise ConfigurationTypeError unless ``callback`` is None, or a function that is not asynchronous."""
+    if callback is not None and (not callable(callback) or inspect.iscoroutinefunction(callback)):
+        raise wrong_type(name, callback, "a function that is not asynchronous")
+
+
+def check_handle(handle: object) -> None:
+    """Raise ConfigurationTypeError unless ``handle`` is asynchronous and takes two arguments."""
+    call = getattr(handle, "__call__", None)  # noqa: B004 - of an object: its method is asynchronous
+    if not inspect.iscoroutinefunction(handle) and not inspect.iscoroutinefunction(call):
+        raise wrong_type("handle", handle, _HANDLE)
+    try:
+        inspect.signature(cast("Callable[..., object]", handle)).bind(None, None)
+    except TypeError:
+        raise wrong_type("handle", handle, _HANDLE) from None
+
+
+class Seen(Protocol):
+    """The interface of ``seen``: a set, or an object such as a Bloom filter or a table of a database.
+
+    Two URLs are the same if their normal forms are equal (RFC 3986 6.2.2 and 6.2.3, by yarl): scheme and host in lower
+    case, no default port, escapes decoded where that is safe, dot segments resolved, ``/`` for an empty path, no
+    fragment, no empty query. The order of a query and a trailing slash matter.
+    """
+
+    def __contains__(self, url: object, /) -> bool:
+        """Return whether a URL, in its normal form, was added."""
+
+    def add(self, url: str, /) -> object:
+        """Add a URL in its normal form."""
+
+
+class SeenUrls:
+    """The default of ``seen``: the 16-octet digest of each URL.
+
+    A set of digests takes about 80 octets for each URL of any length. A set of texts would take more than twice that.
+
+    Attributes:
+        earlier: the digests of the URLs that earlier runs have put into a journal.
+
+    >>> seen = SeenUrls()
+    >>> seen.add("https://example.com/")
+    >>> "https://example.com/" in seen, "https://example.com/a" in seen
+    (True, False)
+    """
+
+    __slots__ = ("_digests", "earlier")
+
+    def __init__(self) -> None:
+        self.earlier: set[int] = set()
+        self._digests: set[int] = set()  # an int of 16 octets is 20 octets smaller than bytes
+
+    def __contains__(self, url: object, /) -> bool:
+        if not isinstance(url, str):
+            return False
+        digest = digest_of(url)
+        return digest in self._digests or digest in self.earlier
+
+    def add(self, url: str, /) -> None:
+        """Add a URL in its normal form."""
+        self._digests.add(digest_of(url))
+
+    def __len__(self) -> int:
+        return len(self._digests) + len(self.earlier)
+
+
+def resolved_link(base: str, link: str) -> str | None:
+    """Return the http(s) URL that a link on the page ``base`` refers to, without a fragment; None if there is none."""
+    if not has_utf_8(link):
+        return None
+    return resolved_location(base, link.strip(_BLANKS) or "#")  # RFC 3986 4.4: an empty reference is the page itself
+
+
+def has_other_scheme(link: str) -> bool:
+    """Return whether a link has another scheme than http(s). Such a link may be valid, but a crawl cannot follow it.
+
+    >>> [has_other_scheme(link) for link in ("mailto:us@example.com", " JavaScript:void(0)", "http://", "a/b:c")]
+    [True, True, False, False]
+    """
+    stated = _SCHEME.match(link.strip(_BLANKS))
+    return stated is not None and stated[1].lower() not in DEFAULT_PORTS
+
+
+def resolved_location(base: str, location: str) -> str | None:
+    """Return the http(s) URL that a Location refers to; None if there is none."""
+    try:
+        return str(resolved(base, location)[1])
+    except ValueError:  # also InvalidURL, and text without a UTF-8 form
+        return None
+
+
+def normal_form(url: str) -> str:
+    """Return the form in which URLs are compared: RFC 3986 6.2.2 and 6.2.3 as yarl applies them.
+
+    >>> normal_form("HTTP://Example.COM:80/%7euser/./a/../b?z=1&a=%31#part")
+    'http://example.com/~user/b?z=1&a=1'
+    """
+    try:
+        text = str(URL(url).with_fragment(None))
+    except ValueError:  # yarl rejects some hosts that the gate accepts
+        text = url.partition("#")[0]
+    before, question, query = text.partition("?")
+    if "/" not in before.partition("://")[2]:
+        before += "/"  # RFC 3986 6.2.3: an empty path is "/"
+    return before + question + query
+
+
+def digest_of(url: str) -> int:
+    """Return the digest of a URL in its normal form: a number of 16 octets."""
+    return int.from_bytes(blake2b(url.encode(errors="surrogatepass"), digest_size=DIGEST_OCTETS).digest())

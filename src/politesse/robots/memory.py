@@ -1,0 +1,26 @@
+"""Numbers in little memory, and the memory of objects, by which the cache is bounded."""
+
+from __future__ import annotations
+
+from array import array
+from sys import getsizeof
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_MAX_TWO_OCTETS: Final = 65_535
+_STEP: Final = 16  # octets in which memory is allocated
+
+
+def memory_of(objects: Iterable[object]) -> int:
+    """Return the octets of the objects alone, without the objects that they refer to. Empty objects are shared: 0."""
+    return sum([getsizeof(item) + _STEP - 1 & -_STEP for item in objects if item])
+
+
+def flat(numbers: Sequence[int]) -> Sequence[int]:
+    """Return numbers from 0 on in as little memory as they need: an octet for each, or two, or four."""
+    try:
+        return bytes(numbers)
+    except ValueError:
+        return array("H" if max(numbers) <= _MAX_TWO_OCTETS else "I", numbers)

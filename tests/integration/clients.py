@@ -1,0 +1,73 @@
+"""The three ways to request politely, with the same methods: the tests of what holds for each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+import aiohttp
+import httpx
+
+from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
+from politesse.integrations.httpx import PoliteTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from politesse import AgentView
+
+
+class Client(Protocol):
+    """What a program requests with."""
+
+    async def get(self, url: str) -> int:
+        """Return the status of a page that was read to its end."""
+
+    async def open(self, url: str) -> Callable[[], object]:
+        """Request a page, and return what releases it unread."""
+
+    async def aclose(self) -> None:
+        """Close the client."""
+
+
+class Aiohttp:
+    def __init__(self, web: PoliteSession | aiohttp.ClientSession) -> None:
+        self.web = web
+
+    async def get(self, url: str) -> int:
+        async with self.web.get(url) as response:
+            await response.read()
+            return response.status
+
+    async def open(self, url: str) -> Callable[[], object]:
+        response = await self.web.get(url)
+        return response.close
+
+    async def aclose(self) -> None:
+        await self.web.close()
+
+
+class Httpx:
+    def __init__(self, gate: AgentView) -> None:
+        self.web = httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True, timeout=3)
+
+    async def get(self, url: str) -> int:
+        return (await self.web.get(url)).status_code
+
+    async def open(self, url: str) -> Callable[[], object]:
+        response = await self.web.send(self.web.build_request("GET", url), stream=True)
+        return lambda: asyncio.ensure_future(response.aclose())
+
+    async def aclose(self) -> None:
+        await self.web.aclose()
+
+
+def _middleware(gate: AgentView) -> Client:
+    return Aiohttp(aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)))
+
+
+CLIENTS: dict[str, Callable[[AgentView], Client]] = {
+    "PoliteSession": lambda gate: Aiohttp(PoliteSession(gate)),
+    "RobotsMiddleware": _middleware,
+    "PoliteTransport": Httpx,
+}

@@ -1,0 +1,110 @@
+"""What holds for every client: each hop is permitted, has its turn, and keeps the pace of its host."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from politesse import Bound, Disallowed, Gatekeeper, NotYet, PacingOptions
+from politesse.testing import assert_polite
+from tests.integration.clients import CLIENTS
+from tests.integration.sites import ROBOTS, UA, Site, turns, until
+from tests.support.tasks import apart
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.integration.clients import Client
+
+pytestmark = pytest.mark.timeout(20)
+
+
+@pytest.fixture(params=CLIENTS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+async def client(kind: str, gate: Gatekeeper) -> AsyncIterator[Client]:
+    made = CLIENTS[kind](gate)
+    yield made
+    await made.aclose()
+
+
+async def test_disallowed_page_is_not_requested(site: Site, client: Client) -> None:
+    with pytest.raises(Disallowed) as caught:
+        await client.get(f"{site.base}/private/page")
+    assert caught.value.verdict.rule is not None
+    assert site.paths == ["/robots.txt"]
+
+
+async def test_redirect_to_a_disallowed_page_is_not_followed(
+    site: Site, other: Site, client: Client, gate: Gatekeeper
+) -> None:
+    site.redirects = {"/a": (302, "/private/a"), "/b": (302, f"{other.base}/private/b")}
+    for path in site.redirects:
+        with pytest.raises(Disallowed):
+            await client.get(f"{site.base}{path}")
+    assert (site.pages, other.pages) == (["/a", "/b"], [])
+    assert turns(gate) == 0
+
+
+async def test_view_of_another_agent_is_judged_and_named_as_such(site: Site, kind: str, gate: Gatekeeper) -> None:
+    site.robots = "User-agent: ExampleBot-Image\nDisallow: /images\n"
+    client = CLIENTS[kind](gate.agent(tokens="ExampleBot-Image", user_agent="ExampleBot-Image/1.0"))
+    with pytest.raises(Disallowed):
+        await client.get(f"{site.base}/images/1")
+    await client.get(f"{site.base}/page")
+    assert [seen.headers["User-Agent"] for seen in site.seen] == [UA, "ExampleBot-Image/1.0"]
+    await client.aclose()
+
+
+async def test_answer_that_closes_the_host_ends_its_turn(site: Site, client: Client, gate: Gatekeeper) -> None:
+    assert await client.get(f"{site.base}/429") == 429
+    refused = gate.try_turn(f"{site.base}/page")
+    assert isinstance(refused, NotYet)
+    assert refused.bound_by is Bound.RETRY_AFTER
+    assert turns(gate) == 0
+
+
+async def test_crossed_redirects_do_not_wait_for_each_other(
+    site: Site, other: Site, client: Client, gate: Gatekeeper
+) -> None:
+    site.redirects["/cross"] = (302, f"{other.base}/page")
+    other.redirects["/cross"] = (302, f"{site.base}/page")
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(client.get(f"{base}/cross") for base in (site.base, other.base) * 4))
+    assert site.pages.count("/page") == other.pages.count("/page") == 4
+    assert turns(gate) == 0
+
+
+@pytest.mark.realtime
+async def test_requests_of_one_host_keep_their_distance(site: Site, kind: str) -> None:
+    delay_s, site.work_s = 0.05, 0.01
+    site.redirects["/moved"] = (302, "/after")
+    pacing = PacingOptions(min_delay_s=delay_s, adaptive_factor=0.0)
+    async with Gatekeeper(UA, pacing=pacing) as gate:
+        client = CLIENTS[kind](gate)
+        await asyncio.gather(*(client.get(f"{site.base}{path}") for path in ("/1", "/moved", "/2", "/3")))
+        await client.aclose()
+    assert len(site.pages) == 5
+    assert_polite(site.trace(), {site.base: ROBOTS}, agent="ExampleBot", min_delay_s=delay_s, slack_s=0.003)
+
+
+async def test_requests_that_are_cancelled_at_any_moment_give_their_turns_back(
+    site: Site, client: Client, gate: Gatekeeper
+) -> None:
+    chance = random.Random(9309)
+    site.work_s = 0.005
+    for _ in range(5):
+        tasks = [apart(client.get(f"{site.base}/{n}")) for n in range(6)]
+        await asyncio.sleep(chance.uniform(0.0, 0.02))
+        for task in chance.sample(tasks, 4):
+            task.cancel()
+        await asyncio.wait(tasks)
+    await until(lambda: (turns(gate), gate.statistics().waiting) == (0, 0))
+    assert await client.get(f"{site.base}/page") == 200

@@ -1,0 +1,208 @@
+"""The line of a host, through the public interface: first come, first served, each agent at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from politesse import ClosedError, Gatekeeper, HostPolicy, NotYet, PacingOptions, PoliteQueue
+from politesse.options import Limit
+from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
+from tests.support.pacing import MIDNIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Mapping
+
+    from politesse import AgentView
+
+UA = "ExampleBot/1.0 (+https://example.com/bot) Slow/1.0 Quick/1.0"
+SITE = "https://example.com"
+PORT = "https://example.com:8443"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(MIDNIGHT, autojump=True)
+
+
+def gate_of(clock: ManualClock, answers: Mapping[str, Any], **options: Any) -> Gatekeeper:
+    return Gatekeeper(UA, fetcher=ScriptedFetcher(answers), clock=clock, **options)
+
+
+async def for_a_while(clock: ManualClock, seconds: float, *loops: Coroutine[object, object, None]) -> None:
+    """Run endless loops for a time."""
+    tasks = [asyncio.create_task(loop) for loop in loops]
+    await clock.sleep(seconds)
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def visit_again_and_again(view: AgentView, url: str, starts: list[str]) -> None:
+    while True:
+        async with view.turn(url) as turn:
+            starts.append(url)
+            turn.observe(200)
+
+
+async def take_again_and_again(queue: PoliteQueue[Any], starts: list[str]) -> None:
+    while True:
+        async with queue.turn() as turn:
+            starts.append(turn.url)
+            turn.observe(200)
+
+
+async def filled(gate: AgentView, urls: list[str]) -> PoliteQueue[Any]:
+    queue: PoliteQueue[Any] = PoliteQueue(gate)
+    for url in urls:
+        await queue.put(url)
+    return queue
+
+
+async def test_agents_whose_visit_times_never_meet_take_turns_every_day(clock: ManualClock) -> None:
+    answers = {
+        SITE: "User-agent: Slow\nVisit-time: 0100-0200\nCrawl-delay: 600\n",
+        PORT: "User-agent: Quick\nVisit-time: 0300-0400\nCrawl-delay: 600\n",
+    }
+    starts: list[str] = []
+    async with gate_of(clock, answers) as gate:
+        slow, quick = gate.agent(tokens="Slow"), gate.agent(tokens="Quick")
+        await for_a_while(
+            clock,
+            10 * 86_400.0,
+            visit_again_and_again(slow, f"{SITE}/x", starts),
+            visit_again_and_again(quick, f"{PORT}/x", starts),
+        )
+    # Six intervals fit into a window, and the robots.txt that has to be fetched again takes one of them.
+    assert 50 <= starts.count(f"{SITE}/x") <= 70
+    assert 50 <= starts.count(f"{PORT}/x") <= 70
+
+
+async def test_a_slow_agent_is_not_overtaken_by_the_queue_of_a_quick_one(clock: ManualClock) -> None:
+    starts: list[str] = []
+    async with gate_of(clock, {SITE: "User-agent: Slow\nCrawl-delay: 10\n\nUser-agent: Quick\nDisallow:\n"}) as gate:
+        queues = [
+            await filled(gate.agent(tokens=token), [f"{SITE}/{token}/{number}" for number in range(200)])
+            for token in ("Slow", "Quick")
+        ]
+        await for_a_while(clock, 200.0, *(take_again_and_again(queue, starts) for queue in queues))
+    agents = [url.split("/")[3] for url in starts]
+    assert agents[:12] in (["Slow", "Quick"] * 6, ["Quick", "Slow"] * 6)
+    assert len(agents) >= 34
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_two_queues_at_one_host_take_turns(clock: ManualClock, workers: int) -> None:
+    starts: list[str] = []
+    async with gate_of(clock, {SITE: 404}) as gate:
+        queues = [await filled(gate, [f"{SITE}/{name}/{number}" for number in range(50)]) for name in "ab"]
+        await for_a_while(clock, 30.5, *(take_again_and_again(queue, starts) for queue in queues * workers))
+    names = [url.split("/")[3] for url in starts]
+    assert len(names) >= 28
+    assert max(names[:place].count("a") - names[:place].count("b") for place in range(len(names))) <= 1
+    assert max(names[:place].count("b") - names[:place].count("a") for place in range(len(names))) <= 1
+
+
+@pytest.mark.parametrize(
+    "pacing",
+    [
+        PacingOptions(key="address"),
+        PacingOptions(key="domain"),
+        PacingOptions(address=Limit()),
+        PacingOptions(domain=Limit()),
+    ],
+    ids=["key=address", "key=domain", "address=", "domain="],
+)
+async def test_hosts_that_share_an_address_or_a_domain_take_turns(clock: ManualClock, pacing: PacingOptions) -> None:
+    hosts = [f"h{number}.example.com" for number in range(5)]
+    resolver = ScriptedResolver({host: ["192.0.2.1"] for host in hosts})
+    answers = {f"https://{host}": 404 for host in hosts}
+    starts: list[str] = []
+    async with gate_of(clock, answers, resolver=resolver, pacing=pacing) as gate:
+        queue = await filled(gate, [f"https://{host}/{number}" for host in hosts for number in range(20)])
+        await for_a_while(clock, 60.5, *(take_again_and_again(queue, starts) for _ in range(3)))
+    named = [url.split("/")[2] for url in starts]
+    assert len(named) >= 50
+    for place in range(5, len(named) - 5):
+        assert max(Counter(named[place : place + 5]).values()) == 1, named
+
+
+async def test_hosts_of_one_address_wait_for_its_limit_and_not_for_the_floor_of_a_host(clock: ManualClock) -> None:
+    hosts = [f"h{number}.example.com" for number in range(4)]
+    resolver = ScriptedResolver({host: ["192.0.2.1"] for host in hosts})
+    pacing = PacingOptions(min_delay_s=2.0, adaptive_factor=0.0, address=Limit(min_delay_s=0.5))
+    async with gate_of(clock, {f"https://{host}": 404 for host in hosts}, resolver=resolver, pacing=pacing) as gate:
+        for host in hosts:
+            await gate.check(f"https://{host}/")
+        await clock.sleep(60.0)
+        started_mono = clock.monotonic()
+        starts = []
+        for host in hosts:
+            async with gate.turn(f"https://{host}/") as turn:
+                starts.append(clock.monotonic() - started_mono)
+                turn.observe(200)
+    assert starts == pytest.approx([0.0, 0.5, 1.0, 1.5])
+
+
+async def test_a_lower_concurrency_binds_a_request_that_waits_for_its_address(clock: ManualClock) -> None:
+    hosts = ("a.example", "b.example")
+    resolver = ScriptedResolver({host: ["192.0.2.1"] for host in hosts})
+    pacing = PacingOptions(
+        min_delay_s=0.0, max_concurrent=2, adaptive_factor=0.0, address=Limit(min_delay_s=0.0, max_concurrent=2)
+    )
+    async with gate_of(clock, {f"https://{h}": 404 for h in hosts}, resolver=resolver, pacing=pacing) as gate:
+        for host in hosts:
+            await gate.check(f"https://{host}/")
+        first, other = await gate.take_turn("https://a.example/1"), await gate.take_turn("https://b.example/1")
+        second = asyncio.ensure_future(gate.take_turn("https://a.example/2"))
+        await clock.sleep(1.0)
+        gate.set_policy("a.example", HostPolicy(max_concurrent=1))
+        other.end()
+        await clock.sleep(1.0)
+        assert not second.done(), "two requests at once, where one is allowed"
+        first.end()
+        await clock.sleep(1.0)
+        assert second.done()
+        (await second).end()
+
+
+@pytest.fixture
+async def closed_gate(clock: ManualClock) -> AsyncIterator[Gatekeeper]:
+    async with gate_of(clock, {SITE: 404}) as gate:
+        async with gate.turn(f"{SITE}/") as turn:
+            turn.observe(503, {"retry-after": "80000"})
+        yield gate
+
+
+async def test_polls_of_a_closed_host_leave_nothing(clock: ManualClock, closed_gate: Gatekeeper) -> None:
+    def poll(times: int) -> None:
+        for _ in range(times):
+            assert isinstance(closed_gate.try_turn(f"{SITE}/x"), NotYet)
+            clock.advance(1.000_1)
+
+    poll(100)
+    tracemalloc.start()
+    try:
+        poll(20_000)
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < 100_000
+
+
+async def test_a_queue_that_is_closed_while_others_wait_is_told(clock: ManualClock) -> None:
+    gate = gate_of(clock, {SITE: 404})
+    queue = await filled(gate, [f"{SITE}/{number}" for number in range(5)])
+    waiting = [asyncio.create_task(take_again_and_again(queue, [])) for _ in range(3)]
+    await clock.sleep(2.5)
+    await gate.aclose()
+    for task in waiting:
+        with pytest.raises(ClosedError):
+            await task
