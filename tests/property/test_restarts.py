@@ -126,8 +126,10 @@ async def started(requests: list[Request], *, restarts: bool) -> list[float]:
     return moments
 
 
-def _request(status: int, *, quiet_s: float = 0.0, crawl_delay: int = 0, restarts: bool = True) -> Request:
-    return Request(status, {}, 0.0, quiet_s, crawl_delay, restarts)
+def _request(
+    status: int, *, took_s: float = 0.0, quiet_s: float = 0.0, crawl_delay: int = 0, restarts: bool = True
+) -> Request:
+    return Request(status, {}, took_s, quiet_s, crawl_delay, restarts)
 
 
 @given(_REQUESTS)
@@ -141,6 +143,15 @@ def _request(status: int, *, quiet_s: float = 0.0, crawl_delay: int = 0, restart
         _request(200),
     ]
 )
+@example(
+    # The end of the backoff keeps the host for longer than its response times count.
+    [_request(200), _request(429), _request(200), _request(200, took_s=5.0), _request(200)]
+)
+@example(
+    # The Crawl-delay that an earlier request stated keeps the host for longer than its response times count.
+    [_request(200, took_s=5.0, quiet_s=15.0, crawl_delay=200), _request(200), _request(200)]
+)
+@example([_request(200, quiet_s=2.0, crawl_delay=10), _request(200, took_s=5.0), _request(200)])
 def test_a_restart_changes_no_start(requests: list[Request]) -> None:
     ran_on = asyncio.run(started(requests, restarts=False))
     restarted = asyncio.run(started(requests, restarts=True))

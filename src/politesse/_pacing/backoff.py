@@ -16,8 +16,11 @@ this table. Overlapping refusals count once: a request that had started before t
 The cache waits for the backoff of robots.txt before it fetches the file again (``_cache/outcome.py``), so that the host
 opens at that fetch. This backoff is at least ``backoff_min_s``, and begins with six times that at most.
 
-Any answer also sets the adaptive delay, and may state a quota (RateLimit headers). A new header that slows the pace is
-read in ``HostBackoff.observe`` and applied in ``HostBackoff.slow``, or in ``close`` if it closes the host.
+Any answer also sets the adaptive delay, and may state a quota (RateLimit headers). The delay follows the smoothed
+response time of requests in a row; a host that rests for much longer than the delay begins anew (``rested``).
+
+A new header that slows the pace is read in ``HostBackoff.observe`` and applied in ``HostBackoff.slow``, or in ``close``
+if it closes the host.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
 _SERVER_ERROR: Final = 500
 _SMOOTHING: Final = 0.5
+_RESTS: Final = 1.1  # delays: an event loop that is late by a tenth of one still counts as steady
 _JITTER: Final = 0.1
 _PACES: Final = 4.0  # our own backoff is at least so many intervals
 _FETCH_S: Final = 60.0
@@ -109,6 +113,11 @@ class HostBackoff:
     _refused_mono: float = -inf
     _answered: bool = False
 
+    def rested(self, idle_s: float, options: PacingOptions) -> None:
+        """Forget the response times before a request that comes after a long rest."""
+        if idle_s >= self.smoothed_s(options):
+            self.latency_s, self._answered = 0.0, False
+
     def observe(
         self,
         status: int | None,
@@ -166,7 +175,7 @@ class HostBackoff:
 
     def slow(self, pace: Pace, now_mono: float, options: PacingOptions) -> Pace:
         """Return the slowest of ``pace``, the adaptive delay and the quota."""
-        adaptive_s = min(options.adaptive_factor * self.latency_s, options.adaptive_max_s)
+        adaptive_s = self._adaptive_s(options)
         if adaptive_s > pace.interval_s:
             pace = Pace(adaptive_s, Bound.ADAPTIVE)
         if now_mono < self.quota_until_mono:
@@ -222,6 +231,13 @@ class HostBackoff:
         self._refused_mono = now_mono + known.refused_s
         self.latency_s, self._answered = known.latency_s, known.answered
         self._quota_interval_s, self.quota_until_mono = known.quota_interval_s, now_mono + known.quota_s
+
+    def smoothed_s(self, options: PacingOptions) -> float:
+        """Return after how much rest the response times are forgotten."""
+        return _RESTS * max(self._adaptive_s(options), options.min_delay_s)
+
+    def _adaptive_s(self, options: PacingOptions) -> float:
+        return min(options.adaptive_factor * self.latency_s, options.adaptive_max_s)
 
     @property
     def is_known(self) -> bool:

@@ -290,8 +290,9 @@ class PacedHost:
     def busy_until(self, kept_s: float, now_mono: float, now_wall: float) -> float:
         """Return until when an idle host has to be kept, because more than ``last_mono`` has to be remembered."""
         longest_s = self.longest_s
-        until_mono = max(self.last_mono + longest_s, self.backoff.remembered_until_mono)
-        for agent in self.agents.values():  # the adaptive delay, and Visit-times of several origins
+        rest_s = max(longest_s, self.backoff.smoothed_s(self.options))
+        until_mono = max(self.last_mono + rest_s, self.backoff.remembered_until_mono)
+        for agent in self.agents.values():  # Visit-times of several origins
             until_mono = max(until_mono, self.start_of(agent, now_mono, now_wall).ready_mono)
         return max(until_mono, self.last_mono + 2.0 * longest_s) if 2.0 * longest_s > kept_s else until_mono
 

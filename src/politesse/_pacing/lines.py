@@ -181,10 +181,10 @@ class LocalLines:
     def answered(self, permit: LocalPermit, status: int | None, headers: Mapping[str, str]) -> None:
         """Record an answer; the first call measures how long it took."""
         host, now_mono, now_wall = permit.paced, self._monotonic(), self._wall()
-        elapsed_s = permit.answered_s
+        backoff, elapsed_s = host.backoff, permit.answered_s
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
-        backoff = host.backoff
+            backoff.rested(permit.started_mono - permit.before_mono, host.options)
         jitter = interval_s = 0.0  # they count for a refusal only
         if status in CLOSING or backoff.backoff_s:
             jitter, interval_s = self._jitter(), host.start_of(permit.agent, now_mono, now_wall).pace.interval_s
@@ -287,8 +287,8 @@ class LocalLines:
             return
         if self._recalls is not None and host.noted != host.changes:
             self._recalls.note(host)
-        if host.is_full or (host.armed_mono is not None and not host.waiting):
-            return  # the next end of a request sets it, or the next check, which an idle host can wait for
+        if host.is_full:
+            return  # the next end of a request sets it
         at_mono, armed_mono = host.next_look_mono(self._active.kept_s, self._monotonic(), self._wall()), host.armed_mono
         if at_mono < inf and (armed_mono is None or at_mono < armed_mono - _SOONER_S):
             self._wakeups.look_at(host, at_mono)

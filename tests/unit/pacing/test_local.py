@@ -118,7 +118,7 @@ async def test_who_was_granted_leaves_nothing_behind() -> None:
         clock.advance(1.001)
         await settle()
         finish(task.result(), 200)
-    clock.advance(1.001)
+    clock.advance(1.1)
     assert (len(pacer), pacer.waiting, pacer.in_flight) == (0, 0, 0)
 
 
