@@ -146,12 +146,11 @@ class Journal:
                 seen,
             )
 
-    def _take_over(self, connection: sqlite3.Connection, arguments: Sequence[None]) -> Sequence[None]:
+    def _take_over(self, connection: sqlite3.Connection, _: None) -> None:
         """Take the lock, and write the mark."""
         if self._lock is None:  # it is kept if the transaction is tried again
             self._lock = tables.held_lock(self._file.path, connection)
         tables.write_mark(connection, self._mark)
-        return [None] * len(arguments)
 
     def check_open(self) -> None:
         """Raise ConfigurationError if the journal was not read yet: the URLs of earlier runs are unknown."""
@@ -267,11 +266,9 @@ class Journal:
         """Write changes in one transaction; done when it is committed."""
         return self._file.begin_write(self._apply, changes)
 
-    def _apply(self, connection: sqlite3.Connection, batches: Sequence[Sequence[Change]]) -> Sequence[None]:
+    def _apply(self, connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
         tables.check_mark(connection, self._mark)
-        for batch in batches:
-            tables.apply_changes(connection, batch)
-        return [None] * len(batches)
+        tables.apply_changes(connection, changes)
 
     def _wrote(self, writing: asyncio.Future[None], number: int) -> None:
         error = asyncio.CancelledError("the write was cancelled") if writing.cancelled() else writing.exception()

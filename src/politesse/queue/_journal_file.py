@@ -112,7 +112,7 @@ def _owner(connection: sqlite3.Connection) -> tuple[str, str]:
     return mark, "another queue of this process" if process == os.getpid() else f"process {process}"
 
 
-def read_contents(connection: sqlite3.Connection, arguments: Sequence[None]) -> Sequence[Contents]:
+def read_contents(connection: sqlite3.Connection, _: None) -> Contents:
     """Read the file; a row that cannot be queued is described, and left as it is."""
     rows, damages, last = deque[JournalRow](), [], 0
     for number, *values in connection.execute("SELECT * FROM queued ORDER BY number"):
@@ -122,7 +122,7 @@ def read_contents(connection: sqlite3.Connection, arguments: Sequence[None]) -> 
         except (InvalidURL, TypeError, ValueError, RecursionError) as error:
             damages.append(f"number {number}: {shortened(str(error), _MAX_SHOWN)}")
     seen = {int.from_bytes(digest) for (digest,) in connection.execute("SELECT digest FROM seen")}
-    return [Contents(rows, seen, damages, last)] * len(arguments)
+    return Contents(rows, seen, damages, last)
 
 
 def _row(number: int, url: str, item: str | None, priority: float, hops: str | None, attempt: int) -> JournalRow:

@@ -15,7 +15,7 @@ from politesse.stores._sqlite_opening import Part
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 _ADD: Final = "UPDATE record_bytes SET total = total {0} length({1}.key) {0} length({1}.record)"
 
@@ -84,7 +84,7 @@ class Put(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordTable:
-    """The operations of SqliteStore, each for the arguments of all calls that are served together.
+    """The operations of SqliteStore.
 
     Attributes:
         max_bytes: the bytes of keys and records to keep; ``put`` deletes the oldest records beyond.
@@ -92,56 +92,39 @@ class RecordTable:
 
     max_bytes: int
 
-    def get(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[StoredRecord | None]:
-        """Return the record of each key, or None."""
+    def get(self, connection: sqlite3.Connection, key: str) -> StoredRecord | None:
+        """Return the record of a key, or None."""
         query = f"SELECT stored_wall, {_OCTETS} FROM records WHERE key = ?"  # noqa: S608 - a constant
-        found = [(key, connection.execute(query, (_octets(key),)).fetchone()) for key in keys]
-        return [None if row is None else StoredRecord(key, *row) for key, row in found]
+        row = connection.execute(query, (_octets(key),)).fetchone()
+        return None if row is None else StoredRecord(key, *row)
 
-    def put(self, connection: sqlite3.Connection, puts: Sequence[Put]) -> list[BaseException | None]:
-        """Store each record; return the exception of a function, or None.
-
-        A record that is larger than ``max_bytes`` only removes the earlier record.
-        """
-        query = f"SELECT {_OCTETS} FROM records WHERE key = ?"  # noqa: S608 - a constant
-        errors: list[BaseException | None] = []
-        for key, stored_wall, record in puts:
-            name = _octets(key)
-            if callable(record):
-                row = connection.execute(query, (name,)).fetchone()
-                try:
-                    record = record(None if row is None else row[0])  # noqa: PLW2901 - its result is stored
-                except BaseException as error:  # noqa: BLE001 - raised in its caller; it must not end the thread
-                    errors.append(error)
-                    continue
-            connection.execute("DELETE FROM records WHERE key = ?", (name,))
-            if len(name) + len(record) <= self.max_bytes:
-                connection.execute("INSERT INTO records VALUES (?, ?, ?)", (name, stored_wall, record))
-            errors.append(None)
-        while _evict(connection, self.max_bytes):
+    def put(self, connection: sqlite3.Connection, put: Put) -> None:
+        """Store a record. A record that is larger than ``max_bytes`` only removes the earlier record."""
+        key, stored_wall, record = put
+        if callable(record):
+            before = self.get(connection, key)
+            record = record(None if before is None else before.record)
+        self.delete(connection, key)
+        name = _octets(key)
+        if len(name) + len(record) <= self.max_bytes:
+            connection.execute("INSERT INTO records VALUES (?, ?, ?)", (name, stored_wall, record))
+        while self.evict(connection, self.max_bytes):
             pass
-        return errors
 
-    def delete(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[None]:
-        """Delete the record of each key."""
-        connection.executemany("DELETE FROM records WHERE key = ?", [(_octets(key),) for key in keys])
-        return [None] * len(keys)
+    def delete(self, connection: sqlite3.Connection, key: str) -> None:
+        """Delete the record of a key."""
+        connection.execute("DELETE FROM records WHERE key = ?", (_octets(key),))
 
-    def records_after(
-        self, connection: sqlite3.Connection, given: Sequence[tuple[int, int]]
-    ) -> list[list[tuple[int, StoredRecord]]]:
-        """Return, for each row number and limit, the next rows in the order in which they were stored."""
+    def records_after(self, connection: sqlite3.Connection, place: tuple[int, int]) -> list[tuple[int, StoredRecord]]:
+        """Return the rows after a row number, at most so many, in the order in which they were stored."""
         columns = f"rowid, key, stored_wall, {_OCTETS}"
         query = f"SELECT {columns} FROM records WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608 - constants
         return [
-            [
-                (number, StoredRecord(key.decode(errors="surrogatepass"), stored_wall, record))
-                for number, key, stored_wall, record in connection.execute(query, one)
-            ]
-            for one in given
+            (number, StoredRecord(key.decode(errors="surrogatepass"), stored_wall, record))
+            for number, key, stored_wall, record in connection.execute(query, place)
         ]
 
-    def statistics(self, connection: sqlite3.Connection, given: Sequence[None]) -> list[StoreStatistics]:
+    def statistics(self, connection: sqlite3.Connection, _: None) -> StoreStatistics:
         """Return the size of the table and of the file."""
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
@@ -150,38 +133,33 @@ class RecordTable:
             "(SELECT stored_wall FROM records ORDER BY rowid LIMIT 1), "
             "(SELECT stored_wall FROM records ORDER BY rowid DESC LIMIT 1) FROM record_bytes"
         )
-        return [StoreStatistics(*connection.execute(query, (pages * page_bytes,)).fetchone())] * len(given)
+        return StoreStatistics(*connection.execute(query, (pages * page_bytes,)).fetchone())
 
-    def evict(self, connection: sqlite3.Connection, bounds: Sequence[int]) -> list[int]:
+    def evict(self, connection: sqlite3.Connection, bound: int) -> int:
         """Delete some of the oldest records while all take more bytes than the bound; return how many, or 0."""
-        return [_evict(connection, bound) for bound in bounds]
+        deleted = 0
+        while deleted < _STEP:
+            (total,) = connection.execute("SELECT total FROM record_bytes").fetchone()
+            if total <= bound:
+                break
+            if not connection.execute("DELETE FROM records WHERE rowid = (SELECT min(rowid) FROM records)").rowcount:
+                connection.execute("UPDATE record_bytes SET total = 0")  # another program has emptied the table
+            deleted += 1
+        return deleted
 
-    def expire(self, connection: sqlite3.Connection, times_wall: Sequence[int]) -> list[int]:
+    def expire(self, connection: sqlite3.Connection, time_wall: int) -> int:
         """Delete some of the records stored before a time; return how many, or 0."""
         old = "SELECT rowid FROM records WHERE stored_wall < ? ORDER BY rowid LIMIT ?"
         query = f"DELETE FROM records WHERE rowid IN ({old})"  # noqa: S608 - a constant
-        return [connection.execute(query, (time_wall, _STEP)).rowcount for time_wall in times_wall]
+        return connection.execute(query, (time_wall, _STEP)).rowcount
 
-    def shrink(self, connection: sqlite3.Connection, given: Sequence[None]) -> list[bool]:
+    def shrink(self, connection: sqlite3.Connection, _: None) -> bool:
         """Give some free pages back to the file system; return whether any are left."""
         connection.execute(f"PRAGMA incremental_vacuum({_STEP})").fetchall()
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-        return [free > 0] * len(given)
+        return bool(free)
 
 
 def _octets(key: str) -> bytes:
     """Return a key as it is stored."""
     return key.encode(errors="surrogatepass")
-
-
-def _evict(connection: sqlite3.Connection, bound: int) -> int:
-    """Delete some of the oldest records while all take more than ``bound`` bytes; return how many were deleted."""
-    deleted = 0
-    while deleted < _STEP:
-        (total,) = connection.execute("SELECT total FROM record_bytes").fetchone()
-        if total <= bound:
-            break
-        if not connection.execute("DELETE FROM records WHERE rowid = (SELECT min(rowid) FROM records)").rowcount:
-            connection.execute("UPDATE record_bytes SET total = 0")  # another program has emptied the table
-        deleted += 1
-    return deleted

@@ -120,9 +120,7 @@ class SqliteStore:
             StoreError: as for ``put``.
             Exception: ``change`` failed. The earlier record is kept.
         """
-        error = await self._file.write(self._table.put, Put(key, int(self._clock.wall()), change))
-        if error is not None:
-            raise error
+        await self._file.write(self._table.put, Put(key, int(self._clock.wall()), change))
 
     async def prune(self, *, max_age_s: float | None = None, max_bytes: int | None = None) -> int:
         """Delete old records, and make the file smaller.

@@ -520,7 +520,7 @@ async def test_the_close_of_the_gate_or_of_the_queue_ends_the_thread_and_frees_t
         async with run(path) as queue:
             queue_threads = threads()
             await queue.put(f"{A}/{by_gate}")
-            assert len(threads()) == len(queue_threads) + 1
+            assert len(threads()) == len(queue_threads) + 2  # one reads, one writes
             queue.put_nowait(f"{B}/{by_gate}")
             if not by_gate:
                 await queue.aclose()

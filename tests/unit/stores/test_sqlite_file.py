@@ -18,20 +18,19 @@ from politesse.stores._sqlite_file import Part, SqliteFile
 from tests.support.tasks import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
 WORDS = Part("words", ("CREATE TABLE words (word TEXT UNIQUE CHECK (word <> 'rude'))",))
 
 
-def add(connection: sqlite3.Connection, words: Sequence[str]) -> Sequence[str]:
-    connection.executemany("INSERT INTO words VALUES (?)", [(word,) for word in words])
-    return words
+def add(connection: sqlite3.Connection, word: str) -> str:
+    connection.execute("INSERT INTO words VALUES (?)", (word,))
+    return word
 
 
-def find(connection: sqlite3.Connection, words: Sequence[str]) -> list[bool]:
-    query = "SELECT 1 FROM words WHERE word = ?"
-    return [connection.execute(query, (word,)).fetchone() is not None for word in words]
+def find(connection: sqlite3.Connection, word: str) -> bool:
+    return connection.execute("SELECT 1 FROM words WHERE word = ?", (word,)).fetchone() is not None
 
 
 def words_in(path: Path) -> list[str]:
@@ -61,16 +60,16 @@ def threads_of(path: Path) -> list[threading.Thread]:
 
 
 async def test_calls_that_wait_together_are_served_together(path: Path) -> None:
-    sizes: list[int] = []
+    statements: list[str] = []
 
-    def note(_: sqlite3.Connection, given: Sequence[int]) -> Sequence[int]:
-        sizes.append(len(given))
-        return given
+    def watch(connection: sqlite3.Connection, _: None) -> None:
+        connection.set_trace_callback(statements.append)
 
     file = SqliteFile(path, [WORDS])
-    await file.write(add, "polite")  # it is open
-    assert await asyncio.gather(*(file.read(note, number) for number in range(100))) == list(range(100))
-    assert len(sizes) < 20
+    await file.write(watch, None)
+    words = [f"word-{number}" for number in range(100)]
+    assert await asyncio.gather(*(file.write(add, word) for word in words)) == words
+    assert 0 < statements.count("COMMIT") < 20
     await file.aclose()
 
 
@@ -85,7 +84,7 @@ async def test_a_call_that_fails_takes_no_other_with_it(path: Path) -> None:
 
 
 async def test_an_exception_of_an_operation_rolls_back_and_is_raised_as_it_is(path: Path) -> None:
-    def fail(connection: sqlite3.Connection, given: Sequence[str]) -> Sequence[str]:
+    def fail(connection: sqlite3.Connection, given: str) -> str:
         add(connection, given)
         raise LookupError("no such word")
 
@@ -96,7 +95,7 @@ async def test_an_exception_of_an_operation_rolls_back_and_is_raised_as_it_is(pa
     assert words_in(path) == []
 
 
-async def test_a_cancelled_caller_does_not_break_its_batch(path: Path) -> None:
+async def test_a_cancelled_caller_does_not_break_other_calls(path: Path) -> None:
     file = SqliteFile(path, [WORDS])
     tasks = [asyncio.create_task(file.write(add, f"word-{number}")) for number in range(20)]
     await settle()
@@ -110,7 +109,7 @@ async def test_a_cancelled_caller_does_not_break_its_batch(path: Path) -> None:
 async def test_a_call_that_is_cancelled_before_it_began_is_left_out(path: Path) -> None:
     began, go_on = threading.Event(), threading.Event()
 
-    def wait(_: sqlite3.Connection, given: Sequence[str]) -> Sequence[str]:
+    def wait(_: sqlite3.Connection, given: str) -> str:
         began.set()
         go_on.wait()
         return given
@@ -296,8 +295,8 @@ async def test_parts_share_a_file_and_each_has_its_version(path: Path) -> None:
         SqliteFile(path, [WORDS])
 
 
-def _nothing(_: sqlite3.Connection, given: Sequence[None]) -> Sequence[None]:
-    return given
+def _nothing(_: sqlite3.Connection, _argument: None) -> None:
+    """Only open the file."""
 
 
 async def test_a_part_that_cannot_be_made_changes_nothing(path: Path) -> None:
@@ -477,8 +476,8 @@ async def test_a_full_disk_fails_the_write_and_keeps_what_was_acknowledged(
     file = SqliteFile(path, [WORDS])
     await file.write(add, "kept")
 
-    def limit(connection: sqlite3.Connection, given: Sequence[int]) -> Sequence[int]:
-        connection.execute(f"PRAGMA max_page_count = {given[0]}")
+    def limit(connection: sqlite3.Connection, given: int) -> int:
+        connection.execute(f"PRAGMA max_page_count = {given}")
         return given
 
     await file.write(limit, 20)
@@ -528,7 +527,7 @@ async def test_a_damaged_file_fails_its_calls_and_serves_again_once_it_is_mended
 async def test_a_slow_disk_does_not_hold_up_the_event_loop(path: Path) -> None:
     go_on = threading.Event()
 
-    def hang(_: sqlite3.Connection, given: Sequence[str]) -> Sequence[str]:
+    def hang(_: sqlite3.Connection, given: str) -> str:
         go_on.wait()
         return given
 
