@@ -149,12 +149,12 @@ class Scan:
     def _over_start_tag(self, here: list[TreeState], tag: re.Match[str], name: str) -> list[bool]:
         """Process a start tag; return whether it is in HEAD, for each state in which it is part of the page."""
         attributes = tag[3]
-        foreign = name in FOREIGN_ROOTS or any(state.open is not None for state in here)
+        foreign = name in FOREIGN_ROOTS or any(state.open for state in here)
         closed = foreign and attributes.endswith("/") and _is_closed(attributes)
         places: list[bool] = []
         behind: int | None = None
         for state in here:
-            for after, is_text in self._followed(state.start(name, attributes, closed=closed)):
+            for after, is_text in self._followed(state.start(name, closed=closed)):
                 if not after.templates:
                     places.append(after.in_head)
                 if not is_text:
