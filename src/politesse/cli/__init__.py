@@ -8,7 +8,7 @@
     filter_command  any number of URLs, from standard input to standard output
     crawl_command   the loop of PoliteQueue.crawl; crawl_records writes a line for each URL
     progress        CrawlBar, a progress bar for programs that crawl; the table of the command
-    guide_command   the guides in politesse/guides, formatted for a terminal
+    guide_command   the guides in politesse/guides
     store_command   the records in a file of --store
     fleet_command   the hosts of a fleet
     running         the gate and the event loop of a command, its exit code, and Ctrl-C

@@ -323,7 +323,7 @@ def guide(
 ) -> None:
     """Show a guide, or list the guides: one topic each, with programs to copy.
 
-    In a terminal, a guide that is longer than the screen is shown in $PAGER or less. Elsewhere it is Markdown.
+    A guide is Markdown. In a terminal, a guide that is longer than the screen is shown in $PAGER or less.
     """
     with checked_arguments():
         print_topics(output()) if topic is None else print_guide(topic, output())

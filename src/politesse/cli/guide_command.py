@@ -1,4 +1,4 @@
-"""``politesse guide``: the guides that are shipped with the package, as text for a terminal or a pipe."""
+"""``politesse guide``: the guides that are shipped with the package."""
 
 from __future__ import annotations
 
@@ -10,20 +10,13 @@ import shlex
 import shutil
 import signal
 from importlib.resources import files
-from typing import TYPE_CHECKING, ClassVar, Final
-
-from rich.markdown import CodeBlock, Markdown, TableElement
-from rich.rule import Rule
-from rich.syntax import Syntax
-from rich.table import Table
-from rich.theme import Theme
+from typing import TYPE_CHECKING, Final
 
 from politesse.cli.console import plain, say
 from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.markdown import MarkdownElement
+    from rich.console import Console
 
 TOPICS: Final = (
     "asking",
@@ -46,9 +39,7 @@ TOPICS: Final = (
 )
 """In the order in which a newcomer reads them."""
 
-_WIDEST: Final = 100  # longer lines of prose are hard to read
-_LESS: Final = "FRX"  # as git: no pager for a short text, colours, and the text stays on the screen
-_THEME: Final = Theme({"markdown.code": "bold cyan"})  # rich's own is on black, in a white terminal too
+_LESS: Final = "FRX"  # as git: no pager for a short text, and the text stays on the screen
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _SECTION_LINK = re.compile(r"\[([^\]]+)\]\(#[^)]*\)")
 _GUIDE_LINK = re.compile(r"(\(?)\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)(\)?)")
@@ -63,7 +54,7 @@ def print_topics(out: Console) -> None:
 
 
 def print_guide(topic: str, out: Console) -> None:
-    """Print a guide: formatted in a terminal, with a pager if it is longer than the screen; else as Markdown.
+    """Print a guide as Markdown: by a pager if it is longer than the screen of a terminal.
 
     Raises:
         ConfigurationError: no guide has that name.
@@ -73,19 +64,14 @@ def print_guide(topic: str, out: Console) -> None:
         nearest = f"Did you mean {similar}? " if similar else ""
         raise ConfigurationError(f"There is no guide {topic!r}. {nearest}`politesse guide` lists all topics.")
     text = _with_commands(_read(topic))
-    if not out.is_terminal:
-        out.print(plain(text), soft_wrap=True, end="")
-        return
-    with out.use_theme(_THEME), out.capture() as capture:
-        out.print(_Guide(text, hyperlinks=False), width=min(out.width, _WIDEST), crop=False)
-    formatted = capture.get()
     command = shlex.split(os.environ.get("PAGER") or "less")
-    if formatted.count("\n") < out.height or out.is_dumb_terminal or shutil.which(command[0]) is None:
-        out.file.write(formatted)
+    fits = text.count("\n") < out.height
+    if fits or not out.is_terminal or out.is_dumb_terminal or shutil.which(command[0]) is None:
+        out.print(plain(text), soft_wrap=True, end="")
         return
     os.environ.setdefault("LESS", _LESS)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the pager, and pydoc waits for its end
-    pydoc.pager(formatted)
+    pydoc.pager(text)
 
 
 def _read(topic: str) -> str:
@@ -108,37 +94,3 @@ def _as_command(link: re.Match[str]) -> str:
     if opening and closing and label.strip("`").lower() == topic:
         return f"({command})"
     return f"{opening}{label} ({command}){closing}"
-
-
-class _Code(CodeBlock):
-    """A block of code from column 0, without spaces at the ends of its lines: it can be copied and pasted as it is."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render it below a line with its language."""
-        yield Rule(self.lexer_name, align="left", style="dim")
-        code = Syntax("", self.lexer_name, theme="ansi_dark").highlight(str(self.text))
-        code.rstrip()
-        code.no_wrap, code.overflow = True, "ignore"
-        yield code
-        yield Rule(style="dim")
-
-
-class _Cells(TableElement):
-    """A table whose long words go on in the next line; rich would cut them off."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render it with columns that fold."""
-        for table in super().__rich_console__(console, options):
-            if isinstance(table, Table):
-                for column in table.columns:
-                    column.overflow = "fold"
-            yield table
-
-
-class _Guide(Markdown):
-    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements,
-        "fence": _Code,
-        "code_block": _Code,
-        "table_open": _Cells,
-    }

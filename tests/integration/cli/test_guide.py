@@ -113,20 +113,10 @@ async def test_unknown_topic_names_the_nearest(topic: str, message: str) -> None
     assert message in " ".join(done.err.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("topic", first_of(1, TOPICS))
-async def test_in_a_terminal_nothing_is_cut_off_and_code_stands_at_column_0(topic: str) -> None:
-    shown = STYLE.sub("", await in_terminal((24, 80), "guide", topic, PAGER="cat"))
-    for code in re.findall(r"^```\w+\n(.*?)^```$", (GUIDES / f"{topic}.md").read_text(), re.DOTALL | re.MULTILINE):
-        assert code.rstrip("\n").expandtabs() + "\n─" in shown
-    assert "…" not in shown
-
-
-@pytest.mark.full
-async def test_in_a_terminal_prose_and_tables_keep_to_the_width() -> None:
-    for columns in (80, 120):
-        shown = STYLE.sub("", await in_terminal((24, columns), "guide", "dialects", PAGER="cat"))
-        assert max(map(len, shown.splitlines())) == min(columns, 100)
-        assert "┃" not in shown
+async def test_in_a_terminal_a_guide_is_the_same_markdown() -> None:
+    piped = await run_process("guide", "clients")
+    for size, settings in (((1000, 200), {"PAGER": "false"}), ((24, 80), {"PAGER": "cat"})):
+        assert STYLE.sub("", await in_terminal(size, "guide", "clients", **settings)) == piped.out
 
 
 async def test_guide_longer_than_the_screen_goes_to_the_pager(tmp_path: Path) -> None:
