@@ -13,14 +13,13 @@ Some events repeat while the state of a site lasts: a hostile robots.txt reaches
 unreachable robots.txt is fetched again with each retry. The log has one line when such a state begins, and one when it
 ends. The EventLog remembers the latest 10,000 sites only, so its memory is bounded.
 
-A line is formatted only if a handler wants it. Text of a server is escaped and shortened: a hostile URL or header
-cannot forge a line, control a terminal or fill a disk.
+Text of a server is escaped and shortened: a hostile URL or header cannot forge a line, control a terminal or fill a
+disk.
 """
 
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
@@ -47,7 +46,7 @@ from politesse.events import (
 from politesse.verdict import AccessResult, Bound, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from politesse.origin import Origin
     from politesse.verdict import Verdict
@@ -69,26 +68,9 @@ _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQU
 _DONE: Final = {"obey": "it is obeyed", "cap": "it is capped", "skip": "the site is skipped"}
 
 
-class _Lazy:
-    """A text that is made when a handler formats the line."""
-
-    __slots__ = ("_make",)
-
-    def __init__(self, make: Callable[[], str]) -> None:
-        self._make = make
-
-    def __str__(self) -> str:
-        return self._make()
-
-
-def _shown(text: str) -> _Lazy:
+def _shown(text: str) -> str:
     """Return remote text, escaped and shortened."""
-    return _Lazy(partial(shortened, text, _MAX_SHOWN))
-
-
-def _time(wall: float) -> _Lazy:
-    """Return a Unix time in UTC."""
-    return _Lazy(partial(utc, wall))
+    return shortened(text, _MAX_SHOWN)
 
 
 class EventLog:
@@ -117,7 +99,7 @@ class EventLog:
             case ComponentFailed(origin, component, error):
                 scope = origin or "the whole crawl"
                 # exc_info would quote remote text without escapes.
-                _CACHE.error("The %s failed for %s\n%s", component, scope, _Lazy(partial(printable_traceback, error)))
+                _CACHE.error("The %s failed for %s\n%s", component, scope, printable_traceback(error))
             case MatchingBounded() | LongDelay():
                 self._bound_reached(event)
             case FleetAway(server, error):
@@ -144,7 +126,7 @@ class EventLog:
         elif event.fault and source.result is AccessResult.SUCCESSFUL:
             level = logging.INFO if self._is_new(origin, "kept") else logging.DEBUG
             text = "robots.txt of %s cannot be fetched: %s; the copy of %s still holds"
-            _CACHE.log(level, text, origin, _shown(event.fault), _time(source.fetched_wall))
+            _CACHE.log(level, text, origin, _shown(event.fault), utc(source.fetched_wall))
         elif self._ends_trouble(origin):
             got = _shown(event.fault) if event.fault else event.status
             text = "All of %s is no longer disallowed" if event.fault else "robots.txt of %s is reachable again"
@@ -164,7 +146,7 @@ class EventLog:
         is_long = until_wall - since_wall >= _LONG_S and self._is_new(origin, _LONG_S)
         level = logging.WARNING if is_long else logging.INFO if is_first else logging.DEBUG
         text = "All of %s is disallowed: %s, since %s; robots.txt is fetched again after %s"
-        _CACHE.log(level, text, origin, _shown(event.fault), _time(since_wall), _time(until_wall))
+        _CACHE.log(level, text, origin, _shown(event.fault), utc(since_wall), utc(until_wall))
 
     def _ends_trouble(self, origin: Origin) -> bool:
         """Return whether robots.txt was unreachable until now, and forget it."""
@@ -192,7 +174,7 @@ class EventLog:
     @staticmethod
     def _host_closed(event: HostClosed) -> None:
         level = logging.WARNING if event.closed_s >= _LONG_S else logging.INFO
-        closed = _shown(event.host), _time(event.until_wall), event.closed_s
+        closed = _shown(event.host), utc(event.until_wall), event.closed_s
         if event.status is None or not event.url:
             PACING.log(level, "%s is closed until %s, for %.0f s: %s", *closed, event.bound_by)
         else:

@@ -4,7 +4,6 @@
 
     PolitesseError
     ├── ConfigurationError      an option has an invalid value (also a ValueError)
-    │   ├── SettingRefused      a setting of Scrapy is invalid, and the log has said so
     │   └── ConfigurationTypeError  an option has a value of the wrong type (also a TypeError)
     ├── InvalidURL              the text is not an absolute http(s) URL (also a ValueError)
     │   ├── ClientInvalidURL    the same from the aiohttp integration (also an aiohttp.InvalidURL)

@@ -217,17 +217,6 @@ def test_event_of_a_failing_subscriber_is_shortened(caplog: pytest.LogCaptureFix
     assert len(caplog.text) < 3_000
 
 
-class Unshown:
-    def __str__(self) -> str:
-        raise AssertionError("formatted for nobody")
-
-
-def test_line_that_no_handler_wants_is_not_formatted(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "politesse")
-    EventLog()(SiteFileFetched(f"{SITE}/data.txt", None, "", Unshown()))  # type: ignore[arg-type]
-    EventLog()(LongWait("a.test", f"{SITE}/2", 61.0, Unshown(), ""))  # type: ignore[arg-type]
-
-
 def test_library_has_a_null_handler() -> None:
     assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("politesse").handlers)
 

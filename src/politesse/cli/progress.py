@@ -7,7 +7,7 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_S: Final = 5.0
 _FRAMES_PER_S: Final = 4
-_CUT: Final = "..."
 _HOSTS_EVERY_S: Final = 0.5
 _MAX_SHARE: Final = 0.05  # of the time, for looking through the hosts
 _OTHER_LINES: Final = 8  # head, column titles, blank lines, the count of hidden hosts, the cursor
@@ -102,9 +101,8 @@ class CrawlBar:
 
     def _rendered(self) -> RenderableType:
         elapsed_s = time.monotonic() - self._started_mono
-        width = self._console.width
         return Group(
-            *head_lines(self._progress, elapsed_s, width), Text(cut_middle(self._progress.last_url, width), style="dim")
+            *head_lines(self._progress, elapsed_s, self._console.width), _shown(self._progress.last_url, "dim")
         )
 
 
@@ -145,22 +143,9 @@ def _open(progress: CrawlProgress) -> str:
     return f"{progress.queued:,} queued at {hosts}, {progress.under_way:,} under way, {rate:.1f} pages/s"
 
 
-def cut_middle(text: str, width: int) -> str:
-    """Return remote text escaped, and without its middle if it is wider than ``width`` cells.
-
-    >>> cut_middle("https://example.com/a/long/path", 20)
-    'https://e...ong/path'
-    """
-    shown = printable(text)
-    if cell_len(shown) <= width:
-        return shown
-    if width <= len(_CUT):
-        return _CUT[:width]
-    room = width - len(_CUT)
-    tail = shown[len(shown) - room // 2 :]
-    while cell_len(tail) > room // 2:
-        tail = tail[1:]
-    return set_cell_size(shown, room - room // 2) + _CUT + tail
+def _shown(text: str, style: str = "") -> Text:
+    """Return remote text, escaped, in one line that ends with an ellipsis if it is too long."""
+    return Text(printable(text), style, no_wrap=True, overflow="ellipsis")
 
 
 class CrawlView:
@@ -246,7 +231,7 @@ class CrawlView:
         name = max(min(width * 11 // 40, 40), 1)
         state = max(width - name - _QUEUED - _PACE - 3 * _GAP, 1)
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", width=width)
-        table.add_column("host", width=name, no_wrap=True, overflow="crop")
+        table.add_column("host", width=name, no_wrap=True, overflow="ellipsis")
         table.add_column("queued", width=_QUEUED, justify="right", no_wrap=True, overflow="crop")
         table.add_column("pace", width=_PACE, justify="right", no_wrap=True, overflow="crop")
         table.add_column("state", width=state, no_wrap=True, overflow="ellipsis")
@@ -254,7 +239,7 @@ class CrawlView:
             status = self._hosts.get(host)
             trouble, doing = ("", "") if status is None else (_trouble(status), _doing(status))
             table.add_row(
-                Text(cut_middle(host, name)),
+                _shown(host),
                 f"{self._waiting.get(host, 0):,}",
                 "" if status is None else f"{round(status.interval_s, 2):,g} s",
                 Text(trouble or doing, style="yellow" if trouble else ""),
@@ -262,9 +247,10 @@ class CrawlView:
         return table
 
     def _last(self, lines: int, width: int) -> Sequence[Text]:
-        last = list(self._records.recent)[:lines]
-        room = width - _WORD - _GAP - _GAP  # the terminal writes ^C after the last line
-        return [Text(f"{word:>{_WORD}}  {cut_middle(url, room)}", no_wrap=True) for word, url in last]
+        last = [_shown(f"{word:>{_WORD}}  {url}") for word, url in list(self._records.recent)[:lines]]
+        for line in last:
+            line.truncate(width - _GAP, overflow="ellipsis")  # the terminal writes ^C after the last line
+        return last
 
 
 def _trouble(status: HostStatus) -> str:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from politesse._redis import (
     FAILURES,
     NEVER_DECODE,
-    NoScriptError,
     Redis,
     client_of,
     close_client,
@@ -113,15 +112,8 @@ class RedisCalls:
         Raises:
             StoreError: the server is away, refuses this client or is late; or a key holds a foreign value.
         """
-
-        async def evaluate(client: Client) -> Any:  # noqa: ANN401 - the reply of any script
-            options = {NEVER_DECODE: True}
-            try:
-                return await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args, **options)
-            except NoScriptError:
-                return await client.execute_command("EVAL", script.source, len(keys), *keys, *args, **options)
-
-        return await self._run(keys[0], evaluate)
+        command = ("EVAL", script.source, len(keys), *keys, *args)
+        return await self._run(keys[0], lambda client: client.execute_command(*command, **{NEVER_DECODE: True}))
 
     async def run_each(self, script: StoreScript, calls: Sequence[Call]) -> None:
         """Run a script once for each key with its arguments; single failures are ignored."""
@@ -233,6 +225,5 @@ class RedisCalls:
 async def _run_together(client: Client, *, script: StoreScript, calls: Sequence[Call]) -> None:
     pipeline = client.pipeline(transaction=False)
     for key, args in calls:
-        # Not EVALSHA: it would have to be repeated if the server has forgotten the script.
         pipeline.execute_command("EVAL", script.source, 1, key, *args)
     await pipeline.execute(raise_on_error=False)

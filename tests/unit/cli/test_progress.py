@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from politesse import Gatekeeper, PoliteQueue
-from politesse.cli.progress import CrawlBar, cut_middle
+from politesse.cli.progress import CrawlBar
 from politesse.queue import CrawlPage, CrawlProgress
 from politesse.testing import ManualClock, ScriptedFetcher
 
@@ -104,15 +104,3 @@ def test_a_crawl_that_reports_nothing_prints_nothing() -> None:
     with CrawlBar(console):
         pass
     assert written(console) == ""
-
-
-@pytest.mark.parametrize("width", range(40))
-@pytest.mark.parametrize(
-    "text", ["", "abc", "https://example.com/a/b/c/d/e/f/g", "\N{CJK UNIFIED IDEOGRAPH-4E00}" * 30, "\x1b" * 20]
-)
-def test_what_is_cut_fits_and_keeps_both_ends(width: int, text: str) -> None:
-    cut = cut_middle(text, width)
-    assert cell_len(cut) <= width
-    assert cut.isprintable()
-    if text.startswith("https") and width > 10:
-        assert (cut[:2], cut[-2:]) == ("ht", "/g")

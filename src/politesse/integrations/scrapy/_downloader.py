@@ -39,7 +39,7 @@ from politesse.integrations.scrapy._engine import CLOSING, SpiderClosing, discar
 from politesse.integrations.scrapy._http_cache import STALE, header_texts
 from politesse.integrations.scrapy._middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, RobotsTxtFailed
-from politesse.integrations.scrapy._settings import errors_logged_in_one_line, fleet_of, make_gate, seconds_of
+from politesse.integrations.scrapy._settings import fleet_of, make_gate, seconds_of
 from politesse.integrations.scrapy._waits import DEFERRING, CrawlTally, Waits, host_of, origin_of
 from politesse.origin import Origin
 from politesse.verdict import Bound, NotYet, Reason, Verdict
@@ -84,8 +84,7 @@ class PoliteDownloader(Downloader):
     """
 
     def __init__(self, crawler: Crawler) -> None:
-        with errors_logged_in_one_line():
-            self._max_wait_s = seconds_of("POLITESSE_MAX_WAIT", crawler.settings.get("POLITESSE_MAX_WAIT", 3600.0))
+        self._max_wait_s = seconds_of("POLITESSE_MAX_WAIT", crawler.settings.get("POLITESSE_MAX_WAIT", 3600.0))
         super().__init__(crawler)
         self.queues: list[PolitePriorityQueue] = []  # each adds itself
         self._handed_out: WeakSet[Request] = WeakSet()

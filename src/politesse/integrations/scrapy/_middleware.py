@@ -18,7 +18,7 @@ from politesse.integrations._response import content_codings, headers_alone, may
 from politesse.integrations.scrapy._engine import CLOSING, SpiderClosing, count, patiently
 from politesse.integrations.scrapy._http_cache import HttpCache
 from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, RobotsTxtFailed
-from politesse.integrations.scrapy._settings import errors_logged_in_one_line, make_gate
+from politesse.integrations.scrapy._settings import make_gate
 from politesse.integrations.scrapy._waits import DEFERRING
 from politesse.page import PageDirectives
 from politesse.page.headers import header_pairs
@@ -77,9 +77,8 @@ class RobotsTxtMiddleware:
     def __init__(self, crawler: Crawler) -> None:
         if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
             raise NotConfigured
-        with errors_logged_in_one_line():
-            self.fetcher = EngineFetcher(crawler)
-            self.gate = make_gate(crawler, self.fetcher)
+        self.fetcher = EngineFetcher(crawler)
+        self.gate = make_gate(crawler, self.fetcher)
         self.downloader: PoliteDownloader | None = None
         self._crawler = crawler
         self._agents = StatedAgents(self.gate, "")

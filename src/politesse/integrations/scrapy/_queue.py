@@ -52,7 +52,6 @@ from politesse.integrations.scrapy._downloader import PoliteDownloader
 from politesse.integrations.scrapy._engine import STATE, flush_seen, journal_path, requests_under_way, wake
 from politesse.integrations.scrapy._http_cache import HttpCache
 from politesse.integrations.scrapy._middleware import PAGE
-from politesse.integrations.scrapy._settings import errors_logged_in_one_line
 from politesse.integrations.scrapy._waits import host_of, slot_of
 
 if TYPE_CHECKING:
@@ -141,8 +140,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     ) -> None:
         self._draining: set[str] = set()
         self.ready = ReadySlots(lambda slot: self._polite.is_ready(slot, is_last=slot in self._draining))
-        with errors_logged_in_one_line():
-            self._journal = QueueJournal(crawler, key) if key else None
+        self._journal = QueueJournal(crawler, key) if key else None
         if self._journal is not None and self._journal.was_killed:
             slot_startprios = self._journal.state
         super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)

@@ -1,4 +1,4 @@
-"""The settings of a crawl: its Gatekeeper with fleet and store, and one line in the log for a setting that is refused.
+"""The settings of a crawl: its Gatekeeper with fleet and store.
 
 Each crawl has its own gate, because settings, User-Agents and engines differ. The crawls of a process share the pace
 of each host: the gate of each gives its own floor, as ``Gatekeeper(pacer=...)`` says. They also share the copies of
@@ -8,7 +8,6 @@ robots.txt, unless they have another store.
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -31,8 +30,6 @@ from politesse.robots.agents import first_word
 from politesse.stores.memory import MemoryStore, SharedMemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
@@ -105,32 +102,6 @@ def fleet_of(settings: BaseSettings) -> FleetOptions | None:
     # Without the value, which may hold a password.
     wanted = "the URL of a Redis, as 'redis://host:6379/0', a politesse.options.FleetOptions, or False for none"
     raise ConfigurationError(f"POLITESSE_FLEET: give {wanted}, no {type_name(given)}")
-
-
-@contextmanager
-def errors_logged_in_one_line() -> Iterator[None]:
-    """Log a ConfigurationError as one line, and raise it as SettingRefused.
-
-    ``scrapy crawl`` starts a crawl in a task or a Deferred. If that fails, asyncio or Twisted logs a traceback. For a
-    setting that is refused, one line is enough.
-    """
-    try:
-        yield
-    except ConfigurationError as error:
-        logger.error("The spider does not start: %s", error)  # noqa: TRY400 - no traceback
-        for name in ("asyncio", "twisted"):
-            logging.getLogger(name).addFilter(_is_new)
-        raise SettingRefused(str(error)) from None
-
-
-class SettingRefused(ConfigurationError):
-    """A setting is invalid, and the log has said so."""
-
-
-def _is_new(record: logging.LogRecord) -> bool:
-    if record.exc_info:
-        return not isinstance(record.exc_info[1], SettingRefused)
-    return record.getMessage() != "Unhandled error in Deferred:"  # Twisted's heading of the traceback
 
 
 def _pacer(pacing: PacingOptions, fleet: FleetOptions | None) -> SharedPacer:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from enum import StrEnum
-from functools import cache
+from functools import cached_property
 from importlib.resources import files
 from typing import Final
 
@@ -20,19 +19,9 @@ class StoreScript(StrEnum):
     RELEASE = "release"
     RENEW = "renew"
 
-    @property
+    @cached_property
     def source(self) -> str:
         """Its text, after that of the functions of records."""
-        return _source(self.value)
-
-    @property
-    def sha(self) -> str:
-        """The name by which Redis knows it once it has run."""
-        return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
-
-
-@cache
-def _source(name: str) -> str:
-    here = files(__name__)
-    parts = (name,) if name in _OF_LEASES else ("record", name)
-    return "\n".join(here.joinpath(f"{part}.lua").read_text("utf-8") for part in parts)
+        here = files(__name__)
+        parts = (self.value,) if self in _OF_LEASES else ("record", self.value)
+        return "\n".join(here.joinpath(f"{part}.lua").read_text("utf-8") for part in parts)
