@@ -20,12 +20,21 @@ class KeptStore:
         records: what is in the store.
         delay_s: how long each call takes, by ``clock``.
         clock: for that.
+        fails: the errors that methods of these names raise.
     """
 
-    def __init__(self, records: dict[str, bytes], delay_s: float = 0.0, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        records: dict[str, bytes],
+        delay_s: float = 0.0,
+        clock: Clock | None = None,
+        *,
+        fails: Mapping[str, Exception] | None = None,
+    ) -> None:
         self.records = records
         self.delay_s = delay_s
         self.clock = clock
+        self.fails = dict(fails or {})
         self.calls: list[tuple[str, str]] = []
         self.closed = False
 
@@ -50,6 +59,8 @@ class KeptStore:
         self.calls.append((method, key))
         if self.delay_s and self.clock is not None:
             await self.clock.sleep(self.delay_s)
+        if method in self.fails:
+            raise self.fails[method]
 
     def count(self, method: str, start: str = "") -> int:
         """Return how often a method was called with a key that has this prefix."""
@@ -105,7 +116,6 @@ class LeasingDict(KeptStore):
     """A KeptStore with leases, for several caches that share the store and its clock.
 
     Attributes:
-        fails: raised by the methods of these names.
         leases: who holds them and until when, by key.
         renewed: how often a lease was.
         refused: the keys of records that were put under a lease that had been taken over.
@@ -117,15 +127,9 @@ class LeasingDict(KeptStore):
         self._lasts_s = lasts_s
         self._count = 0
         self._versions: dict[str, int] = {}
-        self.fails: dict[str, Exception] = {}
         self.leases: dict[str, tuple[str, float]] = {}
         self.renewed = 0
         self.refused: list[str] = []
-
-    async def call(self, method: str, key: str) -> None:
-        await super().call(method, key)
-        if method in self.fails:
-            raise self.fails[method]
 
     async def put(self, key: str, record: bytes, /) -> None:
         await super().put(key, record)

@@ -25,6 +25,7 @@ from politesse.options import Limit
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
+from tests.support.stores import FailingStore
 from tests.support.tasks import settle
 
 if TYPE_CHECKING:
@@ -37,39 +38,6 @@ SITE = "https://example.com"
 URL = f"{SITE}/page"
 ROBOTS = "User-agent: *\nDisallow: /private\n"
 TIMEOUT = 5.0  # the default of CacheOptions.store_timeout_s
-
-
-class HangingStore(MemoryStore):
-    """Never ends what it is told to hang in, even when it is cancelled, where it is stubborn."""
-
-    def __init__(self, *hangs: str, stubborn: bool = False) -> None:
-        super().__init__()
-        self.hangs = set(hangs)
-        self.stubborn = stubborn
-        self.release = asyncio.Event()
-
-    async def get(self, key: str, /) -> bytes | None:
-        await self._hang("get")
-        return await super().get(key)
-
-    async def put(self, key: str, record: bytes, /) -> None:
-        await self._hang("put")
-        await super().put(key, record)
-
-    async def delete(self, key: str, /) -> None:
-        await self._hang("delete")
-        await super().delete(key)
-
-    async def aclose(self) -> None:
-        await self._hang("aclose")
-
-    async def _hang(self, method: str) -> None:
-        while method in self.hangs and not self.release.is_set():
-            try:
-                await self.release.wait()
-            except asyncio.CancelledError:
-                if not self.stubborn:
-                    raise
 
 
 class HangingFetcher(ScriptedFetcher):
@@ -110,7 +78,7 @@ async def test_max_wait_bounds_the_fetch_of_robots_txt_which_goes_on_for_the_oth
 
 
 async def test_max_wait_bounds_a_store_that_hangs(clock: ManualClock) -> None:
-    store = HangingStore("get")
+    store = FailingStore({}, "get")
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: ROBOTS}), clock=clock, store=store) as gate:
         assert (await _too_far(gate, clock)).not_yet.bound_by is Bound.ROBOTS_TXT
 
@@ -164,7 +132,7 @@ async def test_cancelled_wait_for_robots_txt_affects_no_other_caller(clock: Manu
 @pytest.mark.parametrize("stubborn", [False, True])
 @pytest.mark.parametrize("method", ["get", "put"])
 async def test_a_store_that_hangs_is_reported_and_bypassed(method: str, clock: ManualClock, *, stubborn: bool) -> None:
-    store = HangingStore(method, stubborn=stubborn)
+    store = FailingStore({}, method, stubborn=stubborn)
     fetcher = ScriptedFetcher({SITE: ROBOTS})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store) as gate:
         failures = failures_of(gate)
@@ -182,14 +150,14 @@ async def test_a_store_that_hangs_is_reported_and_bypassed(method: str, clock: M
 
 
 async def test_a_store_that_hangs_never_opens_a_site(clock: ManualClock) -> None:
-    store = HangingStore("get", "put")
+    store = FailingStore({}, "get", "put")
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: 503}), clock=clock, store=store) as gate:
         assert (await gate.check(URL)).reason is Reason.UNREACHABLE
 
 
 async def test_the_timeout_of_a_store_is_an_option(clock: ManualClock) -> None:
     options = CacheOptions(store_timeout_s=0.25)
-    store = HangingStore("get")
+    store = FailingStore({}, "get")
     async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, store=store, cache=options) as gate:
         await gate.check(URL)
         assert clock.monotonic() == 0.25
@@ -202,7 +170,7 @@ def test_an_infinite_store_timeout_is_refused(given: float) -> None:
 
 
 async def test_forgetting_does_not_hang_on_the_store(clock: ManualClock) -> None:
-    store = HangingStore("delete")
+    store = FailingStore({}, "delete")
     async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, store=store) as gate:
         failures = failures_of(gate)
         await gate.check(URL)
@@ -212,12 +180,12 @@ async def test_forgetting_does_not_hang_on_the_store(clock: ManualClock) -> None
 
 
 async def test_cancellation_during_a_failure_of_the_store_leaves_no_error(clock: ManualClock) -> None:
-    class BrokenStore(HangingStore):
+    class BrokenStore(FailingStore):
         async def delete(self, key: str, /) -> None:
             await super().delete(key)
             raise StoreError("broken")
 
-    store, left = BrokenStore("delete"), []
+    store, left = BrokenStore({}, "delete"), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: left.append(context["message"]))
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: ROBOTS}), clock=clock, store=store) as gate:
         forgetting = asyncio.ensure_future(gate.forget(SITE))
@@ -235,7 +203,7 @@ async def test_cancellation_during_a_failure_of_the_store_leaves_no_error(clock:
 
 @pytest.mark.parametrize("stubborn", [False, True])
 async def test_closing_does_not_hang_on_the_store(clock: ManualClock, *, stubborn: bool) -> None:
-    store = HangingStore("get", "aclose", stubborn=stubborn)
+    store = FailingStore({}, "get", "aclose", stubborn=stubborn)
     fetcher = ScriptedFetcher()
     gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store)
     failures = failures_of(gate)
@@ -253,7 +221,7 @@ async def test_closing_does_not_hang_on_the_store(clock: ManualClock, *, stubbor
 
 
 async def test_a_queue_does_not_hang_on_the_store(clock: ManualClock) -> None:
-    store = HangingStore("get", "put", "delete")
+    store = FailingStore({}, "get", "put", "delete")
     async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: ROBOTS}), clock=clock, store=store) as gate:
         queue = PoliteQueue[None](gate)
         await queue.put(URL)

@@ -125,31 +125,3 @@ async def store_copy(store: Store, url: str, etag: str, confirmed_wall: float) -
 
 def site_number(number: int) -> str:
     return f"https://host{number}.example"
-
-
-class FaultyStore(MemoryStore):
-    """A MemoryStore that raises an error for each method in ``errors``."""
-
-    def __init__(self, **errors: Exception) -> None:
-        super().__init__()
-        self.errors = errors
-        self.closed = False
-
-    async def get(self, key: str, /) -> bytes | None:
-        self._raise("get")
-        return await super().get(key)
-
-    async def put(self, key: str, record: bytes, /) -> None:
-        self._raise("put")
-        await super().put(key, record)
-
-    async def delete(self, key: str, /) -> None:
-        self._raise("delete")
-        await super().delete(key)
-
-    async def aclose(self) -> None:
-        self.closed = True
-
-    def _raise(self, method: str) -> None:
-        if method in self.errors:
-            raise self.errors[method]

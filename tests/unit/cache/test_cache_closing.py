@@ -6,13 +6,13 @@ import gc
 import pytest
 
 from politesse.errors import ClosedError
+from tests.support.stores import KeptStore
 from tests.support.tasks import settle
 from tests.unit.cache.caching import (
     DAY,
     FILE,
     SITE,
     Bench,
-    FaultyStore,
     caching,
     site_number,
 )
@@ -56,7 +56,7 @@ async def test_flight_closed_before_its_first_step_leaves_no_task() -> None:
 
 
 async def test_closing_closes_fetcher_and_store_and_may_be_repeated() -> None:
-    store = FaultyStore()
+    store = KeptStore({})
     async with caching({SITE: FILE}, store=store) as bench:
         await bench.cache.aclose()
         await bench.cache.aclose()

@@ -11,13 +11,13 @@ from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
 from politesse.testing import ScriptedFetcher
 from politesse.verdict import AccessResult
+from tests.support.stores import KeptStore
 from tests.unit.cache.caching import (
     BOT,
     FILE,
     HOUR,
     OTHER,
     SITE,
-    FaultyStore,
     caching,
     status,
     stored,
@@ -79,14 +79,14 @@ async def test_fetcher_that_raises_closes_the_gate_and_publishes_component_faile
 
 
 async def test_failed_read_of_the_store_is_a_miss_and_published() -> None:
-    async with caching({SITE: FILE}, store=FaultyStore(get=StoreError("disk"))) as bench:
+    async with caching({SITE: FILE}, store=KeptStore({}, fails={"get": StoreError("disk")})) as bench:
         entry = await bench.ask()
         assert entry.source.result is AccessResult.SUCCESSFUL
         assert [(failure.component, str(failure.error)) for failure in bench.failures()] == [("store", "disk")]
 
 
 async def test_failed_write_of_the_store_is_published_and_the_answer_holds() -> None:
-    async with caching({SITE: FILE}, store=FaultyStore(put=StoreError("disk full"))) as bench:
+    async with caching({SITE: FILE}, store=KeptStore({}, fails={"put": StoreError("disk full")})) as bench:
         entry = await bench.ask()
         assert not entry.rules[BOT].allowed("/private")
         bench.clock.advance(HOUR)
@@ -98,7 +98,7 @@ async def test_failed_write_of_the_store_is_published_and_the_answer_holds() -> 
     "garbage", [b"", b"garbage", b"politesse/0 ", b"politesse/1 ", bytes(1000), b"politesse/1 \xff"]
 )
 async def test_damaged_record_is_a_miss_published_and_overwritten(garbage: bytes) -> None:
-    store = FaultyStore()
+    store = KeptStore({})
     await store.put(SITE, garbage)
     async with caching({SITE: FILE}, store=store) as bench:
         entry = await bench.ask()
@@ -111,7 +111,7 @@ async def test_damaged_record_is_a_miss_published_and_overwritten(garbage: bytes
 
 @pytest.mark.parametrize("method", ["get", "put"])
 async def test_unexpected_error_of_the_store_closes_the_gate_and_is_published(method: str) -> None:
-    async with caching({SITE: FILE}, store=FaultyStore(**{method: ZeroDivisionError("bug")})) as bench:
+    async with caching({SITE: FILE}, store=KeptStore({}, fails={method: ZeroDivisionError("bug")})) as bench:
         entry = await bench.ask()
         assert entry.source.result is AccessResult.UNREACHABLE
         assert "ZeroDivisionError" in entry.source.fault
@@ -131,7 +131,7 @@ class Unprintable(Exception):
 async def test_an_error_that_cannot_be_printed_closes_the_gate(component: str) -> None:
     error = Unprintable()
     answers: dict[str, Answer | list[Answer]] = {SITE: error if component == "fetcher" else FILE}
-    store = FaultyStore(**({"get": error} if component == "store" else {}))
+    store = KeptStore({}, fails={"get": error} if component == "store" else {})
     async with caching(answers, store=store) as bench:
         entry = await bench.ask()
         assert entry.source.result is AccessResult.UNREACHABLE

@@ -17,6 +17,7 @@ from politesse.robots import RobotsTxt
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
+from tests.support.stores import KeptStore
 from tests.support.tasks import settle
 from tests.unit.cache.caching import (
     BOT,
@@ -25,7 +26,6 @@ from tests.unit.cache.caching import (
     HOUR,
     OTHER,
     SITE,
-    FaultyStore,
     caching,
     file,
     not_modified,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_record_that_is_still_fresh_is_used_without_a_request() -> None:
-    store = FaultyStore()
+    store = KeptStore({})
     async with caching({SITE: FILE}, store=store) as before:
         await before.ask()
         wall = before.clock.wall()
@@ -56,7 +56,7 @@ async def test_a_record_that_is_still_fresh_is_used_without_a_request() -> None:
 
 
 async def test_a_record_that_is_stale_is_revalidated_with_its_validators() -> None:
-    store = FaultyStore()
+    store = KeptStore({})
     await store_copy(store, f"{SITE}/r", '"x"', 1_800_000_000.0 - 2 * DAY)
     async with caching({SITE: not_modified()}, store=store) as bench:
         entry = await bench.ask()
@@ -277,7 +277,7 @@ async def test_forgotten_file_is_fetched_again_without_condition() -> None:
 
 
 async def test_failed_delete_in_the_store_is_published() -> None:
-    async with caching({SITE: FILE}, store=FaultyStore(delete=StoreError("read-only"))) as bench:
+    async with caching({SITE: FILE}, store=KeptStore({}, fails={"delete": StoreError("read-only")})) as bench:
         await bench.ask()
         await bench.cache.forget(Origin.of(SITE))
         assert bench.cache.valid(SITE) is None
