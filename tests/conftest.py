@@ -5,26 +5,21 @@ By ``--hypothesis-profile``, ``full`` draws five times as many as the ordinary `
 ``random`` draws others each time, a fifth of ``full``; ``deep`` draws others, twenty times as many as ``full``.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import os
 import random
 import sys
 import threading
+from collections.abc import Generator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+from pytest_timeout import Settings
 
 from tests.support.examples import examples, register_profiles
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from pytest_timeout import Settings
 
 _STDERR: Final = pytest.StashKey[int]()
 _LAST_RESORT: Final = pytest.StashKey[threading.Timer]()

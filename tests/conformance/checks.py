@@ -1,7 +1,5 @@
 """What a row of a table asks of the library."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from politesse.origin import Origin

@@ -15,20 +15,16 @@
 ``dialects``, of a table or of an entry, names the dialects in which it holds, or ``all``; RFC 9309 unless told.
 """
 
-from __future__ import annotations
-
 import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pytest
 
 from politesse.origin import Origin
 from politesse.robots import Dialect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 DATA: Final = Path(__file__).with_name("data")
 ANSWERS: Final = {"Yes": True, "No": False}

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from politesse.robots import Dialect, Quirk, RequestRate, RobotsTxt, TimeWindow

@@ -3,8 +3,6 @@
 What is true there is not false here: the questions about another site, whose answer is -1 in Perl, are UNKNOWN.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from politesse.robotrules import RobotRules, RobotRulesAnswer

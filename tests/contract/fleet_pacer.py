@@ -6,31 +6,28 @@ Time stands still while a message travels: so nothing is late, and the slack is 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakSet
 
+from redis.asyncio import Redis
+
+from politesse import PacingOptions
 from politesse._constants import DAY_S
 from politesse._pacing.fleet.link import FleetLink
+from politesse._pacing.fleet.messages import Reply, ScriptCall, Server
 from politesse._pacing.fleet.pacer import FleetPacer
+from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.local import LocalPacer
+from politesse.clock import Clock
+from politesse.events import Publisher
 from politesse.options import FleetOptions
 from tests.support import tasks
 from tests.support.redis_servers import client_at, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from redis.asyncio import Redis
-
-    from politesse import PacingOptions
-    from politesse._pacing.fleet.messages import Reply, ScriptCall, Server
-    from politesse._pacing.fleet.scripts import Script
-    from politesse.clock import Clock
-    from politesse.events import Publisher
 
 _MANUAL_TIME: Final = """
 local server, manual = redis, tonumber(table.remove(ARGV))

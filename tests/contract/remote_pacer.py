@@ -1,18 +1,13 @@
 """A pacer that waits for a server, in miniature: each call takes a trip, and ``try_start`` has no answer at first."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
+from politesse.clock import Clock
 from politesse.errors import ClosedError
+from politesse.ports import FetchPermit, HostPace, PacedLine, Pacer, Permit, TurnRequest
 from politesse.verdict import Bound, NotYet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from politesse.clock import Clock
-    from politesse.ports import FetchPermit, HostPace, PacedLine, Pacer, Permit, TurnRequest
 
 TRIP: Final = 3
 """Steps of the event loop that a message to the server takes."""

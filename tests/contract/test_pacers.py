@@ -1,18 +1,17 @@
 """What every pacer promises. A new one is added to PACERS and has to pass as it is."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from politesse import PacingOptions
+from politesse._pacing.host_state import HostState
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.permit import give_back_all
 from politesse._pacing.scoped import ScopedPacer
@@ -20,18 +19,12 @@ from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, HostClosed, HostOpened, LongWait, Publisher, TurnExpired
 from politesse.options import Limit, SharedPacer
 from politesse.ports import HostPace, Pacer, Permit, TurnRequest
+from politesse.robots import RuleSet
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
 from tests.contract.fleet_pacer import fleet_pacer, settle
 from tests.contract.remote_pacer import RemotePacer
 from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, fetching, rules
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from politesse._pacing.host_state import HostState
-    from politesse.robots import RuleSet
-
 
 FIRST: Final = "https://example.com/1"
 SECOND: Final = "https://example.com/2"

@@ -1,31 +1,24 @@
 """What every Store promises. A new one is added to STORES and has to pass as it is."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import pathlib
 import re
 import secrets
+from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from politesse.errors import StoreError
 from politesse.origin import Origin
-from politesse.ports import Lease, LeaseHeld, LeasingStore, UpdatingStore, VersionedRecord
+from politesse.ports import Lease, LeaseHeld, LeasingStore, Store, UpdatingStore, VersionedRecord
 from politesse.stores import MemoryStore, SharedMemoryStore, SqliteStore
 from politesse.stores.redis import RedisStore
 from tests.support.redis_servers import EXECUTABLES, shared_server
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from politesse.ports import Store
-
 
 GUIDE: Final = (pathlib.Path(__file__).parents[2] / "src/politesse/guides/restarts.md").read_text()
 [EXAMPLE] = re.findall(r"^```py\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)

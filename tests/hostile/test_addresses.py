@@ -1,9 +1,8 @@
 """If private addresses are denied, no name, spelling, redirect or change of DNS leads to such an address."""
 
-from __future__ import annotations
-
 import socket
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import aiohttp
 import httpx
@@ -26,9 +25,6 @@ from politesse.testing import Fault, HostileServer, ScriptedResolver
 from politesse.testing.answers import FILE, response
 from politesse.testing.faults import ODD_LOOPBACKS, PRIVATE_LITERALS
 from politesse.verdict import AccessResult
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 DENY: Final = FetchOptions(private_addresses="deny", connect_timeout_s=2, total_timeout_s=5)

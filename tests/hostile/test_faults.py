@@ -1,12 +1,11 @@
 """For each fault of a server, the gate answers as the table of outcomes says, in time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -15,9 +14,6 @@ from politesse.testing.answers import FILE, response
 from politesse.testing.faults import PUBLIC_NAME, authority_pem
 from politesse.verdict import AccessResult
 from tests.hostile import crawler
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 GROWTH_KIB: Final = 20 * 1024
 SLACK_S: Final = 15.0

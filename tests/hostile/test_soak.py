@@ -1,7 +1,5 @@
 """A crawl of many origins, a third of them faulty, with many tasks: it is polite, and leaves no task and no file."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
@@ -9,10 +7,11 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -20,12 +19,8 @@ import pytest
 from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, Reason
 from politesse.events import Decided, Event, RobotsFetched
 from politesse.testing import Exchange, assert_polite
+from politesse.verdict import Verdict
 from tests.hostile import web
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from politesse.verdict import Verdict
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 PAGE_TIMEOUT_S: Final = 1.0

@@ -1,20 +1,15 @@
 """The three ways to request politely, with the same methods: the tests of what holds for each of them."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import aiohttp
 import httpx
 
+from politesse import AgentView
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from politesse import AgentView
 
 
 class Client(Protocol):

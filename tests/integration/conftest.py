@@ -1,8 +1,6 @@
 """Two servers on loopback, a gate without a pause, and the clients that ask it; a file may serve a Site of its own."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -10,12 +8,7 @@ import pytest
 from politesse import Gatekeeper
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.integrations.httpx import PoliteTransport
-from tests.integration.sites import EAGER, UA, Site, serving
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.integration.sites import Server
+from tests.integration.sites import EAGER, UA, Server, Site, serving
 
 
 @pytest.fixture

@@ -1,16 +1,11 @@
 """Tests that hang, each in its own way; run by test_time_limit.py alone."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import uvloop
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 async def test_await() -> None:

@@ -1,19 +1,14 @@
 """A server whose pages say something to crawlers, for the tests of what the integrations read of them."""
 
-from __future__ import annotations
-
 import gzip
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import web
 
+from politesse.page import PageDirectives
 from tests.integration.sites import Site
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from politesse.page import PageDirectives
 
 HEAD: Final = '<meta name="robots" content="nofollow">'
 PADDING: Final = "<!-- " + "so that its octets come in pieces " * 4_000 + " -->"

@@ -1,20 +1,16 @@
 """Servers on loopback that write down what they are asked, for the tests of the integrations."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from aiohttp import WSMsgType, web
 from yarl import URL
 
 from politesse import Gatekeeper, PacingOptions
 from politesse.testing import Exchange
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 EAGER = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)

@@ -1,16 +1,17 @@
 """Requests that nobody judged, or that were changed after that, are told of."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 from yarl import URL
 
+from politesse import Gatekeeper
+from politesse.events import Event
 from politesse.integrations.aiohttp import (
     ClientDisallowed,
     ClientInvalidURL,
@@ -19,14 +20,6 @@ from politesse.integrations.aiohttp import (
     RobotsMiddleware,
 )
 from tests.integration.sites import Site, serving, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
-
-    from politesse import Gatekeeper
-    from politesse.events import Event
 
 
 async def idle(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:

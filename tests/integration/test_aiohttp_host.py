@@ -1,19 +1,12 @@
 """A Host header that names another site than the URL: the rules of the wrong one would count."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import aiohttp
 import pytest
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
 from politesse import Gatekeeper, PacingOptions, PoliteSession
 from politesse.integrations.aiohttp import ClientInvalidURL, RobotsMiddleware
-
-if TYPE_CHECKING:
-    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
-
-    from tests.integration.sites import Site
+from tests.integration.sites import Site
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 

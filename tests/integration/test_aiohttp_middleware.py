@@ -1,7 +1,5 @@
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
@@ -10,9 +8,6 @@ from aiohttp import web
 from politesse import Disallowed, Gatekeeper, Reason
 from politesse.integrations.aiohttp import ClientDisallowed, RobotsMiddleware
 from tests.integration.sites import ROBOTS, UA, Server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 @dataclass

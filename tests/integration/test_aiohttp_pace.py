@@ -1,29 +1,22 @@
 """RobotsMiddleware(gate, pace=True): a turn for each hop, within a request of aiohttp."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import hashlib
 import re
 import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, web
 
 from politesse import ClosedError, ConfigurationError, Gatekeeper, TooFar
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, RobotsMiddleware
 from tests.integration.sites import UA, Site, serving, slow_gate, turns, until
 from tests.support.tasks import apart
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from typing import Any
-
-    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
 
 class Challenging(Site):

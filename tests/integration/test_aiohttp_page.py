@@ -1,7 +1,5 @@
 """What pages say to crawlers, read of aiohttp's responses."""
 
-from __future__ import annotations
-
 import sys
 
 import aiohttp

@@ -1,9 +1,7 @@
 """The benchmark of crawls: its web, its server's counts, and that every crawler finds the same pages."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from benchmarks.crawl import CRAWLERS, checked, run
@@ -14,9 +12,6 @@ from benchmarks.many_hosts.web import FORBIDDEN, Size, Web
 from benchmarks.settings import Settings
 
 from politesse.robots import RobotsTxt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.benchmark
 

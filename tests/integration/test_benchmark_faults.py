@@ -1,7 +1,5 @@
 """The benchmark of faults: that politesse does what each of them asks for, and that what a crawler did is judged so."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Final
 

@@ -1,17 +1,12 @@
 """The benchmark of Scrapy crawls: with and without the add-on, every page is fetched once."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from benchmarks.many_hosts.serving import Server, serving
 from benchmarks.many_hosts.web import Size
 from benchmarks.scrapy import CRAWLS, crawl, report
 from benchmarks.timing import Samples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.benchmark
 

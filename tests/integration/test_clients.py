@@ -1,23 +1,16 @@
 """What holds for every client: each hop is permitted, has its turn, and keeps the pace of its host."""
 
-from __future__ import annotations
-
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from politesse import Bound, Disallowed, Gatekeeper, NotYet, PacingOptions
 from politesse.testing import assert_polite
-from tests.integration.clients import CLIENTS
+from tests.integration.clients import CLIENTS, Client
 from tests.integration.sites import ROBOTS, UA, Site, turns, until
 from tests.support.tasks import apart
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.integration.clients import Client
 
 pytestmark = pytest.mark.timeout(20)
 

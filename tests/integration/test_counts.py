@@ -1,9 +1,7 @@
 """One decision is counted for each question asked, by every way to ask it."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import httpx
@@ -14,9 +12,6 @@ from politesse.events import Decided
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
 from tests.integration.sites import Site, slow_gate, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 pytestmark = pytest.mark.timeout(30)
 

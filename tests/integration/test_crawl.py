@@ -1,15 +1,15 @@
 """queue.crawl over real servers, with every client that it takes: what the servers' logs say."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import aiohttp
 import httpx
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import unused_port
 
 from politesse import ConfigurationError, Gatekeeper, PoliteSession
@@ -19,11 +19,6 @@ from politesse.integrations.httpx import PoliteTransport
 from politesse.queue import CrawlPage, PoliteQueue
 from politesse.testing import ScriptedFetcher, assert_polite
 from tests.integration.sites import EAGER, UA, Server, Site, slow_gate, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from aiohttp import web
 
 
 class LinkedSite(Site):

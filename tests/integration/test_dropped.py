@@ -1,27 +1,19 @@
 """Turns and responses that are dropped before their end: their hosts are given back."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import aiohttp
+import httpx
 import pytest
 
-from politesse.events import TurnDropped
+from politesse import Gatekeeper
+from politesse.events import Event, TurnDropped
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from tests.integration.sites import Site, turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    import httpx
-
-    from politesse import Gatekeeper
-    from politesse.events import Event
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -1,22 +1,17 @@
 """What is made before a fork has an identity of its own in each child, or raises an error that says what to do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.fork_program import INTERVAL_S
 from tests.support.redis_servers import RedisServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.realtime, pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")]
 

@@ -1,13 +1,12 @@
 """The two crawlers of the guide on crawling: one with ``queue.crawl``, and the same in plain aiohttp."""
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from aiohttp import ClientTimeout, web
@@ -16,9 +15,6 @@ from politesse import Gatekeeper, PoliteQueue, PoliteSession
 from politesse.cli.demo import CACHE, FETCH, PACING, USER_AGENT, LittleWeb
 from politesse.cli.demo.report import audit
 from tests.integration.sites import EAGER, Server, Site
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GUIDE = (Path(__file__).parents[2] / "src/politesse/guides/crawling.md").read_text()
 POLITE, PLAIN = (code for code in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "sys.argv" in code)

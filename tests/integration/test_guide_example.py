@@ -1,7 +1,5 @@
 """The test that the guide to testing shows finds a crawler that ignores robots.txt, and no fault with a polite one."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

@@ -1,16 +1,11 @@
 """The tests of guides find what is wrong with a guide."""
 
-from __future__ import annotations
-
 import textwrap
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.guides import findings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SERVER = """\
 ```sh

@@ -1,7 +1,5 @@
 """Each guide does what it says: ``pytest tests/integration/test_guides.py -k pacing`` runs one."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

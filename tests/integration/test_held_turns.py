@@ -1,28 +1,20 @@
 """Requests within a turn of the same task, by every integration: they use that turn, or are refused at once."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, AsyncIterator
 
+import aiohttp
 import httpx
 import pytest
 from yarl import URL
 
-from politesse import Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions
+from politesse import Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions, Turn
 from politesse.errors import ConfigurationError, TurnHeld
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.queue import CrawlPage, PoliteQueue
 from tests.integration.clients import CLIENTS, Client, Httpx
 from tests.integration.sites import EAGER, UA, Site, turns, until
 from tests.support.tasks import apart
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
-
-    import aiohttp
-
-    from politesse import Turn
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -13,9 +11,6 @@ from politesse.integrations.httpx import PoliteTransport
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.integration.sites import ROBOTS, UA, Seen, Server, turns, until
 from tests.support.tasks import apart
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 
 @dataclass

@@ -1,13 +1,11 @@
 """The fetcher over httpx of the guide on clients keeps what the port promises."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp import web
@@ -15,9 +13,6 @@ from multidict import CIMultiDict
 
 from politesse import Gatekeeper, Origin, Reason
 from politesse.ports import MAX_BODY_BYTES, FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, Validators
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
 
 GUIDE = (Path(__file__).parents[2] / "src/politesse/guides/clients.md").read_text()
 UA = "ExampleBot/1.0 (+https://example.com/bot)"

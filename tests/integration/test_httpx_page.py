@@ -1,19 +1,14 @@
 """What pages say to crawlers, read of httpx's responses."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
+from politesse import Gatekeeper
 from politesse.integrations.httpx import RequestDisallowed, page_directives
 from tests.integration.pages import BOTH, HEADER, Answer, Pages, said
 from tests.integration.sites import turns
-
-if TYPE_CHECKING:
-    from politesse import Gatekeeper
 
 
 @pytest.fixture

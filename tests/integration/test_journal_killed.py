@@ -7,20 +7,18 @@ import random
 import sqlite3
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from aiohttp import web
 
 from tests.integration.journal_program import PUTS
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.realtime
 

@@ -1,20 +1,16 @@
 """The pacer on the clocks of the machine, under the event loops that crawlers use."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import uvloop
 
 from politesse import Gatekeeper, PacingOptions
 from politesse.testing import ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HOSTS: Final = 50
 TASKS: Final = 100

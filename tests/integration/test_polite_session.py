@@ -1,27 +1,20 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 from yarl import URL
 
 from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, InvalidURL, TooFar
 from politesse.errors import WrongEventLoop
-from politesse.events import Decided
+from politesse.events import Decided, Event
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import EAGER, UA, Site, slow_gate, turns, until
 from tests.support.tasks import apart
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from types import SimpleNamespace
-
-    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
-
-    from politesse.events import Event
 
 
 async def visit(polite: PoliteSession, url: str) -> None:

@@ -1,18 +1,11 @@
 """Requests that are made without asking robots.txt, for a reason."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
 from politesse import Gatekeeper, Reason
 from politesse.integrations.aiohttp import ClientDisallowed, PoliteSession
 from tests.integration.sites import Site, serving, turns
-
-if TYPE_CHECKING:
-    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
-
 
 WHY = "our own server"
 

@@ -1,7 +1,5 @@
 """Redirects are plain aiohttp's, but for those that lead where nobody may go."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,21 +1,17 @@
 """WebSockets: aiohttp's own handshake, permitted and in its turn."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import ClientResponse
 
 from politesse import Bound, ClosedError, Gatekeeper, Reason, TooFar
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import EAGER, UA, Site, turns, until
 from tests.support.tasks import apart
-
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse
 
 
 async def says(socket: aiohttp.ClientWebSocketResponse[Any], text: str) -> str:

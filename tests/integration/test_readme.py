@@ -1,7 +1,5 @@
 """README runs as written, leads to each guide, and promises nothing that does not work yet."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

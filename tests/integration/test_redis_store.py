@@ -1,12 +1,12 @@
 """RedisStore on real servers: refusals, failures, and several clients at once."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from redis.asyncio import Redis
@@ -19,10 +19,6 @@ from politesse.testing import ScriptedFetcher
 from tests.integration.sites import UA
 from tests.support.failures import failures_of
 from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, serving_by_tls, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.realtime
 

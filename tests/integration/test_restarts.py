@@ -1,23 +1,16 @@
 """A gate that starts again on the file of an earlier one."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from politesse import Gatekeeper, PacingOptions, TooFar
-from politesse.ports import FetchResponse
+from politesse.ports import FetchResponse, Store
 from politesse.stores import SqliteStore
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from politesse.ports import Store
 
 UA = "ExampleBot/1.0"
 START = 1_800_000_000

@@ -1,9 +1,7 @@
 """data.txt and sitemaps, asked of real servers."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
@@ -12,9 +10,6 @@ from politesse import CacheOptions, ClosedError, FetchOptions, Gatekeeper
 from politesse.ports import FaultKind
 from politesse.sites import FileOutcome
 from tests.integration.sites import EAGER, UA, Site, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 LENIENT = FetchOptions(private_addresses="allow")  # every server of a test is at a private address
 

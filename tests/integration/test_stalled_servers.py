@@ -1,19 +1,15 @@
 """A healthy site beside a thousand servers that accept connections and never answer."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from politesse import FetchOptions, Gatekeeper
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 TIMEOUT_S: Final = 15.0

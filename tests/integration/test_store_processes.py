@@ -1,7 +1,5 @@
 """A SqliteStore whose process is killed, and one that several processes use."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sqlite3

@@ -1,17 +1,13 @@
 """A test that hangs ends at its time limit, and the run goes on or ends: it does not stall."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = pytest.mark.realtime
 

@@ -4,8 +4,6 @@ It works on octets, keeps nothing between two questions, and shares no code with
 RFC leaves open stand beside the line that takes them.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

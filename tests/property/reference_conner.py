@@ -4,8 +4,6 @@ It works on octets and shares no code with the library. The decisions that the t
 that takes them.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,16 +1,11 @@
 """The literal references, by dialect: each decides of the octets of a file, an agent and a URL."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from politesse.robots import Dialect
 from tests.property import reference, reference_conner, reference_google, reference_koster, reference_perl
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.property.reference import Decision
+from tests.property.reference import Decision
 
 
 def _decide_rfc9309(octets: bytes, name: bytes, url: bytes) -> Decision:

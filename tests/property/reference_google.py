@@ -3,8 +3,6 @@
 It works on octets and shares no code with the library.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

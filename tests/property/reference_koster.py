@@ -4,8 +4,6 @@ They work on octets and share no code with the library. The decisions that the t
 that takes them.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from tests.property import reference

@@ -4,8 +4,6 @@ It works on octets and shares no code with the library. Where the library is hel
 line says so.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

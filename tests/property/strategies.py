@@ -4,15 +4,11 @@ One draw of octets drives all choices of an example. That is some ten times fast
 buys ten times the examples, and it still shrinks: fewer octets and smaller ones choose less and simpler things.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 T = TypeVar("T")
 

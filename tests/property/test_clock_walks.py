@@ -1,7 +1,5 @@
 """However both clocks walk, no copy of robots.txt is used that is older than RFC 9309 and its headers permit."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Each dialect against a literal reading of its own text."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest

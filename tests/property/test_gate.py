@@ -1,20 +1,14 @@
 """The hot path of a question returns what the plain way returns."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from politesse import Gatekeeper, HostPolicy, InvalidURL
+from politesse import Gatekeeper, HostPolicy, InvalidURL, Verdict
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from politesse import Verdict
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE: Final = "https://example.com"

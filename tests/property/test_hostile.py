@@ -1,7 +1,5 @@
 """Content and URLs that were made to break a parser."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

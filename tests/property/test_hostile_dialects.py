@@ -1,7 +1,5 @@
 """The bounds of every dialect. What would take longer than pattern octets times URL octets never ends here."""
 
-from __future__ import annotations
-
 import pytest
 
 from politesse.errors import InvalidURL

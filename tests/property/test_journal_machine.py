@@ -6,10 +6,11 @@ import asyncio
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from unittest import mock
 
 import pytest
@@ -22,15 +23,11 @@ from politesse.errors import StoreError
 from politesse.queue import PoliteQueue
 from politesse.queue import _journal as journal_module
 from politesse.queue._journal import Journal
+from politesse.queue._journal_file import Change
 from politesse.queue._web import normal_form
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.examples import examples
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from politesse.queue._journal_file import Change
 
 HOSTS: Final = ("https://a.example", "https://b.example", "https://c.example")
 MEMORY: Final = "/dev/shm"  # noqa: S108 - a new folder in it; a disk would take most of the time

@@ -1,18 +1,12 @@
 """The lexer against an octet by octet reading of the grammar."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from politesse.robots import Dialect, Quirk
+from politesse.robots.line import Line
 from tests.property.reference import BLANK, CONTROL, split_lines, without_odd_blanks
 from tests.support.lexing import lex
-
-if TYPE_CHECKING:
-    from politesse.robots.line import Line
 
 FIELDS = {
     b"user-agent",

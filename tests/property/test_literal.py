@@ -1,19 +1,13 @@
 """The judge of traces reads rules as the literal reading of the RFC does; the two share no code."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hypothesis import given, settings
 
 from politesse.testing._literal import LiteralRules
 from tests.property import reference
-from tests.property.strategies import MANY_GROUPS, ONE_GROUP
-
-if TYPE_CHECKING:
-    from tests.property.strategies import Case
-
+from tests.property.strategies import MANY_GROUPS, ONE_GROUP, Case
 
 NO_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 

@@ -1,7 +1,5 @@
 """What is judged against what aiohttp's URL library would send."""
 
-from __future__ import annotations
-
 import re
 
 import yarl

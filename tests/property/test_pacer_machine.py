@@ -5,10 +5,8 @@ it states for one must never bind the other. Turns that are held for too long ex
 for longer and longer.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from hypothesis import settings
@@ -16,20 +14,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from politesse import PacingOptions
+from politesse._pacing.host import PacedHost
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.permit import LocalPermit
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, Publisher, TurnExpired
 from politesse.ports import TurnRequest
+from politesse.robots import RuleSet
 from politesse.testing import ManualClock
 from politesse.verdict import Bound
 from tests.support.examples import examples
 from tests.support.pacing import MIDNIGHT, fetching, rules
 from tests.support.tasks import now, settle
-
-if TYPE_CHECKING:
-    from politesse._pacing.host import PacedHost
-    from politesse.robots import RuleSet
 
 # The second host takes two at once, its delay from start to start.
 AT_ONCE: Final = {"one.example": 1, "two.example": 2}

@@ -6,14 +6,12 @@ not early, not while the host is closed, no more at once than allowed, nobody pa
 end no waiter is forgotten, and nothing is left in memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -21,14 +19,11 @@ from politesse import Bound, NotYet, PacingOptions
 from politesse.errors import TooFar
 from politesse.events import Publisher
 from politesse.options import Limit, SharedPacer
-from politesse.ports import TurnRequest
+from politesse.ports import Pacer, Permit, TurnRequest
+from politesse.robots import RuleSet
 from politesse.testing import ManualClock
 from tests.support.pacing import MIDNIGHT, Resolving, rules
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from politesse.ports import Pacer, Permit
-    from politesse.robots import RuleSet
 
 HOSTS: Final = {"a.example": "192.0.2.1", "b.example": "192.0.2.1", "c.example": "192.0.2.2"}
 EPS_S: Final = 1e-6

@@ -1,9 +1,8 @@
 """Whatever a page says, it never raises, never takes long, and never allows more for saying more."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,12 +14,8 @@ from politesse.page.headers import MAX_OCTETS
 from politesse.page.html import MAX_BYTES
 from politesse.page.preferences import header_usage
 from politesse.page.statements import PLAIN, Directive, parse_members, parse_scoped, parse_unscoped
+from politesse.usage import License
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from politesse.usage import License
 
 NOW: Final = 1_800_000_000.0
 HTML: Final = [("Content-Type", "text/html")]

@@ -1,11 +1,10 @@
 """Everything that can happen to a queue, in any order: no URL lost or handed out twice, nobody early, nobody left."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from hypothesis import settings
@@ -14,16 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from politesse import CacheOptions, ClosedError, Gatekeeper, PacingOptions, Reason, Verdict
 from politesse.origin import Origin
+from politesse.ports import TurnRequest
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.contract.remote_pacer import RemotePacer
 from tests.support.examples import examples
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from politesse.ports import TurnRequest
 
 ORIGINS: Final = ("https://a.example", "http://a.example", "https://b.example", "https://c.example")
 MAXSIZE: Final = 3

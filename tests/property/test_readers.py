@@ -4,24 +4,17 @@
 What is grouped here is grouped line by line, from a reading of the octets that shares no code with either.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from politesse.errors import ConfigurationError
-from politesse.robots import Dialect, Quirk, RobotsTxt
+from politesse.robots import Dialect, Line, Quirk, RobotsTxt
 from tests.fuzz import rows
 from tests.fuzz.document import TARGET
 from tests.property.reference import BLANK, split_lines
 from tests.support.lexing import lex
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from politesse.robots import Line
 
 Numbers = list[tuple[list[int], list[int]]]
 """The line numbers of the user-agent lines and of the rules of each group."""

@@ -1,9 +1,8 @@
 """A crawler that is restarted again and again asks a host exactly when one that runs on would."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -11,17 +10,13 @@ from hypothesis import strategies as st
 
 from politesse import PacingOptions
 from politesse._cache.codec import decode_state, encode_state
+from politesse._pacing.host_state import HostState
 from politesse._pacing.local import LocalPacer
+from politesse.ports import Permit
 from politesse.testing import ManualClock
 from politesse.verdict import NotYet
 from tests.support.pacing import HOST, MIDNIGHT, rules, wants
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from politesse._pacing.host_state import HostState
-    from politesse.ports import Permit
 
 OPTIONS = PacingOptions(min_delay_s=1.0)
 

@@ -1,10 +1,9 @@
 """Rates and visit times, compiled once, against the plain definition: all lines, at each question."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from itertools import islice, product
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,11 +12,6 @@ from politesse._pacing.pace import longest_stated_s, rates_hold_until, stated_pa
 from politesse.robots import RequestRate, RobotsTxt, RuleSet, TimeWindow
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pytest
 
 DAY_S = 86_400
 

@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from itertools import chain, permutations
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,9 +12,6 @@ from politesse.robots import Dialect, RobotsTxt
 from politesse.robots.pattern import normalise_pattern
 from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage, combine
 from politesse.usage.vocabulary import parse_content_signal, parse_content_usage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 STRICTNESS = {Preference.UNSTATED: 0, Preference.ALLOWED: 1, Preference.DISALLOWED: 2}
 PURPOSES = st.sampled_from(Purpose)

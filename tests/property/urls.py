@@ -1,7 +1,5 @@
 """The server of a URL by aiohttp's URL library."""
 
-from __future__ import annotations
-
 import ipaddress
 from urllib.parse import unquote
 

@@ -1,7 +1,5 @@
 """How many examples Hypothesis draws: each profile scales the number that a test names."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from hypothesis import HealthCheck, settings

@@ -1,14 +1,7 @@
 """Reports of a gate about components that failed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from politesse.events import ComponentFailed
-
-if TYPE_CHECKING:
-    from politesse import Gatekeeper
-    from politesse.events import Event
+from politesse import Gatekeeper
+from politesse.events import ComponentFailed, Event
 
 
 def failures_of(gate: Gatekeeper) -> list[ComponentFailed]:

@@ -1,14 +1,8 @@
 """The lines of a robots.txt as the lexer emits them, without the quirks that groups and rules add."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from politesse.robots import Line, Quirk
 from politesse.robots.lexer import decode, lines_of, quirks_of, rows_of
-
-if TYPE_CHECKING:
-    from politesse.robots import Line, Quirk
-    from politesse.robots.traits import Syntax
+from politesse.robots.traits import Syntax
 
 
 def lex(body: bytes | str, syntax: Syntax) -> tuple[list[Line], tuple[Quirk, ...]]:

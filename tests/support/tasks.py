@@ -1,13 +1,9 @@
 """Letting the tasks of an event loop run."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Awaitable, Coroutine, Iterable
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 

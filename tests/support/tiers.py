@@ -1,15 +1,9 @@
 """The short run has the first few of many parameters, the full run has them all."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from _pytest.mark import ParameterSet
+from _pytest.mark import ParameterSet
 
 
 def first_of(number: int, values: Iterable[object]) -> list[ParameterSet]:

@@ -1,16 +1,11 @@
 """What the unit tests of several folders share."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from politesse import Gatekeeper
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 

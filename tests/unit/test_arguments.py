@@ -3,11 +3,10 @@
 To cover a new method, add a line to one of the tables: the argument, the call, and what it does take of BAD.
 """
 
-from __future__ import annotations
-
 import inspect
 import operator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 import httpx
 import pytest
@@ -36,9 +35,6 @@ from politesse.stores import MemoryStore, SharedMemoryStore
 from politesse.testing import ScriptedFetcher
 from tests.unit.conftest import UA
 from tests.unit.queue.simulated import SimulatedWeb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 BAD: Final[dict[str, object]] = {
     "None": None,

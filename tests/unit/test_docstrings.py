@@ -1,7 +1,5 @@
 """Docstrings: each module has one, and their examples print what they show."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 from typing import Final

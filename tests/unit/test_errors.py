@@ -1,7 +1,5 @@
 """Errors go from one process to another, as those of workers do."""
 
-from __future__ import annotations
-
 import builtins
 import pickle
 import re

@@ -1,15 +1,11 @@
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pytest
 
 from politesse import Gatekeeper
 from politesse.events import Event, Publisher
 from politesse.testing import ScriptedFetcher
-
-if TYPE_CHECKING:
-    import pytest
 
 
 @dataclass(frozen=True, slots=True)

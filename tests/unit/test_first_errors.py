@@ -1,9 +1,8 @@
 """What a newcomer does wrong: the error names the argument, and what to give."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import httpx
@@ -12,12 +11,8 @@ import pytest
 from politesse import ConfigurationError, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
 from politesse.errors import TooFar, TurnHeld
 from politesse.integrations.httpx import PoliteTransport
+from politesse.ports import FetchRequest, FetchResult
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from politesse.ports import FetchRequest, FetchResult
 
 UA = "newbot/1.0 (+https://example.com/bot)"
 SITE = "https://a.example"

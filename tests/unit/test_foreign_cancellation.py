@@ -3,25 +3,19 @@
 KeyboardInterrupt and SystemExit stop the program all the same: asyncio raises them out of the event loop.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
 from politesse import Gatekeeper, PacingOptions, Reason
 from politesse.events import AddressNotFound, ComponentFailed, Event
 from politesse.options import Limit
+from politesse.ports import FetchRequest, FetchResult
 from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from politesse.ports import FetchRequest, FetchResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -1,10 +1,9 @@
 """What hangs holds up nobody for longer than they would wait, nor the close of the gate; and it opens nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -22,16 +21,12 @@ from politesse import (
 )
 from politesse.errors import StoreError
 from politesse.options import Limit
+from politesse.ports import FetchRequest, FetchResult
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
 from tests.support.stores import FailingStore
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from politesse.ports import FetchRequest, FetchResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

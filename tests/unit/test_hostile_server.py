@@ -1,7 +1,5 @@
 """The hostile server does what it says; what crawlers make of it is tested elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 

@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -29,12 +27,9 @@ from politesse.events import (
 )
 from politesse.ports import FetchResponse
 from politesse.sites import FileOutcome
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import Answer, ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult, Match, Source
 from tests.unit.conftest import UA
-
-if TYPE_CHECKING:
-    from politesse.testing import Answer
 
 SITE = "https://a.test"
 ORIGIN = Origin.of(SITE)

@@ -1,7 +1,5 @@
 """ManualClock: it moves whenever every task waits, whatever its timers do."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any

@@ -1,20 +1,15 @@
-from __future__ import annotations
-
 import copy
 import gc
 import pickle
 import tracemalloc
 import unicodedata
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 
 from politesse.errors import ConfigurationError, InvalidURL, PolitesseError
 from politesse.origin import MAX_URL_LENGTH, Origin, split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 ORIGINS: Final = {
     "https://www.example.com/a?b#c": "https://www.example.com",

@@ -1,17 +1,13 @@
 """The reference that ``python -m pdoc`` makes of the docstrings."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.support.modules import HOMES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PUBLIC: Final = [
     *HOMES,

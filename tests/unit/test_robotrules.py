@@ -1,7 +1,5 @@
 """The interface of WWW::RobotRules: its manual, its tests, and what "HTTP: The Definitive Guide" says of it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,20 +1,14 @@
 """A yarl.URL is taken wherever a URL is, and judged as the text that clients send."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from yarl import URL
 
 from politesse import Dialect, Gatekeeper, Origin, PoliteQueue, Reason, RobotsTxt, Turn
+from politesse.origin import StrOrURL
 from politesse.page import PageDirectives, followable_links, parse_tdmrep, response_usage, tdmrep_usage
 from politesse.robotrules import RobotRules, RobotRulesAnswer
 from politesse.robots.explain import explain
 from politesse.testing import ScriptedFetcher
-
-if TYPE_CHECKING:
-    from politesse.origin import StrOrURL
 
 ROBOTS = "User-agent: *\nDisallow: /%C3%A4\nContent-Usage: train-ai=n\nSitemap: https://a.test/map.xml"
 HUMAN = URL("https://a.test/ä?q=ö#part")

@@ -1,24 +1,19 @@
 """The command, within this process or in one of its own, and origins on loopback for it to request."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
 from aiohttp import web
 
 from politesse.cli import main
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 COMMAND = [sys.executable, "-W", "error", "-m", "politesse.cli"]
 

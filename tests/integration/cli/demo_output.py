@@ -1,7 +1,5 @@
 """What the demo prints, read back."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,18 +1,14 @@
 """Gates that cheat, each by one option or by a fetcher that tampers with robots.txt, for the demo to catch."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from politesse import Gatekeeper
 from politesse.cli.demo import CACHE, PACING
 from politesse.fetch import AiohttpFetcher
 from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.testing.violations import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def _with(**changes: object) -> type[Gatekeeper]:

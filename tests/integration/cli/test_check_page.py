@@ -1,7 +1,5 @@
 """``politesse check --page`` requests as politely as a crawl does, and prints the statements of page and site."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """``politesse crawl``: over the demo's web, over servers that misbehave, and as it is ended."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -11,10 +9,11 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -29,9 +28,6 @@ from politesse.cli.running import GateOptions
 from politesse.page.html import MAX_BYTES
 from tests.integration.cli.command import COMMAND, Origin, politesse, read_terminal, run_process, serving, start
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
 
 AGENT = f"{TOKEN}/1.0 (+https://example.com/bot)"
 TITLE = "<!doctype html><title>A page</title>"

@@ -1,11 +1,10 @@
 """The demo as it is run; test_demo_sabotages has the proof that it can fail."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,13 +13,9 @@ from politesse import FetchOptions, Gatekeeper
 from politesse.cli import demo
 from politesse.cli.demo import run, view
 from politesse.cli.demo.view import SHOWN
+from politesse.ports import FetchRequest, FetchResult
 from tests.integration.cli.command import run_process
 from tests.integration.cli.demo_output import FLOOR, ORIGINS, PACES, kinds_in, table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from politesse.ports import FetchRequest, FetchResult
 
 pytestmark = pytest.mark.realtime  # a Retry-After, a black hole and a pace are waited for
 

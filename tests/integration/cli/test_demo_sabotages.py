@@ -1,7 +1,5 @@
 """Proof that the demo can fail: crawls through gates that cheat, each in one way."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 

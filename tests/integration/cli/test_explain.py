@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from politesse.robots import Dialect
 from tests.integration.cli.command import Origin, politesse, serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROBOTS = "# rules\nUser-agent: FooBot\nDisallow: /\n\nUser-agent: *\nDisallow: /a\nAllow: /a/b\nDisallow: /c\n"
 

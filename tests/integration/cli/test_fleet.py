@@ -1,11 +1,9 @@
 """``--fleet``, and ``politesse fleet``: commands share the state in a Redis, and show it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import redis
@@ -15,9 +13,6 @@ from politesse.options import FleetOptions
 from politesse.testing import ScriptedFetcher
 from tests.integration.cli.command import Done, Origin, politesse, run_process, serving
 from tests.support.redis_servers import RedisServer, free_port
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 pytestmark = pytest.mark.realtime
 

@@ -1,7 +1,5 @@
 """``politesse guide``: the list, a guide in a pipe, and a guide in a terminal with and without a pager."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

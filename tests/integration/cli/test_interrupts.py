@@ -1,7 +1,5 @@
 """Ctrl-C ends each command at any moment with the exit status 130, and without a traceback."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import signal

@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from politesse.robots.lint import CODES
 from tests.integration.cli.command import Origin, politesse, serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CLEAN = "User-agent: *\nDisallow: /a\n"
 RISKY = "User-agent: *\nDisallow: /a\nDisallow: /a\n"

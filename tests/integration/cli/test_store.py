@@ -1,18 +1,13 @@
 """``--store``, and ``politesse store``: later runs use, show, prune and export the records of a run."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from politesse.stores import SqliteStore
 from tests.integration.cli.command import Done, Origin, politesse, serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def checked(store: Path, *urls: str) -> Done:

@@ -1,14 +1,9 @@
-from __future__ import annotations
-
 import asyncio
 import gc
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import trustme
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 @pytest.fixture(autouse=True)

@@ -1,20 +1,14 @@
 """Requests of the tests of AiohttpFetcher, and checks of their results."""
 
-from __future__ import annotations
-
 import ssl
-from typing import TYPE_CHECKING
+
+import aiohttp
+import trustme
 
 from politesse import FetchOptions
 from politesse.fetch import AiohttpFetcher
-from politesse.ports import FetchFault, FetchRequest, FetchResponse
-
-if TYPE_CHECKING:
-    import aiohttp
-    import trustme
-
-    from politesse.ports import FetchResult, Resolver, Validators
-    from tests.integration.fetch.servers import Server
+from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver, Validators
+from tests.integration.fetch.servers import Server
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"

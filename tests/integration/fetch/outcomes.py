@@ -1,19 +1,13 @@
 """The table of outcomes, each row as a server shows it."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from politesse.ports import FaultKind
 from politesse.verdict import AccessResult
-from tests.integration.fetch.servers import FILE, bomb, chunked, endless, gzipped, reset_after, response
-
-if TYPE_CHECKING:
-    from tests.integration.fetch.servers import Answer
+from tests.integration.fetch.servers import FILE, Answer, bomb, chunked, endless, gzipped, reset_after, response
 
 SUCCESSFUL = AccessResult.SUCCESSFUL
 UNAVAILABLE = AccessResult.UNAVAILABLE

@@ -1,24 +1,19 @@
 """Servers on loopback that answer octet by octet as a test says."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import socket
+import ssl
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from politesse.origin import Origin
 from politesse.testing import ScriptedResolver
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Sequence
-    from types import TracebackType
 
 FILE = b"User-agent: *\nDisallow: /private\n"
 

@@ -1,9 +1,8 @@
 """Each exception of aiohttp is a fault of its kind, and a stand-in for aiohttp may respond."""
 
-from __future__ import annotations
-
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from unittest.mock import Mock
 
 import aiohttp
@@ -11,14 +10,9 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 from aioresponses import aioresponses
 
-from politesse import Gatekeeper, Reason
+from politesse import Gatekeeper, Reason, Verdict
 from politesse.ports import FaultKind
 from politesse.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from politesse import Verdict
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 ROBOTS = "https://example.com/robots.txt"

@@ -1,11 +1,10 @@
 """AiohttpFetcher over the connector of a foreign session."""
 
-from __future__ import annotations
-
+import asyncio
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
@@ -13,7 +12,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.test_utils import TestServer
 
-from politesse import FetchOptions, Gatekeeper, Reason
+from politesse import FetchOptions, Gatekeeper, Reason, Verdict
 from politesse.ports import FaultKind, FetchFault
 from politesse.testing import ScriptedResolver
 from tests.integration.fetch.fetching import (
@@ -25,18 +24,13 @@ from tests.integration.fetch.fetching import (
 )
 from tests.integration.fetch.servers import (
     FILE,
+    Answer,
+    Request,
     Server,
     bomb,
     gzipped,
     response,
 )
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import AsyncIterator
-
-    from politesse import Verdict
-    from tests.integration.fetch.servers import Answer, Request
 
 
 class Loopback(AbstractResolver):

@@ -1,27 +1,21 @@
 """Names that never resolve do not delay others."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
-from politesse import CacheOptions, FetchOptions, Gatekeeper, Reason
+from politesse import CacheOptions, FetchOptions, Gatekeeper, Reason, Verdict
 from politesse.fetch import PublicResolver
 from tests.integration.fetch.fetching import PUBLIC, UA
 from tests.integration.fetch.servers import FILE, Server, response
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from politesse import Verdict
 
 MANY: Final = CacheOptions(max_concurrent_fetches=10_000)
 PATIENT: Final = FetchOptions(connect_timeout_s=5, total_timeout_s=20)

@@ -1,29 +1,20 @@
 """How a connection ends decides about a body that nothing else delimits."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
+import trustme
 
-from politesse import Gatekeeper, Reason
+from politesse import Gatekeeper, Reason, Verdict
 from politesse.fetch import AiohttpFetcher
 from politesse.verdict import AccessResult
 from tests.integration.fetch.fetching import UA, server_context, trusting
-from tests.integration.fetch.servers import FILE, Names, Server, in_pieces, reset_after
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import trustme
-
-    from politesse import Verdict
-    from tests.integration.fetch.servers import Answer, Request
+from tests.integration.fetch.servers import FILE, Answer, Names, Request, Server, in_pieces, reset_after
 
 HEADS = {
     "HTTP/1.0": b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n",

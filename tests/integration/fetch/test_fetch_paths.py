@@ -1,7 +1,5 @@
 """AiohttpFetcher asks for other files than robots.txt, and goes on after a redirect of another request."""
 
-from __future__ import annotations
-
 import aiohttp
 import pytest
 

@@ -1,18 +1,17 @@
 """AiohttpFetcher behind a proxy."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
+import trustme
 from yarl import URL
 
 from politesse import Disallowed, FetchOptions, Gatekeeper, HostPolicy, PoliteSession, Reason
 from politesse.fetch import AiohttpFetcher
-from politesse.origin import Origin
+from politesse.origin import Origin, StrOrURL
 from politesse.ports import FaultKind, FetchRequest
 from tests.integration.fetch.fetching import (
     UA,
@@ -24,18 +23,12 @@ from tests.integration.fetch.fetching import (
 )
 from tests.integration.fetch.servers import (
     FILE,
+    Answer,
     Names,
+    Request,
     Server,
     response,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import trustme
-
-    from politesse.origin import StrOrURL
-    from tests.integration.fetch.servers import Answer, Request
 
 
 @pytest.mark.parametrize("given", [str, URL])

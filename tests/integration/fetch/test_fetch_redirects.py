@@ -1,8 +1,6 @@
 """AiohttpFetcher follows redirects: their number, their targets, and the authority that they bind."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import asyncio
 
 import pytest
 
@@ -18,15 +16,12 @@ from tests.integration.fetch.fetching import (
 )
 from tests.integration.fetch.servers import (
     FILE,
+    Answer,
     Names,
+    Request,
     Server,
     response,
 )
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from tests.integration.fetch.servers import Answer, Request
 
 
 @pytest.mark.clause("RFC 9309 2.3.1.2")

@@ -1,9 +1,7 @@
 """The requests of AiohttpFetcher, and the headers of its responses."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from aiohttp.test_utils import unused_port
@@ -19,17 +17,13 @@ from tests.integration.fetch.fetching import (
 )
 from tests.integration.fetch.servers import (
     FILE,
+    Answer,
     Names,
     Server,
     endless,
     response,
     silence,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.fetch.servers import Answer
 
 
 async def test_request_has_the_user_agent_and_no_other_identification() -> None:

@@ -1,11 +1,9 @@
 """AiohttpFetcher against servers on loopback: the outcome table, faults, limits."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from aiohttp.test_utils import unused_port
@@ -30,7 +28,9 @@ from tests.integration.fetch.fetching import (
 from tests.integration.fetch.outcomes import ROWS, Row
 from tests.integration.fetch.servers import (
     FILE,
+    Answer,
     Names,
+    Request,
     Server,
     bomb,
     chunked,
@@ -40,11 +40,6 @@ from tests.integration.fetch.servers import (
     response,
     silence,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.integration.fetch.servers import Answer, Request
 
 MIN_BODY_BYTES = FetchOptions().max_body_bytes
 

@@ -1,7 +1,5 @@
 """All fetches share a client session, and do not disturb each other."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 

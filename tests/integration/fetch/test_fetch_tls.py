@@ -1,11 +1,9 @@
 """AiohttpFetcher believes no server that cannot prove its name."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 import trustme
@@ -13,7 +11,7 @@ import trustme
 from politesse import FetchOptions, Gatekeeper, Reason
 from politesse.fetch import AiohttpFetcher
 from politesse.origin import Origin
-from politesse.ports import FaultKind, FetchRequest
+from politesse.ports import FaultKind, FetchRequest, FetchResult
 from tests.integration.fetch.fetching import (
     UA,
     faulted,
@@ -27,11 +25,6 @@ from tests.integration.fetch.servers import (
     Server,
     response,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from politesse.ports import FetchResult
 
 
 async def _fetch_over_tls(certificate: trustme.LeafCert, options: FetchOptions) -> tuple[FetchResult, int]:

@@ -1,23 +1,15 @@
 """A stored copy is used only under the settings under which it was fetched."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import asyncio
 
 import pytest
 
-from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions, Reason
-from politesse.ports import FaultKind, FetchFault
+from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions, Reason, Verdict
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult, Store
 from politesse.robots import Dialect
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.integration.fetch.servers import FILE, Names, Request, Server, response
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from politesse import Verdict
-    from politesse.ports import FetchRequest, FetchResult, Store
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 OTHER_UA = "OtherBot/1.0 (+https://example.com/other)"

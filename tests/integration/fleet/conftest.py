@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import time
+from collections.abc import AsyncIterator, Iterator
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
@@ -10,9 +8,6 @@ from redis.asyncio import Redis
 from tests.integration.fleet.members import Members
 from tests.support.redis_servers import EXECUTABLES, RedisServer, shared_server
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 
 @pytest.fixture(scope="module", params=first_of(1, EXECUTABLES))

@@ -1,14 +1,10 @@
 """Crawls by several processes, as one site sees them: what they are told to do, and what they must not have done."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,23 @@
 """Members of a fleet in one process: each has a link of its own, as processes have."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse import PacingOptions
 from politesse._pacing.fleet.link import FleetLink
+from politesse._pacing.fleet.messages import Reply, ScriptCall
 from politesse._pacing.fleet.pacer import FleetPacer
-from politesse._pacing.fleet.wire import RedisWire, wire_to
+from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.wire import FleetWire, RedisWire, wire_to
 from politesse._pacing.local import LocalPacer
-from politesse.clock import SystemClock
-from politesse.events import Publisher
+from politesse.clock import Clock, SystemClock
+from politesse.events import Event, Publisher
 from politesse.options import FleetOptions
+from politesse.ports import Pacer
 from tests.support.pacing import finish, wants
 from tests.support.redis_servers import client_at
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from politesse._pacing.fleet.messages import Reply, ScriptCall
-    from politesse._pacing.fleet.scripts import Script
-    from politesse._pacing.fleet.wire import FleetWire
-    from politesse.clock import Clock
-    from politesse.events import Event
-    from politesse.ports import Pacer
-
 
 OTHER_TIME: Final = """
 local server = redis

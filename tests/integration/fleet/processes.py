@@ -1,15 +1,10 @@
 """Starts the programs of these tests, each in a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
+from asyncio.subprocess import Process
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
 
 
 async def started(

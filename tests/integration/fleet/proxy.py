@@ -1,7 +1,5 @@
 """What the proxies in front of Redis have in common: a server, and a task for each client."""
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from contextlib import suppress

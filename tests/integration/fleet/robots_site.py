@@ -1,19 +1,15 @@
 """A server with a robots.txt for each of many hosts, which stamps each request."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from aiohttp import web
 
 from tests.property.reference import decide, records_for
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _VALUES: Final = ("/", "/a", "/a/", "/a/*.html$", "/b", "/*?q=", "/private", "/private/open", "/*.pdf$", "/%C3%A4", "")
 _NAMES: Final = ("*", "examplebot", "otherbot")

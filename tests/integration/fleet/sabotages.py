@@ -1,19 +1,14 @@
 """What a fleet does without one of its checks: the tests must notice."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.reserver import Reserver
 from politesse._pacing.fleet.scripts import Script
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from politesse._pacing.fleet.wire import FleetWire
-    from politesse.options import FleetOptions
+from politesse._pacing.fleet.wire import FleetWire
+from politesse.options import FleetOptions
 
 
 def never_late() -> None:

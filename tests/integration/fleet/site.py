@@ -1,17 +1,11 @@
 """A site that stamps each request as it comes and as it is answered: the one observer of a fleet."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable
+from typing import Self
 
-from tests.integration.fleet.crawls import Visit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.integration.fleet.crawls import Host
+from tests.integration.fleet.crawls import Host, Visit
 
 
 class ObservedSite:

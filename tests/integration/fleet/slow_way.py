@@ -1,7 +1,5 @@
 """A proxy in front of Redis that takes its time, as a server on another continent does."""
 
-from __future__ import annotations
-
 import asyncio
 
 from tests.integration.fleet.proxy import Proxy, hang_up

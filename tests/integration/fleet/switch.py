@@ -3,8 +3,6 @@
 It can also swallow what it should forward, as a machine on the way that has lost its power.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from tests.integration.fleet.proxy import Proxy, hang_up

@@ -1,14 +1,13 @@
 """A fleet on a Redis Cluster of three nodes, of the redis-server on PATH if there is one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from itertools import pairwise
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from redis.asyncio import Redis
@@ -18,16 +17,12 @@ from politesse import Gatekeeper, PacingOptions
 from politesse.errors import TooFar
 from politesse.events import ComponentFailed, FleetAway
 from politesse.options import FleetOptions
+from politesse.ports import Pacer
 from politesse.testing import ScriptedFetcher
 from tests.integration.cli.command import politesse
 from tests.integration.fleet.members import Members
 from tests.support.pacing import HOST, finish, wants
 from tests.support.redis_servers import EXECUTABLES, RedisServer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from politesse.ports import Pacer
 
 pytestmark = pytest.mark.realtime
 

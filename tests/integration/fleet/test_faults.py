@@ -1,12 +1,11 @@
 """What is wrong with a Redis: an error that says so, or a wait, and never a start."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from redis.asyncio import Redis
@@ -15,17 +14,12 @@ from redis.exceptions import RedisError
 from politesse import PacingOptions
 from politesse.errors import ConfigurationError, TooFar
 from politesse.events import ComponentFailed, FleetAway, FleetBack
-from tests.integration.fleet.members import visit
+from politesse.ports import Pacer
+from tests.integration.fleet.members import Members, visit
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
 from tests.support.redis_servers import RedisServer, free_port, text_of
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from politesse.ports import Pacer
-    from tests.integration.fleet.members import Members
 
 pytestmark = pytest.mark.realtime
 

@@ -1,23 +1,19 @@
 """The programs of the guide to a shared frontier: two processes, of which one is killed, on a real Redis."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import redis
 
 from tests.integration.scrapy.crawling import OPEN, Site, html, least_gap_s, serving
 from tests.support.redis_servers import RedisServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.realtime
 

@@ -1,24 +1,23 @@
 """Gates of a fleet, by the public interface and a real Redis alone."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
 import time
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from redis.asyncio import Redis
 
 from politesse import Bound, Gatekeeper, NotYet, PacingOptions, PoliteSession, TooFar
 from politesse.errors import ClosedError, ConfigurationError
-from politesse.events import FleetAway, FleetBack
+from politesse.events import Event, FleetAway, FleetBack
 from politesse.options import FleetOptions, Limit, SharedPacer
 from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
@@ -28,11 +27,6 @@ from tests.integration.sites import UA, Server, Site
 from tests.support.pacing import Resolving
 from tests.support.redis_servers import RedisServer
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from politesse.events import Event
 
 pytestmark = pytest.mark.realtime
 

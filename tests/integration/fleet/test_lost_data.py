@@ -1,13 +1,13 @@
 """A Redis that loses data, or is silent: nothing starts too early, and the fleet goes on soon."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from redis.asyncio import Redis
@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from politesse import PacingOptions
 from politesse.errors import TooFar
 from politesse.events import FleetAway
+from politesse.ports import Pacer
 from tests.integration.fleet.crawls import Crawl, Host
 from tests.integration.fleet.members import Members, visit
 from tests.integration.fleet.processes import started
@@ -23,12 +24,6 @@ from tests.integration.fleet.slow_way import SlowWay
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
 from tests.support.redis_servers import RedisServer
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import AsyncIterator, Iterator
-
-    from politesse.ports import Pacer
 
 pytestmark = pytest.mark.realtime
 

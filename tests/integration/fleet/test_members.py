@@ -4,11 +4,9 @@ Those marked ``slow`` need a Redis that is found again within seconds; run them 
 ``pytest -m slow tests/integration/fleet``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -16,18 +14,13 @@ from redis.asyncio import Redis
 from politesse import PacingOptions
 from politesse.errors import ConfigurationError, TooFar
 from politesse.events import FleetAway, HostClosed
+from politesse.ports import Pacer
 from politesse.verdict import NotYet
-from tests.integration.fleet.members import visit
+from tests.integration.fleet.members import Members, visit
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
 from tests.support.redis_servers import RedisServer, serving_by_tls
 from tests.support.tasks import ended
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from politesse.ports import Pacer
-    from tests.integration.fleet.members import Members
 
 pytestmark = pytest.mark.realtime
 

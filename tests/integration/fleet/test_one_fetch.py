@@ -1,15 +1,13 @@
 """Several processes that share a RedisStore fetch each robots.txt once, and all answer by it."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process
 from contextlib import AsyncExitStack
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from redis.asyncio import Redis
@@ -19,9 +17,6 @@ from tests.integration.fleet.processes import started
 from tests.integration.fleet.robots_site import Robots, RobotsSite
 from tests.support.redis_servers import EXECUTABLES, shared_server
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
 
 ROOT: Final = Path(__file__).parents[3]
 

@@ -1,9 +1,8 @@
 """What a restart and a failover of Redis cost a fleet, with persistence and without, by the public interface."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from redis.asyncio import Redis
@@ -14,9 +13,6 @@ from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import UA
 from tests.support.redis_servers import RedisServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.realtime
 

@@ -1,15 +1,14 @@
 """Queues and batches of a fleet on a real Redis."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from redis.asyncio import Redis
 
 from politesse import Gatekeeper, PacingOptions, PoliteQueue, Turn
 from politesse.errors import ConfigurationError
@@ -18,16 +17,10 @@ from politesse.queue import QueueClosed
 from politesse.testing import ScriptedFetcher
 from politesse.verdict import NotYet
 from tests.integration.fleet.crawls import Host
-from tests.integration.fleet.members import CountingWire
+from tests.integration.fleet.members import CountingWire, Members
 from tests.integration.sites import UA
 from tests.support.pacing import HOST, finish, wants
-from tests.support.redis_servers import client_at
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
-
-    from tests.integration.fleet.members import Members
-    from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisServer, client_at
 
 pytestmark = pytest.mark.realtime
 

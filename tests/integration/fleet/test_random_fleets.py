@@ -4,16 +4,17 @@ Each process is a model: it sends a call, the script runs in Redis some time lat
 do the messages that Redis publishes. All time is that of a heap of events, and Redis reads it in place of its clock.
 """
 
-from __future__ import annotations
-
 import heapq
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from itertools import count
 from random import Random
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 
 from politesse._pacing.fleet.messages import FleetAnswer, ScriptCall
 from politesse._pacing.fleet.reservation import FleetHostState, Reservation
@@ -21,16 +22,8 @@ from politesse._pacing.fleet.scripts import Script
 from politesse.testing import ManualClock
 from tests.contract.fleet_pacer import ManualWire
 from tests.support.pacing import wants
-from tests.support.redis_servers import client_at
+from tests.support.redis_servers import RedisServer, client_at
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from redis.asyncio import Redis
-    from redis.asyncio.client import PubSub
-
-    from tests.support.redis_servers import RedisServer
 
 INTERVAL_S: Final = 0.2
 SLACK_S: Final = 0.02

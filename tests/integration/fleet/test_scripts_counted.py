@@ -1,13 +1,13 @@
 """How many scripts Redis runs for a turn: a start that cannot be used is not reserved again and again."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from redis.asyncio import Redis
 
 from politesse import Dialect, Gatekeeper, PacingOptions, PoliteQueue, Turn
 from politesse.errors import ConfigurationError
@@ -17,11 +17,6 @@ from politesse.testing import ScriptedFetcher
 from tests.integration.sites import UA
 from tests.support.pacing import Resolving
 from tests.support.redis_servers import RedisServer, shared_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from redis.asyncio import Redis
 
 pytestmark = pytest.mark.realtime
 

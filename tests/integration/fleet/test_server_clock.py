@@ -1,31 +1,23 @@
 """The clock of Redis is set while a fleet is at work: nothing starts early for it, and nothing waits for that long."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from redis.asyncio import Redis
 
 from politesse import PacingOptions
 from politesse.errors import TooFar
 from politesse.events import FleetAway
+from politesse.ports import Pacer
 from politesse.verdict import NotYet
-from tests.integration.fleet.members import FastWire, ShiftedWire, visit
+from tests.integration.fleet.members import FastWire, Members, ShiftedWire, visit
 from tests.support.pacing import HOST, finish, wants
-from tests.support.redis_servers import client_at
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from redis.asyncio import Redis
-
-    from politesse.ports import Pacer
-    from tests.integration.fleet.members import Members
-    from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisServer, client_at
 
 pytestmark = [pytest.mark.realtime, pytest.mark.usefixtures("quick_looks")]
 

@@ -1,14 +1,13 @@
 """The keys of a fleet as ``politesse fleet status`` reads them; its other tests are in tests/integration/cli."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from politesse import Gatekeeper
 from politesse.options import FleetOptions, Limit, PacingOptions
@@ -16,13 +15,9 @@ from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
 from politesse.verdict import Bound
 from tests.integration.cli.command import Done, politesse
+from tests.integration.fleet.members import Members
 from tests.support.pacing import Resolving
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
-
-    from tests.integration.fleet.members import Members
-    from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.realtime
 

@@ -1,9 +1,7 @@
 """RedisStore on a Redis Cluster of three nodes."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
@@ -12,11 +10,7 @@ from politesse.errors import StoreError
 from politesse.ports import Lease, LeaseHeld, VersionedRecord
 from politesse.stores.redis import RedisStore
 from tests.integration.fleet.test_cluster import nodes  # noqa: F401 - a fixture
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.realtime
 

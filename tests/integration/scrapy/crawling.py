@@ -1,24 +1,20 @@
 """Crawls by real Scrapy in processes of their own, and the servers that they meet."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import sys
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import web
 
 from politesse.testing import Exchange, assert_polite
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 SPIDER: Final = Path(__file__).with_name("spider.py")
 ADDON: Final = {"ADDONS": {"politesse.integrations.scrapy.PolitesseAddon": 100}}

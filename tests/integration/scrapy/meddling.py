@@ -1,15 +1,12 @@
 """Downloader middlewares behind RobotsTxtMiddleware, for the crawls in processes of their own."""
 
-from __future__ import annotations
+from typing import Self
 
-from typing import TYPE_CHECKING, Self
+from scrapy import Request
+from scrapy.crawler import Crawler
 
 from politesse import HostPolicy
 from politesse.integrations.scrapy import RobotsTxtMiddleware
-
-if TYPE_CHECKING:
-    from scrapy import Request
-    from scrapy.crawler import Crawler
 
 
 class Meddler:

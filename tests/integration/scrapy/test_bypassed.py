@@ -1,9 +1,8 @@
 """Crawls with a scheduler that has another queue than PolitePriorityQueue, as scrapy-redis has it."""
 
-from __future__ import annotations
-
 import signal
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -23,9 +22,6 @@ from tests.integration.scrapy.crawling import (
     status,
     text,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 

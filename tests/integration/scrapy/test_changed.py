@@ -1,7 +1,5 @@
 """Rules or requests that change between the judgement and the turn."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest

@@ -1,11 +1,11 @@
 """Scrapy crawls of sites that are closed for a time: their requests wait, end in errbacks, or stay for the next run."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 from aiohttp import web
@@ -14,6 +14,7 @@ from tests.integration.scrapy.crawling import (
     FORGETFUL,
     OPEN,
     QUICK,
+    Crawl,
     Site,
     answering,
     chain,
@@ -25,12 +26,6 @@ from tests.integration.scrapy.crawling import (
     status,
     text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.integration.scrapy.crawling import Crawl
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 

@@ -1,9 +1,9 @@
 """Scrapy processes of a fleet: their pace at the server, and their requests while the Redis is away."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -20,10 +20,6 @@ from tests.integration.scrapy.crawling import (
     status,
 )
 from tests.support.redis_servers import RedisServer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 

@@ -1,7 +1,5 @@
 """The settings in the guide to Scrapy work as written."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

@@ -1,16 +1,12 @@
 """Crawls with Scrapy's HTTP cache whose server is down in the second run."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.integration.scrapy.crawling import ADDON, Crawl, Site, answering, crawl, html, serving, text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 

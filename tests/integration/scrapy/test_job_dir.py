@@ -1,12 +1,11 @@
 """Scrapy crawls with JOBDIR that are interrupted or killed, and resumed to their end; and the stores of their gates."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -23,9 +22,6 @@ from tests.integration.scrapy.crawling import (
     status,
     text,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.realtime
 

@@ -1,13 +1,13 @@
 """The pace of Scrapy crawls as the servers saw it, under hostile settings, and of several spiders in a process."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from aiohttp import web
 
+from politesse.testing import Exchange
 from tests.integration.scrapy.crawling import (
     ADDON,
     Site,
@@ -22,11 +22,6 @@ from tests.integration.scrapy.crawling import (
     status,
     text,
 )
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from politesse.testing import Exchange
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 

@@ -1,19 +1,15 @@
 """The directives of pages, in the meta of responses of real crawls."""
 
-from __future__ import annotations
-
 import gzip
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 import pytest
 from aiohttp import web
 
 from tests.integration.scrapy.crawling import QUICK, Site, crawl, redirect, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 

@@ -1,16 +1,12 @@
 """The same crawl with Scrapy's own middleware and with politesse's: the same pages, and the differences."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from aiohttp import web
 
 from tests.integration.scrapy.crawling import ADDON, Site, assert_sites_polite, crawl, html, redirect, serving, text
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 

@@ -1,19 +1,15 @@
 """Crawls that do not start: the log has the error, and nothing is requested."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 from scrapy.settings import Settings
 
 from tests.integration.scrapy.crawling import ADDON, USER_AGENT, Site, crawl, html, serving, start
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 

@@ -1,8 +1,6 @@
 """The stats and the log of a Scrapy crawl."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -21,9 +19,6 @@ from tests.integration.scrapy.crawling import (
     status,
     text,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.realtime
 

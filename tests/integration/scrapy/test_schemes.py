@@ -1,22 +1,18 @@
 """URLs that are neither http nor https: no robots.txt covers them, and their hosts are paced all the same."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.integration.scrapy.crawling import ADDON, Site, crawl, html, serving
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 

@@ -1,19 +1,12 @@
 """Answers to the request for robots.txt, and what records of them mean."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from politesse import CacheOptions
+from politesse._cache.options import AccessPolicy
 from politesse._cache.outcome import Standing, advance, as_read, standing
-from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse._cache.record import Record
+from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult
 from politesse.robots import Dialect
-
-if TYPE_CHECKING:
-    from politesse._cache.options import AccessPolicy
-    from politesse._cache.record import Record
-    from politesse.ports import FetchResult
-    from politesse.verdict import AccessResult
+from politesse.verdict import AccessResult
 
 T0 = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
 MINUTE = 60.0

@@ -1,30 +1,21 @@
 """A cache with everything around it that its tests want to see."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from politesse import CacheOptions
 from politesse._cache.codec import decode, encode
 from politesse._cache.guarded_store import GuardedStore
 from politesse._cache.record import Copy, Record
-from politesse._cache.robots import RobotsCache
+from politesse._cache.robots import Entry, RobotsCache
 from politesse.events import ComponentFailed, Event, Publisher, RobotsFetched
 from politesse.origin import Origin
-from politesse.ports import FetchResponse
+from politesse.ports import Fetcher, FetchResponse, Store
 from politesse.robots import Dialect
 from politesse.stores.memory import MemoryStore
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import Answer, ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from politesse._cache.robots import Entry
-    from politesse.ports import Fetcher, Store
-    from politesse.testing import Answer
 
 DAY = 86_400.0
 HOUR = 3_600.0

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,7 +6,7 @@ from politesse import Gatekeeper
 from politesse.errors import StoreError
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
-from politesse.testing import ScriptedFetcher
+from politesse.testing import Answer, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.support.stores import KeptStore
 from tests.unit.cache.caching import (
@@ -22,9 +19,6 @@ from tests.unit.cache.caching import (
     status,
     stored,
 )
-
-if TYPE_CHECKING:
-    from politesse.testing import Answer
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading
 import tracemalloc
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -13,9 +11,9 @@ from politesse import CacheOptions, Gatekeeper
 from politesse.errors import StoreError
 from politesse.origin import Origin
 from politesse.ports import Validators
-from politesse.robots import RobotsTxt
+from politesse.robots import Dialect, RobotsTxt
 from politesse.stores import MemoryStore
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import Answer, ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.support.stores import KeptStore
 from tests.support.tasks import settle
@@ -32,12 +30,6 @@ from tests.unit.cache.caching import (
     site_number,
     store_copy,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from politesse.robots import Dialect
-    from politesse.testing import Answer
 
 
 async def test_a_record_that_is_still_fresh_is_used_without_a_request() -> None:

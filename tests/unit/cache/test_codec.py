@@ -1,10 +1,9 @@
-from __future__ import annotations
-
 import json
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
@@ -16,9 +15,6 @@ from politesse._pacing.host_state import BackoffRecord, HostState, joined
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
 from politesse.verdict import AccessResult, Bound
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 URL = "https://example.com/robots.txt"
 RECORD = Record(

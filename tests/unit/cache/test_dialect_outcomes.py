@@ -1,24 +1,17 @@
 """The meaning and the lifetime of answers in dialects that differ from RFC 9309."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse import CacheOptions
+from politesse._cache.options import AccessPolicy
 from politesse._cache.outcome import advance
-from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse._cache.record import Record
+from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult
 from tests.unit.cache.answers import BODY, DAY, HOUR, T0, URL, failed, held_at, meaning_at, ok, record_after, response
-
-if TYPE_CHECKING:
-    from politesse._cache.options import AccessPolicy
-    from politesse._cache.record import Record
-    from politesse.ports import FetchResult
 
 POLICIES = {dialect: CacheOptions().policy(dialect) for dialect in Dialect}
 GOOGLE = POLICIES[Dialect.GOOGLE]

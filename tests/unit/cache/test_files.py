@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,18 +9,12 @@ from politesse._cache.files import SiteFiles
 from politesse.errors import PolitesseError
 from politesse.events import Event, Publisher, SiteFileFetched
 from politesse.origin import Origin
-from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.sites import SiteFile
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import Answer, ManualClock, ScriptedFetcher
 from politesse.verdict import FileOutcome
 from tests.support.tasks import settle
 from tests.unit.cache.caching import DAY, HOUR
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from politesse.ports import Fetcher, FetchRequest, FetchResult
-    from politesse.testing import Answer
 
 SITE = "https://example.com"
 PATH = "/data.txt"

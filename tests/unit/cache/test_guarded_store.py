@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Coroutine
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +10,6 @@ from politesse.stores import MemoryStore
 from politesse.testing import ManualClock
 from tests.support.stores import FailingStore, KeptStore
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 LIMIT_S = 5.0
 

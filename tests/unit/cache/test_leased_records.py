@@ -1,26 +1,19 @@
 """Caches of several processes that share a store which leases: one of them fetches, and all answer by its record."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse.errors import ClosedError, StoreError
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault
-from politesse.testing import ManualClock
+from politesse.testing import Answer, ManualClock
 from politesse.verdict import AccessResult
 from tests.support.stores import LeasingDict
 from tests.support.tasks import settle
 from tests.unit.cache.caching import BOT, FILE, OTHER, SITE, Bench, caching, file, not_modified, status, stored
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from politesse.testing import Answer
 
 MINUTE = 60.0
 

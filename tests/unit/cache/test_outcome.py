@@ -1,20 +1,19 @@
 """The two tables at the top of outcome.py, row by row, and the effect of time on a record."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import replace
 from email.utils import formatdate
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse import CacheOptions
+from politesse._cache.options import AccessPolicy
 from politesse._cache.outcome import advance, standing
-from politesse._cache.record import ClockCorrection, Moment, Record
+from politesse._cache.record import ClockCorrection, Copy, Moment, Record, Trouble
 from politesse._http.freshness import names_another
-from politesse.ports import FaultKind, FetchFault, FetchResponse, Validators
+from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult, Validators
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult
 from tests.unit.cache.answers import (
@@ -33,13 +32,6 @@ from tests.unit.cache.answers import (
     record_after,
     response,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from politesse._cache.options import AccessPolicy
-    from politesse._cache.record import Copy, Trouble
-    from politesse.ports import FetchResult
 
 STATUSES_OF_NO_RULES = [400, 401, 402, 403, 404, 405, 410, 418, 428, 430, 451, 499]
 STATUSES_OF_UNREACHABLE = [500, 501, 502, 503, 504, 505, 511, 520, 599]

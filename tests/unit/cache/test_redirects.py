@@ -1,25 +1,17 @@
 """Every hop of a robots.txt keeps the rules of its own host: closings, one request at a time, time limits."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse import CacheOptions, ClosedError, Gatekeeper, NotYet, Reason
-from politesse.events import ComponentFailed
+from politesse.events import ComponentFailed, Event
 from politesse.fetch import Hops
-from politesse.ports import FaultKind, FetchFault, FetchResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from politesse.events import Event
-    from politesse.ports import FetchRequest, FetchResult
-    from politesse.testing import ManualClock
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
+from politesse.testing import ManualClock
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 CDN = "https://cdn.example"

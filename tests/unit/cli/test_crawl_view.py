@@ -1,7 +1,5 @@
 """The live table of ``politesse crawl``: each line fits, whatever the hosts and URLs are."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

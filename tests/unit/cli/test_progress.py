@@ -1,7 +1,5 @@
 """The progress bar of a crawl, alone and as a program uses it."""
 
-from __future__ import annotations
-
 import io
 
 import httpx

@@ -1,17 +1,12 @@
-from __future__ import annotations
-
 import asyncio
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse.cli.console import MAX_LINE_BYTES, OutputWriter, lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Which addresses are public, and which of them a connection may use."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 

@@ -1,9 +1,6 @@
 """Clocks that disagree: a wall clock that is set, and a monotonic clock that stands still while the machine sleeps."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,12 +8,9 @@ from politesse import CacheOptions, Disallowed, Gatekeeper, HostPolicy, Reason
 from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
 from politesse.stores import MemoryStore
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import Answer, ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from politesse.testing import Answer
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -1,22 +1,15 @@
 """Closing a gatekeeper: one step, which nothing stops half-way, and after which every method says so."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from politesse import ClosedError, Gatekeeper, HostPolicy, NotYet, Origin, PacingOptions, PoliteQueue
+from politesse import AgentView, ClosedError, Gatekeeper, HostPolicy, NotYet, Origin, PacingOptions, PoliteQueue
 from politesse.errors import StoreError
+from politesse.ports import FetchRequest, FetchResult
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from politesse import AgentView
-    from politesse.ports import FetchRequest, FetchResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -1,22 +1,15 @@
 """The dialect is chosen once, on the gatekeeper, and governs files, statuses, redirects and lifetimes alike."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse import Dialect, Gatekeeper, Reason
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.stores.memory import MemoryStore
-from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from politesse.testing import Answer
+from politesse.testing import Answer, ManualClock, ScriptedFetcher
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -1,9 +1,8 @@
 """A gate that enforces usage preferences denies what a site does not want its content used for, and says why."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -18,13 +17,8 @@ from politesse import (
     Reason,
 )
 from politesse.ports import FaultKind, FetchFault, FetchResponse
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import Answer, ManualClock, ScriptedFetcher
 from politesse.usage import Preference, Purpose
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from politesse.testing import Answer
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -1,9 +1,7 @@
 """Turns that are taken without asking robots.txt, for a reason."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -18,13 +16,8 @@ from politesse import (
     Reason,
     TooFar,
 )
-from politesse.events import Decided
+from politesse.events import Decided, Event
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from politesse.events import Event
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -10,9 +9,6 @@ from politesse import ClosedError, ConfigurationError, Gatekeeper, Reason
 from politesse._gate.filtering import ItemFilter
 from politesse.testing import ScriptedFetcher
 from tests.support.tasks import ended
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Iterator
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 ANSWERS = {f"https://s{n}.example": "User-agent: *\nDisallow: /no" for n in range(10)}

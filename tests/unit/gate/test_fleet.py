@@ -1,10 +1,9 @@
 """How a gate is told its fleet; what the fleet does then is in tests/integration/fleet."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +14,6 @@ from politesse.stores import SqliteStore
 from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
 from tests.support.redis_servers import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 UA = "ExampleBot/1.0"
 PAGE = "https://example.com/page"

@@ -1,24 +1,18 @@
 """Stores that fail in every way: no cached answer waits for them, nothing is opened by them, nobody waits for long."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from politesse import CacheOptions, Gatekeeper, Reason
 from politesse.errors import StoreError
+from politesse.ports import FetchRequest, FetchResult
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
 from tests.support.stores import FailingStore, KeptStore
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from politesse.ports import FetchRequest, FetchResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

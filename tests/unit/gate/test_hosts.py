@@ -1,20 +1,15 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse import Bound, Gatekeeper, HostPolicy, Origin, PacingOptions
+from politesse.events import Event
 from politesse.ports import FetchResponse
 from politesse.status import HostStatus, RobotsStatus
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.support.tasks import apart, settle
 from tests.unit.conftest import UA
-
-if TYPE_CHECKING:
-    from politesse.events import Event
 
 SITE = "https://example.com"
 FILE = "User-agent: *\nCrawl-delay: 10\nDisallow:\n\nUser-agent: OtherBot\nCrawl-delay: 20\nDisallow:\n"

@@ -1,21 +1,14 @@
 """A gatekeeper belongs to one event loop, and says so in any other."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
 
 import pytest
 
-from politesse import Gatekeeper, HostPolicy, Origin, PoliteQueue
+from politesse import AgentView, Gatekeeper, HostPolicy, Origin, PoliteQueue
 from politesse.errors import WrongEventLoop
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from politesse import AgentView
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -1,11 +1,9 @@
 """Large files are read in threads of the gate's own, whoever else keeps those of the event loop busy."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +11,6 @@ from politesse import CacheOptions, Gatekeeper, Origin, Reason
 from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

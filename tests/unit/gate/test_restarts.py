@@ -1,12 +1,11 @@
 """What hosts have asked for holds after a restart: a new gate, with a new clock, on the store of an earlier one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -25,20 +24,15 @@ from politesse import (
 from politesse._cache.codec import decode_state, framed
 from politesse.errors import StoreError
 from politesse.options import Limit, SharedPacer
+from politesse.ports import FetchRequest, FetchResult, Store
+from politesse.queue import CrawlPage
 from politesse.stores import MemoryStore
-from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
+from politesse.testing import Answer, Exchange, ManualClock, ScriptedFetcher, assert_polite
 from tests.support.failures import failures_of
 from tests.support.pacing import Resolving
 from tests.support.stores import FailingStore, KeptStore
 from tests.support.tasks import settle
 from tests.unit.queue.simulated import Reply, SimulatedWeb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from politesse.ports import FetchRequest, FetchResult, Store
-    from politesse.queue import CrawlPage
-    from politesse.testing import Answer
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -1,24 +1,18 @@
 """When a robots.txt, or another file of a site, that was refused is asked for again, and how long one holds."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from email.utils import formatdate
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
 from politesse import CacheOptions, Gatekeeper, PacingOptions, Reason
-from politesse.ports import FetchResponse
+from politesse.ports import FetchRequest, FetchResponse, FetchResult
 from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from politesse.ports import FetchRequest, FetchResult
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

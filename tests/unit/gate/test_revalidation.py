@@ -1,19 +1,12 @@
 """A copy is renewed by a 304 about the same file, and by no other."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from politesse import CacheOptions, Gatekeeper, Reason
 from politesse.ports import FetchResponse
 from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
-from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from politesse.testing import Answer
+from politesse.testing import Answer, ManualClock, ScriptedFetcher
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

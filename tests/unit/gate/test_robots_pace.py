@@ -1,25 +1,19 @@
 """How requests for robots.txt and the pages after them keep the pace of their host."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from politesse import CacheOptions, Disallowed, Gatekeeper, NotYet, PacingOptions
 from politesse.events import Event, LongWait
 from politesse.options import Limit
-from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, ScriptedResolver, assert_polite
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from politesse.ports import FetchRequest, FetchResult
-    from politesse.testing.scripted import Answer
+from politesse.testing.scripted import Answer
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE: Final = "https://example.com"

@@ -1,5 +1,4 @@
 # ruff: noqa: ASYNC240 - the files of these tests are small
-from __future__ import annotations
 
 from pathlib import Path
 

@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 import gzip
 import tracemalloc
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -13,9 +11,6 @@ from politesse.fetch import BodyError, BoundedBody
 from politesse.ports import FaultKind
 from politesse.robots import RobotsTxt
 from politesse.robots.lexer import cut_at_line_end
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LIMIT = 512_000  # RFC 9309 2.5: 500 KiB
 FILE = b"User-agent: *\nDisallow: /private\n"

@@ -1,7 +1,5 @@
 """The targets of redirects; for real connections see tests/integration/fetch/test_fetch_redirects.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from politesse.fetch import Hops

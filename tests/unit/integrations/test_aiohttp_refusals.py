@@ -1,7 +1,5 @@
 """The aiohttp middleware refuses what it cannot judge."""
 
-from __future__ import annotations
-
 import aiohttp
 import pytest
 from yarl import URL

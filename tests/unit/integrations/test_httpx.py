@@ -1,12 +1,11 @@
-from __future__ import annotations
-
 import asyncio
 import gc
 import subprocess
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Self
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from typing import Self
 
 import httpx
 import pytest
@@ -22,15 +21,10 @@ from politesse import (
     PolitesseError,
     TooFar,
 )
-from politesse.events import Decided
+from politesse.events import Decided, Event
 from politesse.integrations.httpx import PoliteTransport, RequestDisallowed, RequestInvalidURL, RequestTooFar
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import apart, ended
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-
-    from politesse.events import Event
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from scrapy import Request, Spider
@@ -12,11 +14,6 @@ from scrapy.utils.request import RequestFingerprinter
 from politesse import ConfigurationError
 from politesse.integrations.scrapy._engine import discard_cut_state
 from politesse.integrations.scrapy._queue import QueueJournal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 RUNS: Final[list[Run]] = []
 

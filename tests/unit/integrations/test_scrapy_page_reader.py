@@ -1,7 +1,5 @@
 """Which of Scrapy's responses have their directives in the meta."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Final
 

@@ -1,7 +1,5 @@
 """RobotParser through the interface of Scrapy's parsers."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest

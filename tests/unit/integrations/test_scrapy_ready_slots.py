@@ -1,7 +1,5 @@
 """The order in which the scheduler's queue hands out requests, without a check of all its slots."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

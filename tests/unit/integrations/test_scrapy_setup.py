@@ -1,11 +1,11 @@
 """The effect of Scrapy's settings on politesse, and the settings that are refused."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, Final
 from unittest.mock import MagicMock
 
 import pytest
@@ -29,10 +29,6 @@ from politesse.integrations.scrapy import (
 )
 from politesse.options import FleetOptions
 from politesse.testing import ScriptedFetcher
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import ModuleType
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 SCRAPYS_OWN: Final = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"

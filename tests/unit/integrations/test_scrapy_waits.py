@@ -1,7 +1,5 @@
 """The sites that a Scrapy crawl waits for, for longer than a test may crawl."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 from typing import Any

@@ -1,8 +1,6 @@
 """The parts that all integrations share: checks of requests, and of responses."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from multidict import CIMultiDict
@@ -19,9 +17,6 @@ from politesse import (
 )
 from politesse.integrations._request import check_gate, check_sent, other_site
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 URL = "https://example.com/page"
 UA = "ExampleBot/1.0 (+https://example.com/bot)"

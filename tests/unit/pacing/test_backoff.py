@@ -1,7 +1,5 @@
 """What answers say about the pace that a host can stand."""
 
-from __future__ import annotations
-
 from email.utils import formatdate
 
 import pytest

@@ -1,18 +1,12 @@
 """The gaps between the requests to a host, as its log would show them, through the public interface."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
-from politesse import Gatekeeper, PoliteQueue
+from politesse import AgentView, Gatekeeper, PoliteQueue
 from politesse.ports import FetchResponse
 from politesse.testing import ManualClock, ScriptedFetcher
-
-if TYPE_CHECKING:
-    from politesse import AgentView
 
 UA = "ExampleBot/1.0 (+https://example.com/bot) Slow/1.0 Quick/1.0"
 SITE = "https://example.com"

@@ -1,24 +1,18 @@
 """The line of a host, through the public interface: first come, first served, each agent at its own pace."""
 
-from __future__ import annotations
-
 import asyncio
 import tracemalloc
 from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from politesse import ClosedError, Gatekeeper, HostPolicy, NotYet, PacingOptions, PoliteQueue
+from politesse import AgentView, ClosedError, Gatekeeper, HostPolicy, NotYet, PacingOptions, PoliteQueue
 from politesse.options import Limit
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 from tests.support.pacing import MIDNIGHT
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping
-
-    from politesse import AgentView
 
 UA = "ExampleBot/1.0 (+https://example.com/bot) Slow/1.0 Quick/1.0"
 SITE = "https://example.com"

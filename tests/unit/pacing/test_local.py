@@ -1,28 +1,21 @@
 """What is LocalPacer's own; what every pacer promises is in tests/contract/test_pacers.py."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import math
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from politesse import PacingOptions
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.permit import LocalPermit
-from politesse.clock import SystemClock
+from politesse.clock import SystemClock, Timer
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
 from tests.support.pacing import HOST, MIDNIGHT, fetching, finish, rules, wants
 from tests.support.tasks import now, settle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from politesse.clock import Timer
 
 OPTIONS = PacingOptions(min_delay_s=1.0)
 

@@ -1,9 +1,7 @@
 """All sources of a pace, and when a request may start."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,11 +17,9 @@ from politesse._pacing.pace import (
     visit_from,
 )
 from politesse.errors import ConfigurationError
+from politesse.robots import RuleSet
 from politesse.verdict import Bound, NotYet
 from tests.support.pacing import MIDNIGHT, at, rules
-
-if TYPE_CHECKING:
-    from politesse.robots import RuleSet
 
 CONNER_RATES = ("Request-rate: 1/10m 1300-1659", "Request-rate: 1/20m 1700-0459", "Request-rate: 5/1m 0500-1259")
 

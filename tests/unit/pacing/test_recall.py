@@ -1,23 +1,17 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from politesse import PacingOptions
+from politesse._pacing.host_state import HostState
 from politesse._pacing.local import LocalPacer
 from politesse.errors import ClosedError, StoreError
+from politesse.ports import Permit
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
 from tests.support.pacing import HOST, MIDNIGHT, finish, wants
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from politesse._pacing.host_state import HostState
-    from politesse.ports import Permit
 
 
 class Memory:

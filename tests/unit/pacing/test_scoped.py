@@ -1,11 +1,8 @@
 """A request waits for its host and for whatever shares an address or a domain with it."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,14 +10,12 @@ from politesse import Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import Publisher
 from politesse.options import Limit, SharedPacer
+from politesse.ports import Permit
+from politesse.robots import RuleSet
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet
 from tests.support.pacing import MIDNIGHT, Resolving, fetching, finish, rules, wants
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from politesse.ports import Permit
-    from politesse.robots import RuleSet
 
 SHARED = {"a.example": ["192.0.2.1"], "b.example": ["192.0.2.1"], "c.example": ["192.0.2.2"]}
 UA = "ExampleBot/1.0 (+https://example.com/bot)"

@@ -1,10 +1,8 @@
 """By which key a host is paced in each scope."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,9 +12,6 @@ from politesse.events import AddressNotFound, Event, Publisher
 from politesse.testing import ManualClock
 from tests.support.pacing import Resolving
 from tests.support.tasks import ended, settle
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """Gates that are given one SharedPacer share their pace; what waits at a gate ends with that gate."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -14,9 +13,6 @@ from politesse.events import Event, HeaderOverruled
 from politesse.options import FleetOptions, Limit, SharedPacer
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

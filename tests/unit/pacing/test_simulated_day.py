@@ -3,13 +3,12 @@
 The rules of each host are worked out here a second time, literally, and the log is held to them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -18,9 +17,6 @@ from politesse.events import Publisher
 from politesse.options import SharedPacer
 from politesse.testing import ManualClock
 from tests.support.pacing import MIDNIGHT, finish, rules, wants
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HOSTS: Final = 200
 TASKS: Final = 1_000

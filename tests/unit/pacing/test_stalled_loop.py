@@ -1,7 +1,5 @@
 """An event loop that stood still: nothing starts early, and no host is reported for the time that it could not use."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

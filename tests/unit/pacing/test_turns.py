@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import asyncio
 import gc
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -27,9 +25,6 @@ from politesse.options import Limit
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
 from tests.support.tasks import apart
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

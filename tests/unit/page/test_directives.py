@@ -1,23 +1,17 @@
 """What a page allows one crawler to do with it."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Sequence
 from email.message import Message
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import httpx
 import pytest
 from multidict import CIMultiDict
 from scrapy.http import Headers as ScrapyHeaders
 
-from politesse.page import PageDirectives
+from politesse.page import Headers, PageDirectives
 from politesse.page.directives import page_date
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from politesse.page import Headers
 
 NOW = 1_800_000_000.0  # 2027
 JUNE_2010 = 1_277_478_000.0  # 25 Jun 2010 15:00:00 GMT

@@ -1,7 +1,5 @@
 """What is read of a page, in whatever encoding it comes."""
 
-from __future__ import annotations
-
 import codecs
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Which links may be followed."""
 
-from __future__ import annotations
-
 import pytest
 
 from politesse.errors import InvalidURL

@@ -1,6 +1,4 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from multidict import CIMultiDict
@@ -9,13 +7,8 @@ from politesse.page import Html, Meta, PageDirectives, response_usage
 from politesse.page.preferences import header_usage, meta_usage
 from politesse.page.tdmrep import parse_tdmrep, tdmrep_usage
 from politesse.robots import RobotsTxt
-from politesse.usage.model import Mechanism, Place, Preference, Purpose, Use, combine
+from politesse.usage.model import Mechanism, Place, Preference, Purpose, Usage, Use, combine
 from politesse.usage.vocabulary import MAX_OCTETS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from politesse.usage.model import Usage
 
 ALLOWED, DISALLOWED, UNSTATED = Preference.ALLOWED, Preference.DISALLOWED, Preference.UNSTATED
 TRAIN, SEARCH, TDM = Purpose.AI_TRAIN, Purpose.SEARCH, Purpose.TDM

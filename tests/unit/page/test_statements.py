@@ -1,15 +1,10 @@
 """Lists of directives, as headers and METAs have them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 
 from politesse.page.statements import Directive, DirectiveStatement, parse_members, parse_scoped, parse_unscoped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def said(directives: Iterable[Directive]) -> str:

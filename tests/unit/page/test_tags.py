@@ -1,7 +1,5 @@
 """Which start tags there are, and what lies in HEAD."""
 
-from __future__ import annotations
-
 import pytest
 
 from politesse.page.tags import Scan

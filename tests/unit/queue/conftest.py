@@ -1,18 +1,13 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from politesse import Gatekeeper
 from politesse.queue import PoliteQueue
 from politesse.testing import ScriptedFetcher
 from tests.unit.queue.crawl import Queue, Refusals
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from politesse import Gatekeeper
 
 
 @pytest.fixture(autouse=True)

@@ -1,20 +1,15 @@
 """What the tests of the queue share: hosts, workers that log their turns, and views of the queue's inside."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from politesse import Verdict
 from politesse.queue import PoliteQueue, QueueClosed
+from politesse.testing import ManualClock
 from tests.support.tasks import apart, settle
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from politesse import Verdict
-    from politesse.testing import ManualClock
 
 A = "https://a.example"
 B = "https://b.example"

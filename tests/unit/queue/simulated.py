@@ -1,20 +1,14 @@
 """A client of httpx's kind whose web the test writes, for crawls in simulated time."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from politesse.queue import CrawlPage, CrawlReport
+from politesse.testing import ManualClock
 from tests.unit.queue.crawl import A, Queue
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from politesse.queue import CrawlPage, CrawlReport
-    from politesse.testing import ManualClock
 
 
 @dataclass(frozen=True, slots=True)

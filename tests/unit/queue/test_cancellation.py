@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
+from politesse import Gatekeeper
 from politesse.queue import PoliteQueue
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import ended, settle
 from tests.unit.queue.crawl import A, Queue, fetch_task, next_url, waiting
-
-if TYPE_CHECKING:
-    from politesse import Gatekeeper
-    from politesse.testing import ManualClock, ScriptedFetcher
 
 
 async def test_a_put_that_is_overtaken_when_woken_keeps_the_host_of_the_other(gate: Gatekeeper) -> None:

@@ -1,19 +1,14 @@
 """Tasks that take turns and put what they find, or take a second turn: they must not wait for themselves."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from politesse import Gatekeeper
 from politesse.errors import TurnHeld
 from politesse.queue import PoliteQueue, QueueClosed
 from tests.support.tasks import apart, settle
 from tests.unit.queue.crawl import A, B, Queue, next_url, put
-
-if TYPE_CHECKING:
-    from politesse import Gatekeeper
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -1,23 +1,17 @@
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from politesse import CacheOptions, Gatekeeper, PacingOptions
 from politesse.queue import PoliteQueue, QueueClosed, QueueStatistics
 from politesse.stores import MemoryStore
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tiers import first_of
 from tests.unit.queue.crawl import UA, A, B, Queue, drained, put
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from politesse.testing import ManualClock, ScriptedFetcher
 
 
 async def test_repr_and_statistics_show_what_it_holds(queue: Queue, gate: Gatekeeper) -> None:

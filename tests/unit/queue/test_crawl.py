@@ -1,20 +1,16 @@
 """The loop over a simulated web: what is requested, handed to ``handle``, queued, retried and reported."""
 
-from __future__ import annotations
-
 import asyncio
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper
 from politesse.queue import CrawlPage, CrawlProgress, CrawlReport, PageFailed, PoliteQueue
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import A, B, C, Queue, Refusals, put
 from tests.unit.queue.simulated import Errors, Pages, Reply, SimulatedWeb, crawled, follow_links, moved
-
-if TYPE_CHECKING:
-    from politesse.testing import ManualClock, ScriptedFetcher
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """How a crawl ends before it is done: nothing hangs, and each URL is handled once, left in the queue, or failed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

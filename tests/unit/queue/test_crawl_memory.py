@@ -1,22 +1,16 @@
 """What a crawl keeps does not grow with the URLs that it has done, but for ``seen``."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from politesse import Gatekeeper, PacingOptions
+from politesse.queue import CrawlPage
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, Queue
 from tests.unit.queue.simulated import Reply, SimulatedWeb, follow_links, moved
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from politesse.queue import CrawlPage
 
 _HOSTS = 50
 _MAX_GROWTH = 200_000  # octets, between a tenth and the end of the crawl: two for each URL of the long form

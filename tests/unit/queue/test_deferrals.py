@@ -1,18 +1,12 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from politesse import Gatekeeper, Reason
+from politesse.events import Event
 from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import settle
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Queue, drained, next_url, waiting
-
-if TYPE_CHECKING:
-    from politesse.events import Event
-    from politesse.testing import ManualClock, ScriptedFetcher
 
 
 @pytest.mark.parametrize("status", [503, 429])

@@ -1,18 +1,13 @@
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING
 from weakref import ref
 
 import pytest
 
 from politesse import Gatekeeper, HostPolicy, PacingOptions, Reason
 from politesse.queue import PoliteQueue
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import NOTHING, UA, A, B, C, Queue, Refusals, drained, next_url, put, waiting
-
-if TYPE_CHECKING:
-    from politesse.testing import ManualClock, ScriptedFetcher
 
 PRIVATE = "User-agent: *\nDisallow: /private\n"
 

@@ -1,20 +1,14 @@
-from __future__ import annotations
-
 import asyncio
 import gc
 import weakref
-from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse import ClosedError, Gatekeeper
 from politesse.queue import PoliteQueue, QueueClosed
-from politesse.testing import ManualClock
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import settle
 from tests.unit.queue.crawl import UA, A, B, Log, Queue, fetch_task, put, running_timers, waiting
-
-if TYPE_CHECKING:
-    from politesse.testing import ScriptedFetcher
 
 
 async def test_join_waits_for_turns_under_way(queue: Queue) -> None:

@@ -1,19 +1,14 @@
 """The phases of hosts, as users see them: in ``repr``, in the statistics, and in the log for debugging."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse import Gatekeeper, Reason
 from politesse.queue import PoliteQueue, QueueClosed
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import settle
 from tests.unit.queue.crawl import A, Queue, Refusals, put
-
-if TYPE_CHECKING:
-    from politesse.testing import ManualClock, ScriptedFetcher
 
 RULES = "User-agent: *\nCrawl-delay: 5\nDisallow: /private\n"
 

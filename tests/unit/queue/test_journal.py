@@ -1,30 +1,24 @@
 """A queue with a journal: what was put and has not ended is handed out by the next run, and what has ended is not."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
 import sqlite3
 import threading
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper, PacingOptions
 from politesse.errors import StoreError
-from politesse.queue import CrawlPage, PoliteQueue, QueueClosed
+from politesse.queue import CrawlPage, CrawlReport, PoliteQueue, QueueClosed
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, Queue, next_url
 from tests.unit.queue.simulated import Pages, Reply, SimulatedWeb, crawled, follow_links, moved
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from politesse.queue import CrawlReport
 
 SITE: Final = {
     f"{A}/": Reply(links=["/1", "/2", f"{B}/"]),

@@ -1,7 +1,5 @@
 """When two URLs count as one, what links refer to, and the default of ``seen``."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import pytest

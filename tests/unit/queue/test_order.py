@@ -1,20 +1,15 @@
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse import Gatekeeper, HostPolicy, Reason
 from politesse.events import Decided, Event
 from politesse.queue import PoliteQueue
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import A, B, C, Log, Queue, Refusals, drained, next_url, put, waiting
-
-if TYPE_CHECKING:
-    from politesse.testing import ManualClock, ScriptedFetcher
 
 
 async def test_turn_carries_url_item_and_verdict(queue: Queue) -> None:

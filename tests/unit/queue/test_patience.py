@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 from math import inf, nan
 from typing import Any, cast

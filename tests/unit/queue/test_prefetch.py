@@ -1,20 +1,13 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from politesse import Gatekeeper, PacingOptions
-from politesse.ports import FaultKind, FetchFault
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
 from politesse.queue import PoliteQueue
-from politesse.testing import ScriptedFetcher
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import settle
 from tests.unit.queue.crawl import UA, A, B, Queue, drained, next_url, put, waiting
-
-if TYPE_CHECKING:
-    from politesse.ports import FetchRequest, FetchResult
-    from politesse.testing import ManualClock
 
 
 async def test_one_origin_that_is_unknown_holds_up_no_other_of_its_host(

@@ -1,20 +1,15 @@
-from __future__ import annotations
-
 import asyncio
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper, InvalidURL, Reason, Verdict
 from politesse.events import Decided, Event
 from politesse.queue import PoliteQueue
-from politesse.testing import ScriptedFetcher
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Queue, Refusals, next_url, put, waiting
-
-if TYPE_CHECKING:
-    from politesse.testing import ManualClock
 
 
 async def test_disallowed_urls_are_passed_on_and_count_as_done(

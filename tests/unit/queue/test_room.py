@@ -1,17 +1,12 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from politesse import Gatekeeper
 from politesse.errors import WrongEventLoop
 from politesse.queue import PoliteQueue
 from tests.support.tasks import settle
 from tests.unit.queue.crawl import A, B, Queue
-
-if TYPE_CHECKING:
-    from politesse import Gatekeeper
 
 
 async def test_maxsize_counts_per_host(gate: Gatekeeper) -> None:

@@ -1,11 +1,9 @@
 """A queue that gives up a site, or does not move, says so in the log."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +12,6 @@ from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import apart, settle
 from tests.unit.queue.crawl import NOTHING, UA, A, B, Queue, next_url, put, running_timers, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator
 
 
 class Records(logging.Handler):

@@ -1,12 +1,11 @@
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,10 +15,6 @@ from politesse.errors import ConfigurationError, StoreError
 from politesse.stores import SqliteStore, StoredRecord, StoreStatistics
 from politesse.testing import ManualClock
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 START = 1_800_000_000
 ROUNDS = 60

@@ -1,5 +1,4 @@
 # ruff: noqa: ASYNC240 - the files of these tests are small
-from __future__ import annotations
 
 import asyncio
 import multiprocessing
@@ -8,18 +7,15 @@ import sqlite3
 import stat
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from politesse.errors import ConfigurationError, StoreError
 from politesse.stores._sqlite_file import Part, SqliteFile
 from tests.support.tasks import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 WORDS = Part("words", ("CREATE TABLE words (word TEXT UNIQUE CHECK (word <> 'rude'))",))
 

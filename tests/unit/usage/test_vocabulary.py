@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Use

@@ -1,30 +1,22 @@
 """The link of a process to the Redis of its fleet, on a wire that the test answers."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
 
 import pytest
 
 from politesse._pacing.fleet.link import FleetLink
-from politesse._pacing.fleet.messages import Server, WireLost
+from politesse._pacing.fleet.messages import Reply, ScriptCall, Server, WireLost
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import RedisWire
 from politesse.clock import SystemClock
 from politesse.errors import ClosedError
-from politesse.events import FleetAway, FleetBack, Publisher
+from politesse.events import Event, FleetAway, FleetBack, Publisher
 from politesse.options import FleetOptions
 from tests.support.tasks import ended, settle
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from politesse._pacing.fleet.messages import Reply, ScriptCall
-    from politesse.events import Event
-
 
 NOBODY: Final[Any] = None  # a member that never joined
 

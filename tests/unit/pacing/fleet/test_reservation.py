@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from politesse._pacing.fleet.messages import FleetAnswer, microseconds
