@@ -1,7 +1,6 @@
 """How long a hostile site stops the event loop: one decision, one turn, one file that is read in the loop.
 
-The tables show the counted octets beside the time: the bound of a decision counts octets, and is the same on each
-machine. The times are processor time; each figure is the worst of all cases, in the median and at most.
+The times are processor time; each figure is the worst of all cases, in the median and at most.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from benchmarks.table import table
 from benchmarks.timing import cpu_seconds
 from politesse import Gatekeeper
 from politesse.robots import Dialect, RobotsTxt
-from politesse.robots.metered import BUDGET, Meter
 from politesse.testing import ManualClock, ScriptedFetcher
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
     from benchmarks.figures import Reported
     from benchmarks.settings import Settings
-    from politesse.robots import RuleSet
 
 AIM_MS: Final = 5.0
 IN_LOOP_OCTETS: Final = 8 * 1024
@@ -33,8 +30,6 @@ IN_LOOP_OCTETS: Final = 8 * 1024
 
 _FILE_OCTETS: Final = 500 * 1024
 _TARGETS: Final = (200, 2_000, 20_000)
-_UNCOUNTED: Final = frozenset({Dialect.KOSTER_1994, Dialect.KOSTER_1996, Dialect.PERL})
-"""They know no wildcards: a decision is one look-up."""
 
 
 class Stall(NamedTuple):
@@ -42,13 +37,11 @@ class Stall(NamedTuple):
     median_ms: of several runs.
     most_ms: of several runs.
     case: the input.
-    counted: counted octets, if any.
     """
 
     median_ms: float
     most_ms: float
     case: str
-    counted: int = 0
 
 
 def run(settings: Settings) -> Iterator[Reported]:
@@ -60,19 +53,18 @@ def run(settings: Settings) -> Iterator[Reported]:
     parses = {name: _parse(name, settings.rounds, dialects) for name in list(LINES)[:few]}
     for title, rows in {
         f"hostile: one decision, files of {_FILE_OCTETS:,} octets, targets of {', '.join(f'{n:,}' for n in _TARGETS)}, "
-        f"all dialects; counted octets of {BUDGET:,}": decisions,
+        "all dialects": decisions,
         f"hostile: one turn, files of {_FILE_OCTETS:,} octets": turns,
         f"hostile: parse and rules_for in the loop, files of {IN_LOOP_OCTETS:,} octets, all dialects": parses,
     }.items():
         yield table(
             title,
-            ("", "ms, median", "ms, most", "counted", "the worst"),
+            ("", "ms, median", "ms, most", "the worst"),
             [
                 (
                     name,
                     f"{one.median_ms:.2f}",
                     f"{one.most_ms:.2f}",
-                    f"{one.counted:,}" if one.counted else "",
                     one.case,
                 )
                 for name, one in rows.items()
@@ -99,10 +91,10 @@ def _against_aim(stall_ms: float) -> str:
     return f"aim {AIM_MS:g} ms: {'met' if stall_ms <= AIM_MS else 'missed'}"
 
 
-def _measured(run: Callable[[], object], rounds: int, case: str, counted: int = 0) -> Stall:
+def _measured(run: Callable[[], object], rounds: int, case: str) -> Stall:
     run()
     seconds = [cpu_seconds(run) for _ in range(rounds)]
-    return Stall(1e3 * median(seconds), 1e3 * max(seconds), case, counted)
+    return Stall(1e3 * median(seconds), 1e3 * max(seconds), case)
 
 
 def _decision(name: str, rounds: int, dialects: Sequence[Dialect], targets: Sequence[int]) -> Stall:
@@ -115,16 +107,8 @@ def _decision(name: str, rounds: int, dialects: Sequence[Dialect], targets: Sequ
             for escaped in (False, True):
                 target = attack.target(octets, escaped=escaped)
                 case = f"{dialect.value}, {octets:,}{', escapes' if escaped else ''}"
-                counted = 0 if escaped or dialect in _UNCOUNTED else counted_octets(rules, target)
-                worst.append(_measured(lambda: rules.judge(target), rounds, case, counted))  # noqa: B023 - called at once
+                worst.append(_measured(lambda: rules.judge(target), rounds, case))  # noqa: B023 - called at once
     return max(worst)
-
-
-def counted_octets(rules: RuleSet, target: str) -> int:
-    """Return the octets that a decision on a plain target counts; for rule sets that know wildcards."""
-    meter = Meter(target)
-    rules.decide_metered(meter)
-    return BUDGET - meter.left
 
 
 def _body(lines: Iterator[str], octets: int) -> str:

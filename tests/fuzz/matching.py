@@ -49,9 +49,6 @@ def check(octets: bytes) -> None:
         rules = robots.rules_for(name.decode())
         for one in (path, *near[:_MOST_NEAR]):
             _check_verdict(rules, dialect, by_the_letter, name, one)
-            first = robots.rules_for(name.decode())
-            first.prepare_later()  # the first question may be answered without tables
-            _check_verdict(first, dialect, by_the_letter, name, one)
 
 
 def _name(agent: bytes) -> bytes:

@@ -88,25 +88,6 @@ def test_a_decision_does_not_depend_on_earlier_decisions(case: Case) -> None:
 
 
 @settings(max_examples=2_000, deadline=None)
-@given(ONE_GROUP | PERCENT_SIGNS, DIALECTS)
-def test_a_first_decision_without_tables_is_the_one_by_tables(case: Case, dialect: Dialect) -> None:
-    for target in case.targets:
-        rules, waiting = (RobotsTxt.parse(case.robots_txt, dialect).rules_for("ExampleBot") for _ in range(2))
-        waiting.prepare_later()
-        one, first, second = rules.match(target), waiting.match(target), waiting.match(target)
-        assert _shown(first) == _shown(one) == _shown(second), target
-
-
-@settings(max_examples=2_000, deadline=None)
-@given(st.lists(_RULES, min_size=1, max_size=6), _PATHS)
-def test_a_first_decision_on_a_usual_file_is_the_one_by_tables(lines: list[tuple[str, str, str]], target: str) -> None:
-    body = "User-agent: *\n" + "\n".join(f"{field}: {path}{end}" for field, path, end in lines)
-    rules, waiting = (RobotsTxt.parse(body).rules_for("ExampleBot") for _ in range(2))
-    waiting.prepare_later()
-    assert _shown(waiting.match(target)) == _shown(rules.match(target))
-
-
-@settings(max_examples=2_000, deadline=None)
 @given(ONE_GROUP)
 def test_a_url_is_judged_as_its_target_is(case: Case) -> None:
     rules = RobotsTxt.parse(case.robots_txt).rules_for("ExampleBot")

@@ -313,7 +313,4 @@ def _compile(
     tokens = {agent: agent.split(",") for agent in agents}
     bindings = {agent: robots.binding(tokens[agent]) for agent in agents}
     rules = {binding: known.get(binding) or robots.rules_for(tokens[agent]) for agent, binding in bindings.items()}
-    for binding, rule_set in rules.items():
-        if binding not in known:
-            rule_set.prepare_later()  # many tables are built here, because this may be a thread: questions come next
     return {agent: (binding, rules[binding]) for agent, binding in bindings.items()}

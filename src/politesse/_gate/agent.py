@@ -26,7 +26,6 @@ from politesse.events import Decided, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import FaultKind, TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
-from politesse.robots.pattern import is_plain
 from politesse.verdict import WITHOUT_RULE, Bound, Reason, StatesUsage, Verdict, utc, verdict_of_hit
 
 if TYPE_CHECKING:
@@ -100,11 +99,7 @@ class Agent:
         ):
             return None
         entry.used = True
-        target = url[place:]
-        if is_plain(target) is not None and "/." not in target:
-            match = rules.decide(target)
-        else:
-            match = match_rules(url, target, rules)
+        match = match_rules(url, url[place:], rules)
         return verdict_of_hit(url, match.allowed or state.reports, match, entry.basis, now_mono, now_wall), entry
 
     def judged(self, url: str) -> Verdict | None:

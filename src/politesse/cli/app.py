@@ -18,6 +18,7 @@ from politesse.cli.filter_command import filter_stdin
 from politesse.cli.fleet_command import DEFAULT_PREFIX, FleetPrefix, FleetURL
 from politesse.cli.guide_command import print_guide, print_topics
 from politesse.cli.running import GateOptions, checked_arguments, run
+from politesse.robots import IMPLEMENTATION
 
 app = typer.Typer(
     name="politesse",
@@ -59,7 +60,7 @@ Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="For 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
     if wanted:
-        output().print(f"politesse {__version__}", highlight=False)
+        output().print(f"politesse {__version__} (rules of robots.txt: {IMPLEMENTATION})", highlight=False)
         raise typer.Exit
 
 

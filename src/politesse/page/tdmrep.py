@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._text import has_utf_8
 from politesse.origin import StrOrURL, target_of
-from politesse.robots.metered import Meter, metered_matcher, meters
+from politesse.robots.budget import Meter, meter_of, metered_matcher
 from politesse.robots.pattern import normalise_pattern, normalise_target, query_as_written
 from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_tdm_reservation
@@ -39,7 +39,7 @@ class Location:
     """
 
     statement: Statement
-    matches: Callable[[Sequence[Meter]], bool] = field(repr=False, compare=False)
+    matches: Callable[[Meter], bool] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,11 @@ def _bearing(locations: Sequence[Location], normal: str, written: str | None) ->
 
     If the bound is reached, the first of the remaining locations that reserves rights counts as matching, and no other.
     """
-    forms = meters(normal, written)
+    meter = meter_of(normal, written)
     for place, one in enumerate(locations):
-        if one.matches(forms):
+        if one.matches(meter):
             yield one.statement
-        elif any(form.exhausted for form in forms):
+        elif meter.exhausted:
             rest = (other.statement for other in locations[place:])
             yield from islice((other for other in rest if other.preference is Preference.DISALLOWED), 1)
             return

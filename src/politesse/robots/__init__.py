@@ -3,11 +3,15 @@
 ::
 
     octets ─ lexer ─> rows ─ outline ─> rows of groups ─ rule_sets ─> Match
+      └──── native ────┘                                └── native ────┘
                                 ├ crawl_directives ─> crawl-delay, request-rate, visit-time
                                 └ preferences ──────> preferences on the use of content
 
-The rules of a crawler are made from rows, and their tables at the first question; ``document`` makes lines and groups
-for those who read them. ``explain`` shows how an answer came about, ``lint`` finds the faults of a file.
+The rules of a crawler are made from rows; ``document`` makes lines and groups for those who read them. ``explain``
+shows how an answer came about, ``lint`` finds the faults of a file.
+
+In the dialects in which the most specific match decides, a compiled core (``politesse._native``) finds the rows and
+compiles the rules, if it is built and POLITESSE_PURE is not 1. The modules here are its reference, and say the same.
 
 All differences between dialects are rows of the table in ``dialect``; ``traits`` has its columns.
 """
@@ -18,11 +22,13 @@ from politesse.robots.crawl_directives import RequestRate, TimeWindow
 from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
 from politesse.robots.line import Group, Line, Quirk
+from politesse.robots.native import IMPLEMENTATION
 from politesse.robots.rule_sets.base import RuleSet
 from politesse.robots.sitemaps import RejectedSitemap
 from politesse.verdict import Match, Rule
 
 __all__ = [
+    "IMPLEMENTATION",
     "CleanParams",
     "Dialect",
     "Group",

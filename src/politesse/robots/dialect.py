@@ -23,7 +23,8 @@ from politesse.verdict import AccessResult
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse.robots.rule_sets.base import RuleSet
+    from politesse.robots.rule_sets.base import TableRuleSet
+
 
 _HOUR_S: Final = 3_600
 
@@ -44,7 +45,7 @@ class Traits:
     grouping: Grouping
     matching: Matching
     outcomes: Outcomes
-    rule_set: type[RuleSet] = MostSpecificRuleSet
+    rule_set: type[TableRuleSet] = MostSpecificRuleSet
 
 
 class Dialect(Enum):
@@ -109,6 +110,7 @@ _RFC9309: Final = Traits(
         normalise_target=pattern.normalise_target,
         query_as_written=pattern.query_as_written,
         normalise_pattern=pattern.normalise_pattern,
+        form=pattern.NORMALISED,
     ),
     outcomes=Outcomes(
         forbidden_disallows=False,  # RFC 9309 2.3.1.3: 4xx means unavailable, everything is allowed
@@ -135,6 +137,7 @@ _GOOGLE: Final = Traits(
         normalise_target=pattern.fold_target,
         normalise_pattern=pattern.fold_pattern,  # robots.cc, MaybeEscapePattern: escapes stay; a trailing star counts
         implied_allow=pattern.allowed_directory,  # robots.cc, HandleAllow: index.htm allows its directory
+        form=pattern.FOLDED,
     ),
     outcomes=Outcomes(
         forbidden_disallows=False,

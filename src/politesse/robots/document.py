@@ -16,9 +16,10 @@ from politesse.robots.agents import EVERYBODY, checked_agent
 from politesse.robots.cleanparam import CleanParams
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
-from politesse.robots.lexer import decode, lines_of, quirks_of, rows_of
+from politesse.robots.lexer import lines_of, quirks_of, rows_of, utf_8_of
 from politesse.robots.line import Line, rule_quirks
-from politesse.robots.outline import Outline
+from politesse.robots.native import native_file
+from politesse.robots.outline import Outline, outline_of
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, SiteUsage
 from politesse.robots.rule_sets.base import Directives, RuleSet
 from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _BODY: Final = (bytes, bytearray, str)
+_FIRST_OCTETS: Final = 1024  # they show whether the file is a web page
 
 
 class RobotsTxt:
@@ -57,9 +59,10 @@ class RobotsTxt:
         self.dialect = dialect
         self._traits = dialect.traits
         self.origin = origin
-        self._text, quirks = decode(body, self._traits.syntax.max_octets)
-        self.quirks = quirks + quirks_of(self._text)
-        self._outline = Outline(self._text, self._traits.syntax, self._traits.grouping)
+        self._octets, quirks = utf_8_of(body, self._traits.syntax.max_octets)
+        self.quirks = quirks + quirks_of(self._octets[:_FIRST_OCTETS].decode("utf-8", "surrogateescape"))
+        self._native = native_file(self._octets, dialect)
+        self._outline = self._reference if self._native is None else self._native.outline
         self.sitemaps = self._outline.sitemaps
         self.licenses = [line.value for line in self._outline.licenses]
         self.sitemap_lines = SitemapLines(self._outline.listed) if self._outline.listed else NO_SITEMAPS
@@ -84,11 +87,20 @@ class RobotsTxt:
         return cls(body, dialect, origin)
 
     @cached_property
+    def _text(self) -> str:
+        return self._octets.decode("utf-8", "surrogateescape")
+
+    @cached_property
+    def _reference(self) -> Outline:
+        """The outline with all rows of rules, and with the quirks of rows."""
+        return outline_of(self._text, self._traits.syntax, self._traits.grouping)
+
+    @cached_property
     def lines(self) -> list[Line]:
         """See the class."""
         syntax, grouping, leading = self._traits.syntax, self._traits.grouping, self._traits.matching.leading
         lines = lines_of(rows_of(self._text, syntax), syntax)
-        noted = self._outline.quirks
+        noted = self._reference.quirks
         for line in lines:
             if line.number in noted:
                 line.quirks += (noted[line.number],)
@@ -100,7 +112,7 @@ class RobotsTxt:
     def groups(self) -> list[Group]:
         """See the class."""
         lines = {line.number: line for line in self.lines}
-        return [self._outline.group(group, lines) for group in range(len(self._outline.versions))]
+        return [self._reference.group(group, lines) for group in range(len(self._reference.versions))]
 
     @property
     def clean_params(self) -> CleanParams:
@@ -128,6 +140,8 @@ class RobotsTxt:
         version = found[-1].version if found else VERSION_1
         usage = self._usage(found) if outline.states_usage else None
         directives = Directives(values, version, self.sitemap_lines, usage)
+        if self._native is not None:
+            return self._native.rule_set(rules, directives)
         return self._traits.rule_set(rules, directives, self._traits.matching, self.origin)
 
     def binding(self, agent: str | Sequence[str]) -> bytes:

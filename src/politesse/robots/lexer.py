@@ -200,6 +200,12 @@ def octets_of(text: str) -> bytes:
 
 def decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk, ...]]:
     """Return the text of a file, or of the complete lines in its first ``max_octets``, and the quirks of the file."""
+    octets, quirks = utf_8_of(body, max_octets)
+    return octets.decode("utf-8", "surrogateescape"), quirks
+
+
+def utf_8_of(body: bytes | str, max_octets: int | None) -> tuple[bytes, tuple[Quirk, ...]]:
+    """Do as ``decode`` does, but return octets: UTF-8 without a byte order mark."""
     if isinstance(body, str):
         body = octets_of(body)
     quirks = NO_QUIRKS
@@ -207,17 +213,17 @@ def decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk,
         body = cut_at_line_end(body, max_octets)
         quirks = (Quirk.FILE_CUT,)
     if not body.startswith(_FIRST_OCTETS):
-        return body.decode("utf-8", "surrogateescape"), quirks
+        return bytes(body), quirks  # a copy of a bytearray, else the same object
     for mark, encoding in _BOMS:
         if body.startswith(mark):
             text = body.decode(encoding, "replace")
             # Fields, colons and line ends are ASCII. Without any, the file is in another encoding than its mark says.
             if _ANY_ASCII.search(text) is not None:
-                return text, (*quirks, Quirk.TRANSCODED)
+                return text.encode(), (*quirks, Quirk.TRANSCODED)
     for mark in _SKIPPED:
         # A part of a mark is skipped too, as in google/robotstxt.
         if body.startswith(mark):
             body = body[len(mark) :]
             quirks += (Quirk.BYTE_ORDER_MARK,)
             break
-    return body.decode("utf-8", "surrogateescape"), quirks
+    return bytes(body), quirks

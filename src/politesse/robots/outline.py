@@ -18,7 +18,7 @@ from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
 from politesse.usage.vocabulary import is_absolute_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from politesse.robots.line import FieldRow
     from politesse.robots.traits import Grouping, Syntax
@@ -68,9 +68,9 @@ class Outline:
     """The groups of a file, and the lines that address all crawlers.
 
     Args:
-        text: the decoded file.
-        syntax: how its rows are read.
+        syntax: how rows are read.
         grouping: which of them belong together.
+        control: numbers of rows with a control character.
 
     Attributes:
         versions: version of the standard, by group.
@@ -87,7 +87,7 @@ class Outline:
         quirks: quirks by row number that follow from the place or the value of a row.
     """
 
-    def __init__(self, text: str, syntax: Syntax, grouping: Grouping) -> None:
+    def __init__(self, syntax: Syntax, grouping: Grouping, control: Collection[int]) -> None:
         self._syntax = syntax
         self._grouping = grouping
         self.versions: list[crawl_directives.Version] = []
@@ -103,13 +103,7 @@ class Outline:
         self.states_usage = False
         self.quirks: dict[int, Quirk] = {}
         self._has_unnamed = False
-        rows = rows_of(text, self._syntax)
-        self._control = rows.control
-        if self._syntax.blank_lines:
-            for start, end in records(rows.texts):
-                self._read(self._fields(rows.texts[start:end], start + 1))
-        else:
-            self._read(self._fields(rows.texts, 1))
+        self._control = control
 
     def naming(self, alike: Collection[str]) -> list[GroupMatch]:
         """Return the groups that have any of some names, in the order of the file, with the first of these."""
@@ -142,12 +136,7 @@ class Outline:
             self.versions[group],
         )
 
-    def _fields(self, texts: Sequence[str], first: int) -> Iterator[FieldRow]:
-        # A field that the dialect does not read says nothing, unless it ends a run of user-agent lines. One in thirty
-        # robots.txt is a web page: its rows are a quarter of the time of reading the corpus.
-        return fields_of(texts, first, self._syntax, known_only=not self._grouping.any_field_is_a_rule)
-
-    def _read(self, rows: Iterator[FieldRow]) -> None:
+    def read(self, rows: Iterable[FieldRow]) -> None:
         """Read the rows of a record."""
         grouping = self._grouping
         rules, add = grouping.rules, self.rules.all.append
@@ -265,3 +254,16 @@ class Outline:
         """
         number, name, value = row
         return name.field in self._grouping.usage_rules and bool(value) and number not in self._control
+
+
+def outline_of(text: str, syntax: Syntax, grouping: Grouping) -> Outline:
+    """Return the outline of a decoded file."""
+    rows = rows_of(text, syntax)
+    outline = Outline(syntax, grouping, rows.control)
+    # A field that the dialect does not read says nothing, unless it ends a run of user-agent lines. One in thirty
+    # robots.txt is a web page: its rows are a quarter of the time of reading the corpus.
+    known_only = not grouping.any_field_is_a_rule
+    records_of = records(rows.texts) if syntax.blank_lines else [(0, len(rows.texts))]
+    for start, end in records_of:
+        outline.read(fields_of(rows.texts[start:end], start + 1, syntax, known_only=known_only))
+    return outline

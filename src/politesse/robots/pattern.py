@@ -15,7 +15,7 @@ A plain target is its own normal form in all of them.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._text import CONTROL, has_utf_8
 from politesse.errors import InvalidURL
@@ -36,6 +36,9 @@ _UP_TO: Final = f"{{0,{MAX_URL_LENGTH - 1}}}+"  # a longer target is not plain, 
 # (105 ns instead of 240 to 430).
 is_plain: Final = re.compile(f"[{_KEPT}]{_UP_TO}").fullmatch
 """Whether a target is in normal form already, but for dot segments: a constant pattern, linear in the target."""
+
+PLAIN: Final = frozenset(octet for octet in range(128) if is_plain(chr(octet)))
+"""The octets that are the same in every normal form."""
 
 match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#]*)").fullmatch
 """Match a URL of which only the target, group 1, needs to be normalised."""
@@ -78,8 +81,30 @@ def _replacements(decoded: frozenset[int]) -> Callable[[re.Match[str]], str]:
 
 _in_path = _replacements(_UNRESERVED)
 _in_query = _replacements(_UNRESERVED | _QUERY_LITERALS)
-_but_slash = _replacements(frozenset(octet for octet in range(128) if is_plain(chr(octet))) - frozenset(b"/"))
+_but_slash = _replacements(PLAIN - frozenset(b"/"))
 _upper_case = _replacements(frozenset())
+
+
+class TargetForm(NamedTuple):
+    """A normal form of targets as data, for the compiled core; ``normalise_target`` and ``fold_target`` say the same.
+
+    Attributes:
+        kept: octets that stay; any other octet is escaped.
+        decoded_in_path: octets of which an escape is decoded.
+        decoded_in_query: likewise.
+        query_as_written: whether ``query_as_written`` is another form.
+        escaped_dots: whether dot segments may have escaped dots.
+    """
+
+    kept: frozenset[int]
+    decoded_in_path: frozenset[int] = frozenset()
+    decoded_in_query: frozenset[int] = frozenset()
+    query_as_written: bool = False
+    escaped_dots: bool = False
+
+
+NORMALISED: Final = TargetForm(PLAIN, _UNRESERVED, _UNRESERVED | _QUERY_LITERALS, query_as_written=True)
+FOLDED: Final = TargetForm(PLAIN | frozenset(b"*$"), escaped_dots=True)
 
 
 def normalise_target(target: str) -> str:

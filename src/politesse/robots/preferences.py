@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._text import BLANKS
 from politesse.origin import StrOrURL, target_of
-from politesse.robots.metered import Meter, metered_matcher, meters
+from politesse.robots.budget import Meter, meter_of, metered_matcher
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_content_signal, parse_content_usage, statements
 
@@ -44,7 +44,7 @@ class _UsageRule(NamedTuple):
     """A Content-Usage line, compiled."""
 
     length: int
-    matches: Callable[[Sequence[Meter]], bool]
+    matches: Callable[[Meter], bool]
     statements: tuple[Statement, ...]
 
 
@@ -114,13 +114,13 @@ class SiteUsage:
         """Return the statements of all Content-Usage lines that match, and of the longest of them."""
         normal = self._matching.normalise_target(target)
         written = self._matching.query_as_written(target) if "?" in target else None
-        forms = meters(normal, written)
+        meter = meter_of(normal, written)
         matching: list[_UsageRule] = []
         refused = compiled.refused
         for place, rule in enumerate(compiled.rules):
-            if rule.matches(forms):
+            if rule.matches(meter):
                 matching.append(rule)
-            elif any(form.exhausted for form in forms):
+            elif meter.exhausted:
                 refused = {**refused, **_refusals(undecided.statements for undecided in compiled.rules[place:])}
                 break
         longest = max((rule.length for rule in matching), default=0)

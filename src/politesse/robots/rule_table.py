@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.robots.line import is_usual
 from politesse.robots.memory import flat, memory_of
-from politesse.robots.texts import PackedTexts
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
@@ -28,56 +27,38 @@ class RuleTable:
     Args:
         patterns: path patterns in normal form, by place.
         rows: row of each.
-        packed: the same patterns packed, to be kept instead, or None.
 
     Attributes:
-        patterns: the patterns that are kept.
+        patterns: see above.
     """
 
     __slots__ = ("_name_of", "_names", "_numbers", "_values", "patterns")
 
-    def __init__(self, patterns: Iterable[str], rows: Collection[FieldRow], packed: PackedTexts | None = None) -> None:
-        given = tuple(patterns)
-        self.patterns: Sequence[str] | PackedTexts = given if packed is None else packed
+    def __init__(self, patterns: Iterable[str], rows: Collection[FieldRow]) -> None:
+        self.patterns = tuple(patterns)
         self._numbers = flat([row[0] for row in rows])
         names = {id(row[1]): row[1] for row in rows}  # by identity: to hash a name costs as much as all the rest
         places = dict(zip(names, range(len(names)), strict=True))
         self._names = tuple(names.values())
         self._name_of = flat([places[id(row[1])] for row in rows])
         spelled = tuple([row[2] for row in rows])
-        self._values = _AS_IT_IS if spelled == given else _differing(spelled, given)
+        self._values = _AS_IT_IS if spelled == self.patterns else _differing(spelled, self.patterns)
 
     def __len__(self) -> int:
         return len(self.patterns)
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether the patterns are packed."""
-        return isinstance(self.patterns, PackedTexts)
-
-    def first(self, count: int) -> Sequence[str]:
-        """Return the patterns of the first ``count`` rules."""
-        return self.patterns.first(count) if isinstance(self.patterns, PackedTexts) else self.patterns[:count]
 
     def allows(self, place: int) -> bool:
         """Whether the rule at ``place`` is an Allow."""
         return self._names[self._name_of[place]].field == ALLOW
 
-    def match(self, place: int, pattern: str | None = None) -> Match:
-        """Return the match if the rule at ``place`` decides; at NO_RULE, the match without a rule.
-
-        Args:
-            place: of the rule.
-            pattern: its pattern, or None to have it unpacked.
-        """
+    def match(self, place: int, *, bound_reached: bool = False) -> Match:
+        """Return the match if the rule at ``place`` decides; at NO_RULE, the match without a rule."""
         if place == NO_RULE:
-            return NO_RULE_MATCH
-        name = self._names[self._name_of[place]]
-        if pattern is None:
-            pattern = self.patterns[place]
+            return Match(Reason.NO_RULE, bound_reached=True) if bound_reached else NO_RULE_MATCH
+        name, pattern = self._names[self._name_of[place]], self.patterns[place]
         allow = name.field == ALLOW
         rule = Rule(self._numbers[place], name.spelling, self._values.get(place, pattern), pattern, allow=allow)
-        return Match(Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE, rule)
+        return Match(Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE, rule, bound_reached=bound_reached)
 
     def rules(self, places: Iterable[int]) -> list[Rule]:
         """Return the rules at ``places``."""
@@ -93,8 +74,7 @@ class RuleTable:
     @property
     def weight_bytes(self) -> int:
         """Approximate memory that the rules take, as long as they do not decide."""
-        patterns = self.patterns
-        texts = patterns.weight_bytes if isinstance(patterns, PackedTexts) else memory_of((patterns, *patterns))
+        texts = memory_of((self.patterns, *self.patterns))
         arrays = memory_of((self, self._names, self._name_of, self._numbers))
         spelled = memory_of((self._values, *self._values, *self._values.values())) if self._values else 0
         return texts + arrays + spelled + bytes_of_names(self._names)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from politesse.robots.line import GroupMatch
+    from politesse.robots.pattern import TargetForm
 
 
 _MISSPELLED: Final = (Quirk.MISSPELLED_FIELD,)  # one for all names
@@ -113,6 +114,7 @@ class Matching:
         empty_disallow_ends: whether an empty Disallow allows everything that no earlier rule matches, in dialects
             that try rules in order.
         of_site: whether rules may be URLs, which apply only to the site that they name.
+        form: ``normalise_target`` as data, if the compiled core serves the dialect; else None.
     """
 
     dialect: str
@@ -123,6 +125,7 @@ class Matching:
     implied_allow: Callable[[str], str | None] | None = None
     empty_disallow_ends: bool = False
     of_site: bool = False
+    form: TargetForm | None = None
 
 
 @dataclass(frozen=True, slots=True)

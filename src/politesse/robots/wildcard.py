@@ -1,19 +1,15 @@
 """Wildcard patterns, matched without backtracking.
 
-Worst case: a match reads each octet of the target at most once for each octet of the pattern. ``str.find`` runs in
-linear time for long needles and in needle times haystack for short ones, each segment is searched for only after the
-one before, and the first segment that is not found ends the match.
+Worst case: a match reads each octet of the target at most once for each octet of the pattern. Each segment is searched
+for only behind the one before, and the first segment that is not found ends the match.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse.robots.memory import memory_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _NONE: Final = " "
 _CUT_BEHIND_A_DIGIT = re.compile(r"%[013-9A-Fa-f](?=\*|\Z)")
@@ -24,48 +20,44 @@ class Wildcard:
 
     Attributes:
         head: text that the target must start with.
-        needle: longest of the other segments; a target without it cannot match.
-        searches: largest number of segments that a match searches for.
-        restarts: number of them for which the search may restart after each ``%`` of the target.
+        middle: the texts between two stars, in their order.
+        last: the text behind the last star.
+        octets: of all texts: no shorter target matches.
     """
 
-    __slots__ = ("_anchored", "_last", "_middle", "head", "needle", "restarts", "searches")
+    __slots__ = ("_anchored", "head", "last", "middle", "octets")
 
     def __init__(self, pattern: str) -> None:
         self._anchored = pattern.endswith("$")
-        self.head, *middle, self._last = pattern.removesuffix("$").split("*")
-        self._middle = tuple(middle)
-        self.needle = max((*middle, self._last), key=len)
-        self.searches = len(middle) + 1
-        self.restarts = 0
+        self.head, *middle, self.last = pattern.removesuffix("$").split("*")
+        self.middle = tuple(middle)
+        self.octets = len(self.head) + sum(map(len, middle)) + len(self.last)
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The texts behind the head."""
+        return (*self.middle, self.last)
 
     @property
     def weight_bytes(self) -> int:
         """Approximate memory that it takes."""
-        segments = (self.head, *self._middle, self._last)
-        return memory_of((self, self._middle, *[segment for segment in segments if len(segment) > 1]))
+        texts = (self.head, *self.segments)
+        return memory_of((self, self.middle, *[text for text in texts if len(text) > 1]))
 
-    def matches(self, target: str, find: Callable[[str, int], int] | None = None) -> bool:
-        """Whether ``target``, in normal form, matches from its first octet.
-
-        Args:
-            target: the target.
-            find: searches the target for a segment from an index on, or None for ``target.find``.
-        """
-        if not target.startswith(self.head) or (self._anchored and not target.endswith(self._last)):
+    def matches(self, target: str) -> bool:
+        """Whether ``target``, in normal form, matches from its first octet."""
+        if not target.startswith(self.head) or (self._anchored and not target.endswith(self.last)):
             return False
         position = len(self.head)
-        if find is None:
-            find = target.find
-        for segment in self._middle:
+        for segment in self.middle:
             # The leftmost match leaves the most room for later segments.
-            position = find(segment, position)
+            position = target.find(segment, position)
             if position < 0:
                 return False
             position += len(segment)
         if self._anchored:
-            return len(target) - len(self._last) >= position
-        return find(self._last, position) >= 0
+            return len(target) - len(self.last) >= position
+        return target.find(self.last, position) >= 0
 
 
 class _CutEscapes(Wildcard):
@@ -79,35 +71,31 @@ class _CutEscapes(Wildcard):
 
     def __init__(self, form: str) -> None:
         super().__init__(_CUT_BEHIND_A_DIGIT.sub("%", form))
-        segments = form.removesuffix("$").split("*")
-        # The hex digit at the end of each segment; a blank for none. A text for all segments takes the least memory.
-        self._digits = "".join([one[-1] if _CUT_BEHIND_A_DIGIT.search(one) is not None else _NONE for one in segments])
-        self.restarts = len(self._digits) - 1 - self._digits.count(_NONE, 1)
+        texts = form.removesuffix("$").split("*")
+        # The hex digit at the end of each text; a blank for none. A str for all of them takes the least memory.
+        self._digits = "".join([text[-1] if _CUT_BEHIND_A_DIGIT.search(text) is not None else _NONE for text in texts])
 
     @property
     def weight_bytes(self) -> int:
         """See ``Wildcard``."""
         return super().weight_bytes + memory_of((self._digits,))
 
-    def matches(self, target: str, find: Callable[[str, int], int] | None = None) -> bool:
+    def matches(self, target: str) -> bool:
         """Do as ``Wildcard.matches`` does."""
-        if not target.startswith(self.head) or (self._anchored and not target.endswith(self._last)):
+        if not target.startswith(self.head) or (self._anchored and not target.endswith(self.last)):
             return False
-        if find is None:
-            find = target.find
         position = _behind(target, len(self.head), _tails(self._digits[0]))
-        segments = self._middle if self._anchored else (*self._middle, self._last)
-        for segment, digit in zip(segments, self._digits[1:], strict=False):
+        for segment, digit in zip(self.middle if self._anchored else self.segments, self._digits[1:], strict=False):
             if position < 0:
                 return False
             tails = _tails(digit)
             # The leftmost match is as good as any: the two spellings never overlap.
-            place = find(segment, position)
+            place = target.find(segment, position)
             while place >= 0 and (position := _behind(target, place + len(segment), tails)) < 0:
-                place = find(segment, place + 1)
+                place = target.find(segment, place + 1)
             if place < 0:
                 return False
-        return position >= 0 and (not self._anchored or position <= len(target) - len(self._last))
+        return position >= 0 and (not self._anchored or position <= len(target) - len(self.last))
 
 
 def _tails(digit: str) -> tuple[str, ...]:

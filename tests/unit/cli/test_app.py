@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import politesse
 from politesse.cli.app import app
+from politesse.robots import IMPLEMENTATION
 
 AGENT = "http://127.0.0.1/"
 
@@ -39,9 +40,10 @@ def test_without_a_command_the_help_is_shown() -> None:
     assert all(command in done.output for command in ("check", "filter", "demo"))
 
 
-def test_version_is_that_of_the_package() -> None:
+def test_version_and_implementation_are_those_of_the_package() -> None:
     done = CliRunner().invoke(app, ["--version"])
-    assert (done.exit_code, done.stdout) == (0, f"politesse {politesse.__version__}\n")
+    version = f"politesse {politesse.__version__} (rules of robots.txt: {IMPLEMENTATION})\n"
+    assert (done.exit_code, done.stdout) == (0, version)
 
 
 _WITHOUT = """

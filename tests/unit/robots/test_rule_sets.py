@@ -189,53 +189,6 @@ def test_length_of_a_ruleset_is_its_number_of_different_rules() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [f"disallow: /*a*{'b' * 60}{number}" for number in range(100)],
-        [f"disallow: /{'*a' * 2_000}", "allow: /*b"],
-        [f"allow: /{'%' * 4_000}*", "disallow: /"],
-        [f"disallow: /*{'%4' * 20}*{number}" for number in range(100)],
-        [f"disallow: /*a{number}*" for number in range(500)],
-        [f"disallow: /a{number}" for number in range(501)],
-    ],
-    ids=["long needles", "many stars", "many percent signs", "cut escapes", "many wildcards", "many rows"],
-)
-@pytest.mark.parametrize("octets", [2, 60, 100, 101, 20_000])
-def test_a_first_decision_without_tables_reaches_the_bound_where_they_do(lines: list[str], octets: int) -> None:
-    for text in ("a", "ab", "%41", "b"):
-        target = "/" + (text * octets)[: octets - 1]
-        waiting, prepared = rules(*lines), rules(*lines)
-        waiting.prepare_later()
-        prepared.prepare()
-        first, match = waiting.match(target), prepared.match(target)
-        assert (str(first.rule), first.reason, first.bound_reached) == (
-            str(match.rule),
-            match.reason,
-            match.bound_reached,
-        )
-
-
-def test_what_is_known_of_rules_without_tables_is_what_the_tables_say() -> None:
-    lines = ("disallow: /b", "allow: /a$", "disallow: /*c", "disallow:")
-    waiting, prepared = rules(*lines), rules(*lines)
-    waiting.prepare_later()
-    assert [str(rule) for rule in waiting.rules] == [str(rule) for rule in prepared.rules] != []
-    assert (len(waiting), repr(waiting)) == (len(prepared), repr(prepared))
-
-
-def test_preparing_again_keeps_what_was_prepared() -> None:
-    waiting = rules("disallow: /a")
-    waiting.prepare_later()
-    weight_bytes = waiting.weight_bytes
-    waiting.prepare_later()
-    assert not waiting.allowed("/a")
-    assert waiting.allowed("/b")
-    waiting.prepare_later()
-    assert not waiting.allowed("/a")
-    assert 0.5 < waiting.weight_bytes / weight_bytes < 2
-
-
 def test_repr_shows_dialect_rules_and_delay() -> None:
     assert (
         repr(rules("disallow: /a", "crawl-delay: 2")) == f"<RuleSet {Dialect.RFC9309.value}: 1 rules, crawl_delay=2.0>"

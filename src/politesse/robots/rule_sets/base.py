@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from sys import getsizeof
-from threading import RLock
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
-from weakref import ref
 
 from politesse.origin import Origin, StrOrURL, target_of, url_text
 from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, RequestRate, TimeWindow, Version
 from politesse.robots.memory import memory_of
-from politesse.robots.metered import Meter
 from politesse.robots.pattern import is_plain, match_simple_url
 from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
 from politesse.robots.timetable import ALWAYS, Timetable
@@ -29,11 +25,7 @@ if TYPE_CHECKING:
 
 ROBOTS_TXT_MATCH: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
 
-# Measured with tracemalloc, in CPython 3.11.
-_BYTES_PER_DIRECTIVE: Final = 110
-_UNPACKED_BYTES: Final = 200  # of a tuple and a reference, for each rule set
-_TEXT_BYTES: Final = 57  # of a str and its place in a tuple, beside the characters
-_MOST_UNPACKED_BYTES: Final = 2 * 1024 * 1024  # 30,000 usual prefixes, of all rule sets of the process
+_BYTES_PER_DIRECTIVE: Final = 110  # measured with tracemalloc, in CPython 3.11
 
 _Value = TypeVar("_Value", float, RequestRate, TimeWindow, str)
 
@@ -75,8 +67,7 @@ class RuleSet(ABC):
         sitemap_lines: Sitemap lines of the file, which address all crawlers.
         site_usage: what the file says about the use of content, including content that may not be crawled; None if
             it says nothing.
-        weight_bytes: approximate memory that the rule set takes, its tables included; they are built if need be. After
-            ``prepare_later`` it is an estimate, also when they are built.
+        weight_bytes: approximate memory that the rule set takes.
         precedence: sentence that says which of several matching rules decides.
     """
 
@@ -85,8 +76,6 @@ class RuleSet(ABC):
     __slots__ = (
         "__weakref__",
         "_matching",
-        "_origin",
-        "_unmetered_octets",
         "_version",
         "_weight_bytes",
         "comments",
@@ -98,9 +87,7 @@ class RuleSet(ABC):
         "visit_times",
     )
 
-    def __init__(
-        self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
-    ) -> None:
+    def __init__(self, directives: Directives, matching: Matching) -> None:
         self._matching = matching
         said = directives.values
         self.crawl_delay = max(_of_kind(float, said), default=None) if said else None
@@ -112,17 +99,7 @@ class RuleSet(ABC):
         self.sitemap_lines = directives.sitemap_lines
         self.site_usage = directives.usage
         self._version = directives.version
-        self._origin = origin
         self._weight_bytes = 0
-        self._unmetered_octets = self._compile(rows)
-
-    def prepare(self) -> None:
-        """Build the tables and weigh them, which the first question and the first look at the weight would do."""
-        self._weight_bytes = self._built().weight_bytes + self._tables_bytes() + self._beside_rules_bytes()
-
-    def prepare_later(self) -> None:
-        """Do as ``prepare`` does; but if a first question needs no tables, those are built at the second one."""
-        self.prepare()
 
     def _beside_rules_bytes(self) -> int:
         return (
@@ -134,14 +111,11 @@ class RuleSet(ABC):
             + (0 if self.site_usage is None else self.site_usage.weight_bytes)
         )
 
-    def pack(self) -> None:  # noqa: B027 - most kinds of rule sets hold nothing of the sort
-        """Drop tables that the next question makes again at little cost."""
-
     @property
     def weight_bytes(self) -> int:
         """See the class."""
         if not self._weight_bytes:
-            self.prepare()
+            self._weight_bytes = self._rules_bytes() + self._beside_rules_bytes()
         return self._weight_bytes
 
     def allowed(self, url: StrOrURL) -> bool:
@@ -187,21 +161,11 @@ class RuleSet(ABC):
         """
         if is_plain(target) is not None and "/." not in target:
             return self.decide(target)
-        normal = self._matching.normalise_target(target)
-        if len(normal) > self._unmetered_octets:
-            return self.decide_metered(Meter(normal, escapes=max(target.count("%"), normal.count("%"))))
-        return self.decide(normal)
+        return self.decide(self._matching.normalise_target(target))
 
     @abstractmethod
     def decide(self, target: str) -> Match:
         """Return the match of a target in normal form."""
-
-    def decide_metered(self, meter: Meter) -> Match:
-        """Return the match of a target in normal form within the budget; see ``politesse.robots.metered``.
-
-        Rule sets without wildcards need none.
-        """
-        return self.decide(meter.target)
 
     @property
     @abstractmethod
@@ -220,63 +184,50 @@ class RuleSet(ABC):
         """Whether ``other`` decides nothing that ``rule`` matches too, so that it could be dropped beside it."""
 
     @abstractmethod
-    def _compile(self, rows: Sequence[FieldRow]) -> int:
-        """Build the tables of ``decide``, or keep the rows to build them at the first question.
-
-        Returns:
-            The length of the longest target that ``decide`` compares without a budget; less than 0 until the tables
-            are built.
-        """
+    def _rules_bytes(self) -> int:
+        """Return about how much memory the rules take."""
 
     @abstractmethod
-    def _built(self) -> RuleTable:
-        """Return all rules; build the tables if need be."""
-
-    @abstractmethod
-    def _tables_bytes(self) -> int:
-        """Return about how much memory the tables of ``decide`` take."""
-
     def __len__(self) -> int:
-        return len(self._built())
+        """Return the number of rules."""
 
     def __repr__(self) -> str:
         return f"<RuleSet {self._matching.dialect}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
 
 
-def bounded(match: Match) -> Match:
-    """Return ``match`` as the answer of a decision that reached the bound on its matching work."""
-    return Match(match.reason, match.rule, bound_reached=True)
+class TableRuleSet(RuleSet):
+    """A rule set whose tables are made in Python.
+
+    Args:
+        rows: the rules, in the order of the file.
+        directives: the other lines.
+        matching: how paths are compared.
+        origin: origin that the file speaks for, or None if unknown.
+    """
+
+    __slots__ = ("_origin", "_table")
+
+    def __init__(
+        self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
+    ) -> None:
+        super().__init__(directives, matching)
+        self._origin = origin
+        self._table = self._compile(rows)
+
+    @abstractmethod
+    def _compile(self, rows: Sequence[FieldRow]) -> RuleTable:
+        """Return all rules, after building the tables that ``decide`` needs."""
+
+    @abstractmethod
+    def _tables_bytes(self) -> int:
+        """Return about how much memory the tables of ``decide`` take."""
+
+    def _rules_bytes(self) -> int:
+        return self._table.weight_bytes + self._tables_bytes()
+
+    def __len__(self) -> int:
+        return len(self._table)
 
 
 def _of_kind(kind: type[_Value], values: Sequence[DirectiveValue]) -> tuple[_Value, ...]:
     return tuple([value for value in values if isinstance(value, kind)]) if values else ()  # most files have none
-
-
-class LastUnpacked:
-    """Whose texts were unpacked last; those before are packed again. Any thread may use it.
-
-    Args:
-        most_bytes: about how much memory unpacked texts may take; the last ones stay, however many they are.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._unpacked: deque[tuple[ref[RuleSet], int]] = deque()
-        self._lock = RLock()  # reentrant: the garbage collector may run a finalizer that asks for a verdict
-
-    def add(self, owner: RuleSet, texts: Sequence[str]) -> None:
-        """Note that a rule set has unpacked texts."""
-        weight_bytes = _UNPACKED_BYTES + _TEXT_BYTES * len(texts) + sum(map(len, texts))
-        with self._lock:
-            self._unpacked.append((ref(owner), weight_bytes))
-            self._bytes += weight_bytes
-            while self._bytes > self._most_bytes and len(self._unpacked) > 1:
-                reference, freed_bytes = self._unpacked.popleft()
-                self._bytes -= freed_bytes
-                if (oldest := reference()) is not None:
-                    oldest.pack()
-
-
-LAST_UNPACKED: Final = LastUnpacked(_MOST_UNPACKED_BYTES)
-"""One for all rule sets of the process."""

@@ -8,17 +8,18 @@ the group has an Allow with wildcards, or an Allow and no Disallow; otherwise it
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from politesse._constants import ROBOTS_TXT
+from politesse.robots.budget import Wildcards
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.line import rule_quirks
 from politesse.robots.memory import memory_of
-from politesse.robots.metered import Meter, Wildcards
 from politesse.robots.pattern import decode_prefix
 from politesse.robots.prefixes import FirstPrefix
-from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, RuleSet, bounded
+from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, TableRuleSet
 from politesse.robots.rule_table import ALLOW, NO_RULE, NO_RULE_MATCH, RuleTable
 from politesse.robots.wildcard import Wildcard
 from politesse.verdict import Match, Reason, Rule
@@ -29,41 +30,35 @@ if TYPE_CHECKING:
     from politesse.robots.line import FieldRow
 
 
-class ConnerRuleSet(RuleSet):
-    """See the module. The cost of the wildcards of version 2 is bounded as in ``politesse.robots.metered``."""
+class ConnerRuleSet(TableRuleSet):
+    """See the module. The cost of the wildcards of version 2 is bounded; see ``politesse.robots.budget``."""
 
     precedence: ClassVar[str] = (
         "in version 2 an Allow without * goes before every Disallow, and a Disallow before an Allow with *"
     )
 
-    __slots__ = ("_allowing", "_denying", "_explicit", "_first_general", "_otherwise", "_table")
+    __slots__ = ("_explicit", "_first_general", "_otherwise", "_wildcards")
 
     def decide(self, target: str) -> Match:
-        """Return the match of a target in normal form."""
-        return self.decide_metered(Meter(target))
-
-    def decide_metered(self, meter: Meter) -> Match:
-        """Return the match of a target in normal form within the budget; see ``politesse.robots.metered``."""
-        if meter.target == ROBOTS_TXT:
+        """See ``RuleSet.decide``."""
+        if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
-        if (general := self._first_general.find(meter.target)) != NO_RULE:
+        if (general := self._first_general.find(target)) != NO_RULE:
             return self._table.match(general)
-        if (explicit := self._explicit.get(meter.target)) is not None:
+        if (explicit := self._explicit.get(target)) is not None:
             return self._table.match(explicit)
-        for wildcards in (self._denying, self._allowing):
-            count = len(wildcards.places)
-            index = wildcards.first(meter, count)
-            if index < count:
-                match = self._table.match(wildcards.places[index])
-                return bounded(match) if meter.exhausted else match
-        return bounded(self._otherwise) if meter.exhausted else self._otherwise
+        places = self._wildcards.places
+        index, bound_reached = self._wildcards.first((target,), len(places))
+        if index < len(places):
+            return self._table.match(places[index], bound_reached=bound_reached)
+        return replace(self._otherwise, bound_reached=True) if bound_reached else self._otherwise
 
     @property
     def rules(self) -> list[Rule]:
         """See ``RuleSet.rules``; of an Allow and a Disallow with the same path without ``*``, the Allow counts."""
-        wildcards = (*self._denying.places, *self._allowing.places)
         general = range(len(self._table)) if self._is_general else ()
-        return sorted(self._table.rules([*general, *self._explicit.values(), *wildcards]), key=attrgetter("line"))
+        places = [*general, *self._explicit.values(), *self._wildcards.places]
+        return sorted(self._table.rules(places), key=attrgetter("line"))
 
     def reach(self, rule: Rule) -> tuple[str, ...]:
         """See ``RuleSet.reach``; in version 1 a rule matches every target that starts with its path."""
@@ -82,7 +77,7 @@ class ConnerRuleSet(RuleSet):
     def _is_general(self) -> bool:
         return self._version[0] == VERSION_1[0]
 
-    def _compile(self, rows: Sequence[FieldRow]) -> int:
+    def _compile(self, rows: Sequence[FieldRow]) -> RuleTable:
         leading, general = self._matching.leading, self._is_general
         normalise = decode_prefix if general else self._matching.normalise_pattern
         rules: dict[tuple[str, str], FieldRow] = {}  # of equal ones only the first
@@ -91,25 +86,20 @@ class ConnerRuleSet(RuleSet):
             if value and not rule_quirks(field, value, leading) and not (general and field == ALLOW):
                 rules.setdefault((normalise(value), field), row)
         patterns = [pattern for pattern, _ in rules]
-        self._table = table = RuleTable(patterns, rules.values())
+        table = RuleTable(patterns, rules.values())
         self._first_general = FirstPrefix(patterns if general else ())
         places = range(0 if general else len(table))
         allows = [place for place in places if table.allows(place)]
         denials = [place for place in places if not table.allows(place)]
         self._explicit = {patterns[at]: at for at in (*denials, *allows) if "*" not in patterns[at]}
-        self._denying, self._allowing = _with_wildcards(denials, table), _with_wildcards(allows, table)
-        closing = self._allowing.places or ([] if denials else allows)
+        # Every Disallow with a star goes before every Allow with one.
+        starred = [at for at in (*denials, *allows) if "*" in patterns[at]]
+        cut = [Wildcard(f"{patterns[at]}$") for at in starred]
+        self._wildcards = Wildcards(starred, cut, list(map(table.allows, starred)))
+        closing = [at for at in allows if "*" in patterns[at]] or ([] if denials else allows)
         self._otherwise = Match(Reason.NOT_ALLOWED, table.match(closing[0]).rule) if closing else NO_RULE_MATCH
-        return 0  # each decision is metered
-
-    def _built(self) -> RuleTable:
-        return self._table
+        return table
 
     def _tables_bytes(self) -> int:
-        tables = self._first_general.weight_bytes + memory_of((self._explicit, *self._explicit.values()))
-        return tables + self._denying.weight_bytes + self._allowing.weight_bytes
-
-
-def _with_wildcards(places: Sequence[int], table: RuleTable) -> Wildcards:
-    places = [at for at in places if "*" in table.patterns[at]]
-    return Wildcards(places, [Wildcard(f"{table.patterns[at]}$") for at in places], table)
+        explicit = memory_of((self._explicit, *self._explicit.values()))
+        return self._first_general.weight_bytes + explicit + self._wildcards.weight_bytes

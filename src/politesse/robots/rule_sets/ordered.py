@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING, ClassVar
 
 from politesse._constants import ROBOTS_TXT
@@ -12,7 +11,7 @@ from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots.line import rule_quirks
 from politesse.robots.pattern import without_dot_segments
 from politesse.robots.prefixes import FirstPrefix
-from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, RuleSet
+from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, TableRuleSet
 from politesse.robots.rule_table import ALLOW, RuleTable
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # RFC 3986 3.1
 
 
-class FirstMatchRuleSet(RuleSet):
+class FirstMatchRuleSet(TableRuleSet):
     """The first rule whose path is a prefix of the target decides (draft-koster-robots-00 3.2.2).
 
     A decision costs one look-up among the sorted paths.
@@ -33,10 +32,10 @@ class FirstMatchRuleSet(RuleSet):
 
     precedence: ClassVar[str] = "the first rule that matches decides"
 
-    __slots__ = ("_first_prefix", "_table")
+    __slots__ = ("_first_prefix",)
 
     def decide(self, target: str) -> Match:
-        """Return the match of a target in normal form."""
+        """See ``RuleSet.decide``."""
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         return self._table.match(self._first_prefix.find(target))
@@ -54,7 +53,7 @@ class FirstMatchRuleSet(RuleSet):
         """See ``RuleSet.precedes``."""
         return rule.line < other.line
 
-    def _compile(self, rows: Sequence[FieldRow]) -> int:
+    def _compile(self, rows: Sequence[FieldRow]) -> RuleTable:
         matching = self._matching
         rules: dict[str, FieldRow] = {}
         for row in rows:
@@ -64,12 +63,8 @@ class FirstMatchRuleSet(RuleSet):
             path = self._path(value)
             if path and not rule_quirks(row[1].field, value, matching.leading):
                 rules.setdefault(matching.normalise_pattern(path), row)
-        self._table = RuleTable(rules, rules.values())
         self._first_prefix = FirstPrefix(rules)
-        return sys.maxsize  # no wildcards: nothing to count
-
-    def _built(self) -> RuleTable:
-        return self._table
+        return RuleTable(rules, rules.values())
 
     def _tables_bytes(self) -> int:
         return self._first_prefix.weight_bytes

@@ -1,0 +1,34 @@
+"""The compiled core of ``politesse.robots``: C11, optional, and unknown to users.
+
+::
+
+    scan.c    octets -> the rows with fields that a dialect reads     as robots/lexer.py
+    rules.c   rules -> sorted tables; target -> the rule that decides as robots/rule_sets/most_specific.py
+    module.c  both for Python, by the limited API of CPython 3.11
+
+It serves the dialects in which the most specific match decides. The rest is in Python: groups, directives, patterns
+with escapes, and targets that are rare. The answers are those of the reference in Python, which also runs without it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from politesse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_PURE: Final = os.environ.get("POLITESSE_PURE", "")
+if _PURE not in {"", "0", "1"}:
+    raise ConfigurationError(f"POLITESSE_PURE={_PURE!r}: 1 has the rules of robots.txt decided in Python, 0 does not")
+
+core: ModuleType | None = None
+if _PURE != "1":
+    try:
+        from politesse._native import _core
+    except ImportError:
+        pass  # not built: there was no compiler
+    else:
+        core = _core

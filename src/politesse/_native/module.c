@@ -1,0 +1,591 @@
+/* The binding of rules.c and scan.c: three types, immutable once they are made, so that any thread may use them.
+
+   Dialect  how a file is read; made once by Python, from the tables of politesse/robots/dialect.py
+   File     the rows of a body; it holds the body
+   Rules    the rules of a crawler; they hold the dialect, and no body
+
+   What is rare is left to Python: Dialect holds functions that normalise paths with escapes, and `decide` returns OTHER
+   for a target that needs another reader. */
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "scan.h"
+
+enum { LARGE_OCTETS = 32 * 1024 }; /* more are read without the GIL */
+
+typedef struct {
+    PyObject_HEAD
+    po_forms forms;
+    po_work work;
+    po_syntax syntax;
+    PyObject *names; /* the tuples and str of `syntax` */
+    PyObject *starts;
+    PyObject *forms_of;      /* (value) -> (pattern in normal form, form that is compared) */
+    PyObject *implied_allow; /* (pattern) -> pattern, or None */
+} dialect_object;
+
+typedef struct {
+    PyObject_HEAD
+    dialect_object *dialect;
+    PyObject *body;
+    po_row *rows;
+    size_t count;
+} file_object;
+
+typedef struct {
+    PyObject_HEAD
+    dialect_object *dialect;
+    po_rules *rules;
+} rules_object;
+
+typedef struct {
+    PyTypeObject *file;
+    PyTypeObject *rules;
+} module_state;
+
+static void freed(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static void *allocated(PyTypeObject *type)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return allocate(type, 0);
+}
+
+static PyObject *str_of(po_text text)
+{
+    return PyUnicode_DecodeUTF8(text.start, (Py_ssize_t)text.length, "surrogateescape");
+}
+
+/* Return the UTF-8 of a str, which the str owns; with a NULL start and an error if it has none. */
+static po_text utf8_of(PyObject *text)
+{
+    Py_ssize_t length = 0;
+    const char *start = PyUnicode_AsUTF8AndSize(text, &length);
+    return (po_text){start, start ? (size_t)length : 0};
+}
+
+/* Dialect */
+
+static void copy_table(bool *table, Py_buffer *given)
+{
+    for (Py_ssize_t at = 0; at < 256; at++) {
+        table[at] = ((const char *)given->buf)[at] != 0;
+    }
+}
+
+/* Return the names of a tuple of (name in lower case, kind); NULL with an error. The tuple owns the texts. */
+static po_name *names_of(PyObject *given, size_t *count)
+{
+    Py_ssize_t size = PyTuple_Size(given);
+    if (size < 0) {
+        return NULL;
+    }
+    po_name *names = calloc((size_t)size + 1, sizeof *names);
+    if (!names) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t at = 0; at < size; at++) {
+        int kind = 0;
+        PyObject *pair = PyTuple_GetItem(given, at), *name = NULL;
+        if (!PyArg_ParseTuple(pair, "Ui", &name, &kind) || !(names[at].text = utf8_of(name)).start) {
+            free(names);
+            return NULL;
+        }
+        names[at].kind = (po_kind)kind;
+    }
+    *count = (size_t)size;
+    return names;
+}
+
+static bool read_dialect(dialect_object *self, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"plain",       "kept",          "decoded_in_path",  "decoded_in_query", "query_as_written",
+                               "escaped_dots", "most_octets",  "work",             "names",            "starts",
+                               "missing_colon", "most_line_octets", "forms_of",    "implied_allow",    NULL};
+    Py_buffer tables[4] = {{0}};
+    int as_written = 0, escaped_dots = 0, missing_colon = 0;
+    Py_ssize_t most_octets = 0, most_line_octets = 0;
+    unsigned long long work[5] = {0};
+    PyObject *names = NULL, *starts = NULL, *forms_of = NULL, *implied = NULL;
+    bool done = PyArg_ParseTupleAndKeywords(
+        args, kwargs, "y*y*y*y*ppn(KKKKK)O!O!pnOO:Dialect", keywords, &tables[0], &tables[1], &tables[2], &tables[3],
+        &as_written, &escaped_dots, &most_octets, &work[0], &work[1], &work[2], &work[3], &work[4], &PyTuple_Type, &names,
+        &PyTuple_Type, &starts, &missing_colon, &most_line_octets, &forms_of, &implied);
+    if (done && (tables[0].len != 256 || tables[1].len != 256 || tables[2].len != 256 || tables[3].len != 256 ||
+                 work[3] == 0 || most_octets < 0 || most_line_octets < 0)) {
+        PyErr_SetString(PyExc_ValueError, "a table has 256 octets, and no bound is less than 0");
+        done = false;
+    }
+    if (done) {
+        copy_table(self->forms.plain, &tables[0]);
+        copy_table(self->forms.kept, &tables[1]);
+        copy_table(self->forms.decoded_in_path, &tables[2]);
+        copy_table(self->forms.decoded_in_query, &tables[3]);
+        self->forms.query_as_written = as_written != 0;
+        self->forms.escaped_dots = escaped_dots != 0;
+        self->forms.most_octets = (size_t)most_octets;
+        self->work = (po_work){work[0], work[1], work[2], work[3], work[4]};
+        self->syntax.missing_colon = missing_colon != 0;
+        self->syntax.most_line_octets = (size_t)most_line_octets;
+        self->names = Py_NewRef(names);
+        self->starts = Py_NewRef(starts);
+        self->forms_of = Py_NewRef(forms_of);
+        self->implied_allow = Py_NewRef(implied);
+        self->syntax.names = names_of(names, &self->syntax.name_count);
+        self->syntax.starts = self->syntax.names ? names_of(starts, &self->syntax.start_count) : NULL;
+        done = self->syntax.starts != NULL;
+    }
+    for (int at = 0; at < 4; at++) {
+        PyBuffer_Release(&tables[at]);
+    }
+    return done;
+}
+
+static PyObject *dialect_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    dialect_object *self = allocated(type);
+    if (self && !read_dialect(self, args, kwargs)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void dialect_free(PyObject *object)
+{
+    dialect_object *self = (dialect_object *)object;
+    free((void *)self->syntax.names);
+    free((void *)self->syntax.starts);
+    Py_XDECREF(self->names);
+    Py_XDECREF(self->starts);
+    Py_XDECREF(self->forms_of);
+    Py_XDECREF(self->implied_allow);
+    freed(object);
+}
+
+static PyObject *dialect_scan(PyObject *object, PyObject *body)
+{
+    dialect_object *self = (dialect_object *)object;
+    module_state *state = PyModule_GetState(PyType_GetModule(Py_TYPE(object)));
+    char *start = NULL;
+    Py_ssize_t length = 0;
+    if (PyBytes_AsStringAndSize(body, &start, &length) < 0) {
+        return NULL;
+    }
+    file_object *file = allocated(state->file);
+    if (!file) {
+        return NULL;
+    }
+    file->dialect = (dialect_object *)Py_NewRef(object);
+    file->body = Py_NewRef(body);
+    po_text text = {start, (size_t)length};
+    if (length > LARGE_OCTETS) {
+        Py_BEGIN_ALLOW_THREADS
+        file->rows = po_scan(text, &self->syntax, &file->count);
+        Py_END_ALLOW_THREADS
+    } else {
+        file->rows = po_scan(text, &self->syntax, &file->count);
+    }
+    if (!file->rows) {
+        Py_DECREF(file);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)file;
+}
+
+/* File */
+
+static void file_free(PyObject *object)
+{
+    file_object *self = (file_object *)object;
+    free(self->rows);
+    Py_XDECREF(self->body);
+    Py_XDECREF((PyObject *)self->dialect);
+    freed(object);
+}
+
+static bool is_rule(const po_row *row)
+{
+    return row->kind == PO_ALLOW || row->kind == PO_DISALLOW;
+}
+
+/* Append `made`, which may be NULL, to a list, and release it. */
+static bool append(PyObject *list, PyObject *made)
+{
+    bool done = made && PyList_Append(list, made) == 0;
+    Py_XDECREF(made);
+    return done;
+}
+
+static PyObject *file_rows(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    file_object *self = (file_object *)object;
+    PyObject *found = PyList_New(0);
+    bool done = found != NULL;
+    for (size_t at = 0; done && at < self->count; at++) {
+        const po_row *row = &self->rows[at];
+        unsigned long line = row->line;
+        if (!is_rule(row)) {
+            done = append(found, Py_BuildValue("(kNNO)", line, str_of(row->name), str_of(row->value),
+                                               row->has_control ? Py_True : Py_False));
+        } else if (at == 0 || !is_rule(row - 1)) {
+            done = append(found, Py_BuildValue("(kOsO)", line, Py_None, "", Py_False));
+        }
+    }
+    if (!done) {
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
+/* The rules that are collected for a crawler, and the str that own their texts. */
+typedef struct {
+    po_rule *rules;
+    size_t count;
+    size_t room;
+    PyObject *owned;
+} collection;
+
+static bool collect(collection *found, po_rule one)
+{
+    if (found->count == found->room) {
+        size_t room = 2 * found->room + 16;
+        po_rule *more = realloc(found->rules, room * sizeof *more);
+        if (!more) {
+            PyErr_NoMemory();
+            return false;
+        }
+        found->rules = more;
+        found->room = room;
+    }
+    found->rules[found->count++] = one;
+    return true;
+}
+
+/* Whether a path is in normal form already: plain octets, single stars, and "$" at the end only. */
+static bool is_plain_pattern(const dialect_object *dialect, po_text value)
+{
+    for (size_t at = 0; at < value.length; at++) {
+        unsigned char octet = (unsigned char)value.start[at];
+        bool is_star = octet == '*' && (at == 0 || value.start[at - 1] != '*');
+        bool is_anchor = octet == '$' && at + 1 == value.length;
+        if (!dialect->forms.plain[octet] && !is_star && !is_anchor) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Set pattern and form of a rule, by Python if its path needs it. */
+static bool set_pattern(const dialect_object *dialect, collection *found, po_rule *one)
+{
+    one->pattern = one->form = one->value;
+    if (is_plain_pattern(dialect, one->value)) {
+        /* A trailing star, or "*$", matches nothing more. */
+        size_t length = one->value.length - (one->value.start[one->value.length - 1] == '$');
+        if (length && one->value.start[length - 1] == '*') {
+            one->form.length = length - 1;
+        }
+        return true;
+    }
+    PyObject *value = str_of(one->value), *pattern = NULL, *form = NULL;
+    PyObject *pair = value ? PyObject_CallFunctionObjArgs(dialect->forms_of, value, NULL) : NULL;
+    bool done = pair && PyArg_ParseTuple(pair, "UU", &pattern, &form) && PyList_Append(found->owned, pair) == 0;
+    if (done) {
+        one->pattern = utf8_of(pattern);
+        one->form = utf8_of(form);
+        done = one->pattern.start && one->form.start;
+    }
+    Py_XDECREF(value);
+    Py_XDECREF(pair);
+    return done;
+}
+
+/* Add the Allow that an Allow implies, if any: google/robotstxt, HandleAllow. */
+static bool add_implied(const dialect_object *dialect, collection *found, po_rule one)
+{
+    PyObject *given = str_of(one.pattern);
+    PyObject *pattern = given ? PyObject_CallFunctionObjArgs(dialect->implied_allow, given, NULL) : NULL;
+    PyObject *pair = NULL, *form = NULL;
+    bool done = pattern != NULL;
+    if (done && pattern != Py_None) {
+        one.implied = true;
+        pair = PyObject_CallFunctionObjArgs(dialect->forms_of, pattern, NULL);
+        done = pair && PyArg_ParseTuple(pair, "UU", &given, &form) && PyList_Append(found->owned, pair) == 0;
+        if (done) {
+            one.pattern = utf8_of(given);
+            one.form = utf8_of(form);
+            done = one.pattern.start && one.form.start && collect(found, one);
+        }
+    }
+    Py_XDECREF(pair);
+    Py_XDECREF(pattern);
+    return done;
+}
+
+/* Whether a path names an index page, which Python looks at more closely. */
+static bool names_index(po_text pattern)
+{
+    static const char index[] = "/index.htm";
+    for (size_t at = 0; at + sizeof index - 1 <= pattern.length; at++) {
+        if (memcmp(pattern.start + at, index, sizeof index - 1) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool collect_row(const dialect_object *dialect, collection *found, const po_row *row)
+{
+    /* RFC 9309 2.2: a path starts with "/"; 5.1 uses "*.gif$". An empty one restricts nothing. */
+    if (row->has_control || !row->value.length ||
+        (row->value.start[0] != '/' && row->value.start[0] != '*')) {
+        return true;
+    }
+    po_rule one = {.value = row->value, .name = row->name, .line = row->line, .allow = row->kind == PO_ALLOW};
+    if (!set_pattern(dialect, found, &one) || !collect(found, one)) {
+        return false;
+    }
+    bool implies = dialect->implied_allow != Py_None && one.allow && names_index(one.pattern);
+    return !implies || add_implied(dialect, found, one);
+}
+
+/* Return the index of the first row from a line on. */
+static size_t row_at(const file_object *file, unsigned long line)
+{
+    size_t low = 0, high = file->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (file->rows[middle].line < line) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Collect the runs of rules that start at some lines. */
+static bool collect_all(const file_object *file, PyObject *lines, collection *found)
+{
+    Py_ssize_t count = PyList_Size(lines);
+    for (Py_ssize_t run = 0; run < count; run++) {
+        unsigned long line = PyLong_AsUnsignedLong(PyList_GetItem(lines, run));
+        if (PyErr_Occurred()) {
+            return false;
+        }
+        for (size_t at = row_at(file, line); at < file->count && is_rule(&file->rows[at]); at++) {
+            if (!collect_row(file->dialect, found, &file->rows[at])) {
+                return false;
+            }
+        }
+    }
+    return count >= 0;
+}
+
+static PyObject *file_rules(PyObject *object, PyObject *lines)
+{
+    file_object *self = (file_object *)object;
+    module_state *state = PyModule_GetState(PyType_GetModule(Py_TYPE(object)));
+    collection found = {NULL, 0, 0, PyList_New(0)};
+    rules_object *made = NULL;
+    if (found.owned && collect_all(self, lines, &found) && (made = allocated(state->rules))) {
+        made->dialect = (dialect_object *)Py_NewRef((PyObject *)self->dialect);
+        Py_BEGIN_ALLOW_THREADS
+        made->rules = po_rules_new(found.rules, found.count);
+        Py_END_ALLOW_THREADS
+        if (!made->rules) {
+            Py_CLEAR(made);
+            PyErr_NoMemory();
+        }
+    }
+    free(found.rules);
+    Py_XDECREF(found.owned);
+    return (PyObject *)made;
+}
+
+/* Rules */
+
+static void rules_free(PyObject *object)
+{
+    rules_object *self = (rules_object *)object;
+    po_rules_free(self->rules);
+    Py_XDECREF((PyObject *)self->dialect);
+    freed(object);
+}
+
+static po_decision decided(rules_object *self, PyObject *url)
+{
+    po_text text = utf8_of(url);
+    if (!text.start) {
+        PyErr_Clear(); /* a lone surrogate, or no str: Python says what is wrong */
+        return (po_decision){PO_OTHER, false};
+    }
+    return po_decide(self->rules, &self->dialect->forms, &self->dialect->work, text);
+}
+
+static PyObject *numbered(po_decision decision)
+{
+    return PyLong_FromLongLong(2 * decision.place + decision.bound_reached);
+}
+
+static PyObject *rules_decide(PyObject *object, PyObject *url)
+{
+    return numbered(decided((rules_object *)object, url));
+}
+
+static PyObject *rules_allows(PyObject *object, PyObject *url)
+{
+    rules_object *self = (rules_object *)object;
+    po_decision decision = decided(self, url);
+    if (decision.place == PO_OTHER) {
+        Py_RETURN_NONE;
+    }
+    bool allowed = decision.place < 0 || po_rules_at(self->rules, (size_t)decision.place).allow;
+    return PyBool_FromLong(allowed);
+}
+
+static PyObject *rules_decide_normal(PyObject *object, PyObject *args)
+{
+    rules_object *self = (rules_object *)object;
+    PyObject *normal = NULL, *written = NULL;
+    if (!PyArg_ParseTuple(args, "UO:decide_normal", &normal, &written)) {
+        return NULL;
+    }
+    po_text target = utf8_of(normal), other = {NULL, 0};
+    if (target.start && written != Py_None) {
+        other = utf8_of(written);
+    }
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    return numbered(po_decide_normal(self->rules, &self->dialect->work, target, other));
+}
+
+static PyObject *rules_rule(PyObject *object, PyObject *index)
+{
+    rules_object *self = (rules_object *)object;
+    size_t place = PyLong_AsSize_t(index);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (place >= po_rules_count(self->rules)) {
+        PyErr_SetString(PyExc_IndexError, "no such rule");
+        return NULL;
+    }
+    po_rule one = po_rules_at(self->rules, place);
+    return Py_BuildValue("(kNNNO)", (unsigned long)one.line, str_of(one.name), str_of(one.value), str_of(one.pattern),
+                         one.allow ? Py_True : Py_False);
+}
+
+static PyObject *rules_octets(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromSize_t(sizeof(rules_object) + po_rules_octets(((rules_object *)object)->rules));
+}
+
+static Py_ssize_t rules_length(PyObject *object)
+{
+    return (Py_ssize_t)po_rules_count(((rules_object *)object)->rules);
+}
+
+/* The module */
+
+static PyMethodDef dialect_methods[] = {
+    {"scan", dialect_scan, METH_O, "Return the File of a body, as octets."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef file_methods[] = {
+    {"rows", file_rows, METH_NOARGS, "Return (line, name, value, control) of each row; one with the name None for a run of rules."},
+    {"rules", file_rules, METH_O, "Return the Rules in the runs that start at some lines."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef rules_methods[] = {
+    {"decide", rules_decide, METH_O, "Return twice the place of the rule that decides, plus one if the bound was reached."},
+    {"decide_normal", rules_decide_normal, METH_VARARGS, "Do as decide does, for a target in its normal forms."},
+    {"allows", rules_allows, METH_O, "Whether a URL or target is allowed; None if it needs another reader."},
+    {"rule", rules_rule, METH_O, "Return (line, name, value, pattern, allow) of the rule at a place."},
+    {"octets", rules_octets, METH_NOARGS, "Return the memory that the rules take."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot dialect_slots[] = {
+    {Py_tp_new, dialect_new}, {Py_tp_dealloc, dialect_free}, {Py_tp_methods, dialect_methods}, {0, NULL}};
+static PyType_Slot file_slots[] = {{Py_tp_dealloc, file_free}, {Py_tp_methods, file_methods}, {0, NULL}};
+static PyType_Slot rules_slots[] = {
+    {Py_tp_dealloc, rules_free}, {Py_tp_methods, rules_methods}, {Py_sq_length, rules_length}, {0, NULL}};
+
+static PyType_Spec dialect_spec = {"politesse._native._core.Dialect", sizeof(dialect_object), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, dialect_slots};
+static PyType_Spec file_spec = {"politesse._native._core.File", sizeof(file_object), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                file_slots};
+static PyType_Spec rules_spec = {"politesse._native._core.Rules", sizeof(rules_object), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                 rules_slots};
+
+static int module_exec(PyObject *module)
+{
+    module_state *state = PyModule_GetState(module);
+    PyObject *dialect = PyType_FromModuleAndSpec(module, &dialect_spec, NULL);
+    state->file = (PyTypeObject *)PyType_FromModuleAndSpec(module, &file_spec, NULL);
+    state->rules = (PyTypeObject *)PyType_FromModuleAndSpec(module, &rules_spec, NULL);
+    int failed = !dialect || !state->file || !state->rules || PyModule_AddType(module, (PyTypeObject *)dialect) < 0;
+    Py_XDECREF(dialect);
+    return failed ? -1 : 0;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    module_state *state = PyModule_GetState(module);
+    Py_VISIT(state->file);
+    Py_VISIT(state->rules);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    module_state *state = PyModule_GetState(module);
+    Py_CLEAR(state->file);
+    Py_CLEAR(state->rules);
+    return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module_def = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_core",
+    .m_doc = "The compiled core of politesse.robots.",
+    .m_size = sizeof(module_state),
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&module_def);
+}

@@ -1,0 +1,774 @@
+#include "rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory: one block for each array. Texts are offsets into `texts`. */
+
+typedef struct {
+    uint32_t start;
+    uint32_t length;
+} span;
+
+typedef struct {
+    span pattern;
+    span value;
+    span name; /* of its field */
+    uint32_t line_and_allow; /* the line doubled, plus one for an Allow */
+} rule;
+
+/* A literal, sorted by its text. `link`: the place plus one of the longest other one that it starts with; 0 for none. */
+typedef struct {
+    span text;
+    uint32_t link;
+    uint32_t rule;
+} literal;
+
+/* A pattern with stars: text, star, text, ... `octets`: of the texts. `segments`: texts behind the first star; the
+   longest of them has `longest` octets. */
+typedef struct {
+    span form;
+    uint32_t head;
+    uint32_t octets;
+    uint32_t rule;
+    uint32_t segments;
+    uint32_t longest;
+    bool anchored;
+    bool allow;
+} wildcard;
+
+struct po_rules {
+    size_t count;
+    size_t prefix_count;
+    size_t exact_count;
+    size_t wildcard_count;
+    uint64_t segments; /* of all wildcards */
+    uint64_t longest;  /* the octets of the longest segment of each, added up */
+    size_t text_octets;
+    rule *rules;
+    literal *prefixes; /* of these, `rule` is the best of all that enclose it */
+    literal *exact;
+    wildcard *wildcards; /* the most specific first */
+    char *texts;
+};
+
+static const char ROBOTS_TXT[] = "/robots.txt";
+
+static int hex_digit(char character)
+{
+    if (character >= '0' && character <= '9') {
+        return character - '0';
+    }
+    if (character >= 'A' && character <= 'F') {
+        return character - 'A' + 10;
+    }
+    if (character >= 'a' && character <= 'f') {
+        return character - 'a' + 10;
+    }
+    return -1;
+}
+
+static int compared(po_text one, po_text other)
+{
+    size_t shorter = one.length < other.length ? one.length : other.length;
+    int order = shorter ? memcmp(one.start, other.start, shorter) : 0;
+    if (order) {
+        return order;
+    }
+    return (one.length > other.length) - (one.length < other.length);
+}
+
+static bool starts_with(po_text text, po_text start)
+{
+    return text.length >= start.length && memcmp(text.start, start.start, start.length) == 0;
+}
+
+static po_text text_of(const po_rules *rules, span place)
+{
+    return (po_text){rules->texts + place.start, place.length};
+}
+
+/* How specific a rule is: by the octets of its pattern, at one length an Allow first (RFC 9309 2.2.2). */
+static uint64_t rank_of(const po_rules *rules, int64_t place)
+{
+    if (place < 0) {
+        return 0;
+    }
+    const rule *one = &rules->rules[place];
+    return 2 * (uint64_t)one->pattern.length + (one->line_and_allow & 1);
+}
+
+/* Segments of patterns */
+
+typedef struct {
+    po_text text;
+    char digit; /* the hex digit behind a "%" that ends the text: the start of an escape; 0 for none */
+} segment;
+
+/* Return the segment that starts at `at`, and move `at` behind the star that ends it. */
+static segment next_segment(po_text form, size_t *at)
+{
+    const char *start = form.start + *at;
+    size_t left = form.length - *at;
+    const char *star = left ? memchr(start, '*', left) : NULL;
+    segment found = {{start, star ? (size_t)(star - start) : left}, 0};
+    *at += found.text.length + 1;
+    size_t length = found.text.length;
+    /* "%2" needs no second spelling: "%25" starts with it. */
+    if (length >= 2 && start[length - 2] == '%' && start[length - 1] != '2' && hex_digit(start[length - 1]) >= 0) {
+        found.digit = start[length - 1];
+        found.text.length = length - 1;
+    }
+    return found;
+}
+
+/* Whether a form holds a star, or the start of an escape at its end. */
+static bool is_literal(po_text form)
+{
+    for (size_t at = 0; at < form.length; at++) {
+        if (form.start[at] == '*') {
+            return false;
+        }
+        if (form.start[at] == '%' && (at + 2 >= form.length || hex_digit(form.start[at + 1]) < 0 ||
+                                      hex_digit(form.start[at + 2]) < 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Compilation */
+
+static int by_pattern(const void *left, const void *right)
+{
+    const po_rule *one = left, *other = right;
+    int order = compared(one->pattern, other->pattern);
+    if (order == 0) {
+        order = other->allow - one->allow;
+    }
+    if (order == 0) {
+        order = one->implied - other->implied;
+    }
+    return order ? order : (one->line > other->line) - (one->line < other->line);
+}
+
+static int by_line(const void *left, const void *right)
+{
+    const po_rule *one = left, *other = right;
+    int order = (one->line > other->line) - (one->line < other->line);
+    return order ? order : one->implied - other->implied;
+}
+
+typedef struct {
+    po_text text;
+    uint64_t rank;
+    uint32_t rule;
+} candidate;
+
+static int by_text(const void *left, const void *right)
+{
+    const candidate *one = left, *other = right;
+    int order = compared(one->text, other->text);
+    if (order == 0) {
+        order = (one->rank < other->rank) - (one->rank > other->rank);
+    }
+    return order ? order : (one->rule > other->rule) - (one->rule < other->rule);
+}
+
+static int by_rank(const void *left, const void *right)
+{
+    const candidate *one = left, *other = right;
+    int order = (one->rank < other->rank) - (one->rank > other->rank);
+    return order ? order : (one->rule > other->rule) - (one->rule < other->rule);
+}
+
+static span added(po_rules *rules, po_text text)
+{
+    span place = {(uint32_t)rules->text_octets, (uint32_t)text.length};
+    if (text.length) {
+        memcpy(rules->texts + rules->text_octets, text.start, text.length);
+    }
+    rules->text_octets += text.length;
+    return place;
+}
+
+/* Return where a text is that is `whole`, which was added as `place`, or starts it; any other text is added. */
+static span within(po_rules *rules, po_text whole, span place, po_text text)
+{
+    if (starts_with(whole, text)) {
+        return (span){place.start, (uint32_t)text.length};
+    }
+    return added(rules, text);
+}
+
+/* Keep one literal for each text: the most specific, and of equal ones the first of the file. */
+static size_t kept_literals(literal *kept, candidate *found, size_t count, const po_rules *rules)
+{
+    size_t kept_count = 0;
+    if (count) {
+        qsort(found, count, sizeof *found, by_text);
+    }
+    for (size_t at = 0; at < count; at++) {
+        if (at && compared(found[at].text, found[at - 1].text) == 0) {
+            continue;
+        }
+        span place = {(uint32_t)(found[at].text.start - rules->texts), (uint32_t)found[at].text.length};
+        kept[kept_count++] = (literal){place, 0, found[at].rule};
+    }
+    return kept_count;
+}
+
+static void link_prefixes(po_rules *rules)
+{
+    literal *prefixes = rules->prefixes;
+    for (size_t at = 0; at < rules->prefix_count; at++) {
+        size_t link = at;
+        while (link && !starts_with(text_of(rules, prefixes[at].text), text_of(rules, prefixes[link - 1].text))) {
+            link = prefixes[link - 1].link;
+        }
+        prefixes[at].link = (uint32_t)link;
+        /* "/a*$" has more octets than "/ab", and matches all that it does. */
+        if (link && rank_of(rules, prefixes[link - 1].rule) > rank_of(rules, prefixes[at].rule)) {
+            prefixes[at].rule = prefixes[link - 1].rule;
+        }
+    }
+}
+
+static wildcard cut(const po_rules *rules, const candidate *found)
+{
+    span place = {(uint32_t)(found->text.start - rules->texts), (uint32_t)found->text.length};
+    wildcard made = {place, 0, 0, found->rule, 0, 0, false, (rules->rules[found->rule].line_and_allow & 1) != 0};
+    if (place.length && found->text.start[place.length - 1] == '$') {
+        made.anchored = true;
+        made.form.length--;
+    }
+    po_text form = text_of(rules, made.form);
+    size_t at = 0;
+    for (bool is_head = true; is_head || at <= form.length; is_head = false) {
+        segment one = next_segment(form, &at);
+        made.octets += (uint32_t)one.text.length;
+        if (is_head) {
+            made.head = (uint32_t)one.text.length;
+        } else {
+            made.segments++;
+            made.longest = one.text.length > made.longest ? (uint32_t)one.text.length : made.longest;
+        }
+    }
+    if (made.segments == 0) {
+        made.segments = 1; /* a pattern that ends within an escape: an empty text may follow */
+    }
+    return made;
+}
+
+void po_rules_free(po_rules *rules)
+{
+    if (rules) {
+        free(rules->rules);
+        free(rules->prefixes);
+        free(rules->exact);
+        free(rules->wildcards);
+        free(rules->texts);
+        free(rules);
+    }
+}
+
+/* Like malloc, but of no octets it returns memory as well. */
+static void *memory(size_t count, size_t size)
+{
+    return calloc(count ? count : 1, size);
+}
+
+/* Keep the first of the rules with the same pattern; return how many are kept. */
+static size_t strongest(po_rule *given, size_t count)
+{
+    size_t kept = 0;
+    if (count) {
+        qsort(given, count, sizeof *given, by_pattern);
+    }
+    for (size_t at = 0; at < count; at++) {
+        if (kept == 0 || compared(given[at].pattern, given[kept - 1].pattern) != 0) {
+            given[kept++] = given[at];
+        }
+    }
+    if (kept) {
+        qsort(given, kept, sizeof *given, by_line);
+    }
+    return kept;
+}
+
+/* Fill in the rules, and sort their forms by kind. */
+static void classify(po_rules *rules, const po_rule *given, candidate *prefixes, candidate *exact, candidate *wildcards)
+{
+    for (size_t at = 0; at < rules->count; at++) {
+        const po_rule *one = &given[at];
+        span pattern = added(rules, one->pattern);
+        span value = within(rules, one->pattern, pattern, one->value);
+        span form = within(rules, one->pattern, pattern, one->form);
+        bool same_name = at && compared(one->name, given[at - 1].name) == 0;
+        span name = same_name ? rules->rules[at - 1].name : added(rules, one->name);
+        rules->rules[at] = (rule){pattern, value, name, 2 * one->line + one->allow};
+        candidate found = {text_of(rules, form), rank_of(rules, (int64_t)at), (uint32_t)at};
+        if (!is_literal(found.text)) {
+            wildcards[rules->wildcard_count++] = found;
+        } else if (found.text.length && found.text.start[found.text.length - 1] == '$') {
+            found.text.length--;
+            exact[rules->exact_count++] = found;
+        } else {
+            prefixes[rules->prefix_count++] = found;
+        }
+    }
+}
+
+static bool fill(po_rules *rules, const po_rule *given, candidate *candidates)
+{
+    candidate *prefixes = candidates, *exact = candidates + rules->count, *wildcards = exact + rules->count;
+    classify(rules, given, prefixes, exact, wildcards);
+    rules->prefixes = memory(rules->prefix_count, sizeof *rules->prefixes);
+    rules->exact = memory(rules->exact_count, sizeof *rules->exact);
+    rules->wildcards = memory(rules->wildcard_count, sizeof *rules->wildcards);
+    if (!rules->prefixes || !rules->exact || !rules->wildcards) {
+        return false;
+    }
+    rules->prefix_count = kept_literals(rules->prefixes, prefixes, rules->prefix_count, rules);
+    rules->exact_count = kept_literals(rules->exact, exact, rules->exact_count, rules);
+    link_prefixes(rules);
+    if (rules->wildcard_count) {
+        qsort(wildcards, rules->wildcard_count, sizeof *wildcards, by_rank);
+    }
+    for (size_t at = 0; at < rules->wildcard_count; at++) {
+        rules->wildcards[at] = cut(rules, &wildcards[at]);
+        rules->segments += rules->wildcards[at].segments;
+        rules->longest += rules->wildcards[at].longest;
+    }
+    return true;
+}
+
+po_rules *po_rules_new(po_rule *given, size_t count)
+{
+    po_rules *rules = calloc(1, sizeof *rules);
+    if (!rules) {
+        return NULL;
+    }
+    rules->count = strongest(given, count);
+    size_t octets = 0;
+    for (size_t at = 0; at < rules->count; at++) {
+        octets += given[at].pattern.length + given[at].form.length + given[at].value.length + given[at].name.length;
+    }
+    candidate *candidates = NULL;
+    bool made = false;
+    if (octets < UINT32_MAX && rules->count < UINT32_MAX / 2) { /* a file has 500 KiB, and is at most 10 MiB */
+        rules->rules = memory(rules->count, sizeof *rules->rules);
+        rules->texts = memory(octets, 1);
+        candidates = memory(3 * rules->count, sizeof *candidates);
+        made = rules->rules && rules->texts && candidates && fill(rules, given, candidates);
+    }
+    free(candidates);
+    if (!made) {
+        po_rules_free(rules);
+        return NULL;
+    }
+    char *texts = realloc(rules->texts, rules->text_octets ? rules->text_octets : 1);
+    if (texts) {
+        rules->texts = texts;
+    }
+    return rules;
+}
+
+size_t po_rules_octets(const po_rules *rules)
+{
+    return sizeof *rules + rules->count * sizeof *rules->rules + rules->text_octets +
+           (rules->prefix_count + rules->exact_count) * sizeof *rules->prefixes +
+           rules->wildcard_count * sizeof *rules->wildcards;
+}
+
+size_t po_rules_count(const po_rules *rules)
+{
+    return rules->count;
+}
+
+po_rule po_rules_at(const po_rules *rules, size_t place)
+{
+    const rule *one = &rules->rules[place];
+    po_text pattern = text_of(rules, one->pattern);
+    return (po_rule){pattern, pattern, text_of(rules, one->value), text_of(rules, one->name), one->line_and_allow / 2,
+                     (one->line_and_allow & 1) != 0, false};
+}
+
+/* Literals */
+
+/* Return how many of the sorted literals are at most `text`. */
+static size_t bisect(const po_rules *rules, const literal *sorted, size_t count, po_text text)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compared(text_of(rules, sorted[middle].text), text) <= 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static int64_t best_literal(const po_rules *rules, po_text target)
+{
+    int64_t best = PO_NO_RULE;
+    /* The last prefix that sorts at or before the target is the longest one, or it starts with that. */
+    size_t place = bisect(rules, rules->prefixes, rules->prefix_count, target);
+    while (place && !starts_with(target, text_of(rules, rules->prefixes[place - 1].text))) {
+        place = rules->prefixes[place - 1].link;
+    }
+    if (place) {
+        best = rules->prefixes[place - 1].rule;
+    }
+    place = bisect(rules, rules->exact, rules->exact_count, target);
+    if (place && compared(text_of(rules, rules->exact[place - 1].text), target) == 0 &&
+        rank_of(rules, rules->exact[place - 1].rule) > rank_of(rules, best)) {
+        best = rules->exact[place - 1].rule;
+    }
+    return best;
+}
+
+/* Wildcards */
+
+/* Return where `needle` is in `text` from `from` on; the length of the text plus one for nowhere. */
+static size_t found_at(po_text text, po_text needle, size_t from)
+{
+    size_t nowhere = text.length + 1;
+    if (needle.length == 0) {
+        return from;
+    }
+    while (from + needle.length <= text.length) {
+        const char *start = text.start + from;
+        const char *first = memchr(start, needle.start[0], text.length - needle.length - from + 1);
+        if (!first) {
+            return nowhere;
+        }
+        from = (size_t)(first - text.start);
+        if (needle.length == 1 ||
+            (first[1] == needle.start[1] && memcmp(first + 1, needle.start + 1, needle.length - 1) == 0)) {
+            return from;
+        }
+        from++;
+    }
+    return nowhere;
+}
+
+/* Return how many octets of `text` at `at` continue an escape that was cut behind `digit`; -1 if they do not. A target
+   has "%4" as the start of "%4F", or as "%254". */
+static int tail(po_text text, size_t at, char digit)
+{
+    if (!digit) {
+        return 0;
+    }
+    char upper = digit >= 'a' ? (char)(digit - 'a' + 'A') : digit;
+    if (at < text.length && text.start[at] == upper) {
+        return 1;
+    }
+    bool is_spelled = at + 3 <= text.length && text.start[at] == '2' && text.start[at + 1] == '5';
+    return is_spelled && text.start[at + 2] == digit ? 3 : -1;
+}
+
+/* Return the place behind the first match of a segment from `from` on; the length of the text plus one for none. */
+static size_t behind(po_text text, segment one, size_t from)
+{
+    for (;;) {
+        size_t place = found_at(text, one.text, from);
+        if (place > text.length) {
+            return place;
+        }
+        /* The leftmost match leaves the most room for later segments, in either spelling. */
+        int more = tail(text, place + one.text.length, one.digit);
+        if (more >= 0) {
+            return place + one.text.length + (size_t)more;
+        }
+        from = place + 1;
+    }
+}
+
+static bool may_match(const po_rules *rules, const wildcard *one, po_text target)
+{
+    return target.length >= one->octets &&
+           memcmp(target.start, rules->texts + one->form.start, one->head) == 0;
+}
+
+/* Whether a target matches that may match. */
+static bool matches(const po_rules *rules, const wildcard *one, po_text target)
+{
+    po_text form = text_of(rules, one->form);
+    size_t at = 0;
+    segment head = next_segment(form, &at);
+    int more = tail(target, head.text.length, head.digit);
+    if (more < 0) {
+        return false;
+    }
+    size_t position = head.text.length + (size_t)more;
+    while (at <= form.length) {
+        segment next = next_segment(form, &at);
+        if (one->anchored && at > form.length) { /* the last one, whose digit counts as it is */
+            size_t length = next.text.length + (next.digit ? 1 : 0);
+            return target.length >= position + length &&
+                   memcmp(target.start + target.length - length, next.text.start, length) == 0;
+        }
+        position = behind(target, next, position);
+        if (position > target.length) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A target, with how often each octet stands in it, once that is needed. */
+typedef struct {
+    po_text text;
+    bool is_counted;
+    uint32_t counts[256];
+} counted;
+
+static uint64_t cost_of(const po_rules *rules, const po_work *work, const wildcard *one, counted *target)
+{
+    if (!target->is_counted) {
+        memset(target->counts, 0, sizeof target->counts);
+        for (size_t at = 0; at < target->text.length; at++) {
+            target->counts[(unsigned char)target->text.start[at]]++;
+        }
+        target->is_counted = true;
+    }
+    po_text form = text_of(rules, one->form);
+    bool seen[256] = {false};
+    uint64_t starts = 0;
+    size_t at = 0;
+    next_segment(form, &at);
+    while (at <= form.length) {
+        po_text text = next_segment(form, &at).text;
+        unsigned char first = text.length ? (unsigned char)text.start[0] : 0;
+        if (text.length && !seen[first]) {
+            seen[first] = true;
+            starts += target->counts[first];
+        }
+    }
+    return work->per_try + work->per_segment * one->segments + target->text.length / work->passed_at_once +
+           starts * (one->longest + work->per_start);
+}
+
+/* Return the first undecided Disallow from `from` on that outranks `least`; the count of all wildcards for none. */
+static size_t undecided(const po_rules *rules, const counted *forms, size_t form_count, size_t from, uint64_t least)
+{
+    for (size_t at = from; at < rules->wildcard_count; at++) {
+        const wildcard *one = &rules->wildcards[at];
+        if (rank_of(rules, one->rule) <= least) {
+            break;
+        }
+        for (size_t form = 0; form < form_count && !one->allow; form++) {
+            if (may_match(rules, one, forms[form].text)) {
+                return at;
+            }
+        }
+    }
+    return rules->wildcard_count;
+}
+
+/* Return the decision of the wildcards that outrank `best`, the first that matches, else `best`. */
+static po_decision most_specific(const po_rules *rules, const po_work *work, counted *forms, size_t form_count,
+                                 int64_t best)
+{
+    uint64_t least = rank_of(rules, best), left = work->budget;
+    size_t longest = 0;
+    for (size_t form = 0; form < form_count; form++) {
+        longest = forms[form].text.length > longest ? forms[form].text.length : longest;
+    }
+    /* Nearly no file needs counting: an upper bound on all work is within the budget. */
+    uint64_t without_target = work->per_try * rules->wildcard_count + work->per_segment * rules->segments;
+    uint64_t per_octet = rules->longest + (1 + work->per_start) * rules->wildcard_count;
+    bool is_metered = form_count * (without_target + per_octet * longest) > left;
+    for (size_t at = 0; at < rules->wildcard_count; at++) {
+        const wildcard *one = &rules->wildcards[at];
+        if (rank_of(rules, one->rule) <= least) {
+            break;
+        }
+        for (size_t form = 0; form < form_count; form++) {
+            if (!may_match(rules, one, forms[form].text)) {
+                continue;
+            }
+            uint64_t cost = is_metered ? cost_of(rules, work, one, &forms[form]) : 0;
+            if (cost > left) {
+                at = undecided(rules, forms, form_count, at, least);
+                return (po_decision){at < rules->wildcard_count ? rules->wildcards[at].rule : best, true};
+            }
+            left -= cost;
+            if (matches(rules, one, forms[form].text)) {
+                return (po_decision){one->rule, false};
+            }
+        }
+    }
+    return (po_decision){best, false};
+}
+
+po_decision po_decide_normal(const po_rules *rules, const po_work *work, po_text normal, po_text written)
+{
+    /* RFC 9309 2.2.2: /robots.txt is implicitly allowed. */
+    if (compared(normal, (po_text){ROBOTS_TXT, sizeof ROBOTS_TXT - 1}) == 0) {
+        return (po_decision){PO_ROBOTS_TXT, false};
+    }
+    int64_t best = best_literal(rules, normal);
+    if (rules->wildcard_count == 0) {
+        return (po_decision){best, false};
+    }
+    counted forms[2];
+    forms[0].text = normal;
+    forms[0].is_counted = false;
+    forms[1].text = written;
+    forms[1].is_counted = false;
+    return most_specific(rules, work, forms, written.start ? 2 : 1, best);
+}
+
+/* Normal forms */
+
+/* Append an octet as it stays in a target, or its escape. Return the new length. */
+static size_t put(char *made, size_t length, unsigned char octet, bool stays)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    if (stays) {
+        made[length] = (char)octet;
+        return length + 1;
+    }
+    made[length] = '%';
+    made[length + 1] = digits[octet >> 4];
+    made[length + 2] = digits[octet & 15];
+    return length + 3;
+}
+
+/* Write the normal form of a part of a target, in at most three octets for each, and return its length. */
+static size_t normalised(char *made, po_text part, const bool *decoded, const po_forms *forms)
+{
+    size_t length = 0;
+    for (size_t at = 0; at < part.length; at++) {
+        unsigned char octet = (unsigned char)part.start[at];
+        int high = -1, low = -1;
+        if (octet == '%' && at + 2 < part.length) {
+            high = hex_digit(part.start[at + 1]);
+            low = hex_digit(part.start[at + 2]);
+        }
+        if (high >= 0 && low >= 0) {
+            octet = (unsigned char)(16 * high + low);
+            length = put(made, length, octet, decoded[octet]);
+            at += 2;
+        } else {
+            length = put(made, length, octet, forms->kept[octet]);
+        }
+    }
+    return length;
+}
+
+static bool has_dots(po_text path, bool escaped)
+{
+    for (size_t at = 0; at + 1 < path.length; at++) {
+        bool is_escape = escaped && at + 2 < path.length && path.start[at + 1] == '%' && path.start[at + 2] == '2';
+        if (path.start[at] == '/' && (path.start[at + 1] == '.' || is_escape)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum { USUAL_OCTETS = 1024 }; /* of a target whose forms need no memory of their own */
+
+static po_decision decide_escaped(const po_rules *rules, const po_forms *forms, const po_work *work, po_text path,
+                                  po_text query, char *made)
+{
+    size_t path_length = normalised(made, path, forms->decoded_in_path, forms);
+    if (has_dots((po_text){made, path_length}, forms->escaped_dots)) {
+        return (po_decision){PO_OTHER, false};
+    }
+    size_t length = path_length;
+    bool is_other = false;
+    char *written = made + 3 * (path.length + query.length) + 1;
+    if (query.start) {
+        made[length++] = '?';
+        length += normalised(made + length, query, forms->decoded_in_query, forms);
+    }
+    size_t written_length = 0;
+    if (query.start && forms->query_as_written && rules->wildcard_count) {
+        memcpy(written, made, path_length + 1);
+        written_length = path_length + 1;
+        written_length += normalised(written + written_length, query, forms->decoded_in_path, forms);
+        is_other = compared((po_text){made, length}, (po_text){written, written_length}) != 0;
+    }
+    if (length > forms->most_octets || written_length > forms->most_octets) {
+        return (po_decision){PO_OTHER, false};
+    }
+    return po_decide_normal(rules, work, (po_text){made, length},
+                            is_other ? (po_text){written, written_length} : (po_text){NULL, 0});
+}
+
+/* Return the target of an http(s) URL, or a target as it is; with a NULL start if it takes more to find. */
+static po_text target_of(po_text url)
+{
+    static const po_text schemes[] = {{"https://", 8}, {"http://", 7}};
+    if (url.length && url.start[0] == '/') {
+        return url;
+    }
+    for (size_t scheme = 0; scheme < 2; scheme++) {
+        if (!starts_with(url, schemes[scheme])) {
+            continue;
+        }
+        for (size_t at = schemes[scheme].length; at < url.length; at++) {
+            char one = url.start[at];
+            bool is_letter = (one >= 'a' && one <= 'z') || (one >= 'A' && one <= 'Z');
+            if (one == '/' && at > schemes[scheme].length) {
+                return (po_text){url.start + at, url.length - at};
+            }
+            if (!is_letter && !(one >= '0' && one <= '9') && one != '.' && one != '-') {
+                break;
+            }
+        }
+    }
+    return (po_text){NULL, 0};
+}
+
+po_decision po_decide(const po_rules *rules, const po_forms *forms, const po_work *work, po_text url)
+{
+    const po_decision other = {PO_OTHER, false};
+    po_text target = target_of(url);
+    if (!target.start || target.length > forms->most_octets) {
+        return other;
+    }
+    bool is_plain = true;
+    size_t query_at = target.length;
+    for (size_t at = 0; at < target.length; at++) {
+        unsigned char octet = (unsigned char)target.start[at];
+        if (forms->plain[octet]) {
+            /* Dot segments are rare. */
+            if (octet == '.' && at && target.start[at - 1] == '/') {
+                return other;
+            }
+            if (octet == '?' && query_at == target.length) {
+                query_at = at;
+            }
+            continue;
+        }
+        if (octet <= ' ' || octet >= 0x7f || octet == '#') {
+            return other;
+        }
+        is_plain = false;
+    }
+    if (is_plain) {
+        return po_decide_normal(rules, work, target, (po_text){NULL, 0});
+    }
+    po_text path = {target.start, query_at}, query = {NULL, 0};
+    if (query_at < target.length) {
+        query = (po_text){target.start + query_at + 1, target.length - query_at - 1};
+    }
+    char usual[2 * (3 * USUAL_OCTETS + 1)];
+    if (target.length <= USUAL_OCTETS) {
+        return decide_escaped(rules, forms, work, path, query, usual);
+    }
+    char *made = malloc(2 * (3 * target.length + 1));
+    if (!made) {
+        return other;
+    }
+    po_decision decision = decide_escaped(rules, forms, work, path, query, made);
+    free(made);
+    return decision;
+}

@@ -1,0 +1,174 @@
+"""The bound on the matching work of a decision, counted in octets; all implementations count alike.
+
+The comparisons of a file of 500 KiB with a target of 20,480 octets may take as many steps as the product of both. So
+wildcards are compared within a budget. The budget counts octets, not time, so that all machines agree.
+
+A wildcard costs nothing if the target is shorter than its texts, or does not start with its head. The cost of any other
+is an upper bound on the work, and is taken before the work is done:
+
+    400, and 100 for each segment, which is a text behind the head,
+    and a quarter of the octets of the target,
+    and at each place of the target that has the first octet of a segment: the octets of the longest segment, plus 4
+
+A search passes each place of the target once, whatever the number of segments, because each is searched for behind the
+one before.
+
+The rules are tried from the most specific to the least, so that the first that matches decides. When the budget does
+not suffice, all remaining rules that cost something are undecided: a Disallow counts as matching, an Allow as not. So
+the first undecided Disallow that precedes the best known match decides, and an Allow never wins through work that was
+not done:
+
+* Suppose a Disallow D decides without a bound. With the bound, either all rules before D are compared and do not match,
+  so that D decides or is undecided; or a Disallow before D is undecided. In each case a Disallow decides.
+* An Allow that decides with the bound was compared, and so was each Disallow that precedes it: it decides without the
+  bound, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from politesse.robots.memory import flat, memory_of
+from politesse.robots.pattern import is_literal, match_form, matcher
+from politesse.robots.wildcard import wildcard_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from politesse.robots.wildcard import Wildcard
+
+BUDGET: Final = 2_500_000
+"""Octets that one decision may compare."""
+
+_PER_TRY: Final = 400
+_PER_SEGMENT: Final = 100
+_PASSED_AT_ONCE: Final = 4
+_PER_START: Final = 4
+
+WORK: Final = (BUDGET, _PER_TRY, _PER_SEGMENT, _PASSED_AT_ONCE, _PER_START)
+"""The same, for the compiled core."""
+
+
+class Meter:
+    """Compares wildcards with the forms of one target within a budget.
+
+    Args:
+        forms: the target in normal form, and in the other forms with which wildcards are compared.
+        left: the budget, in octets.
+
+    Attributes:
+        forms: see above.
+        left: rest of the budget.
+        exhausted: whether the budget did not suffice for a comparison.
+    """
+
+    __slots__ = ("exhausted", "forms", "left")
+
+    def __init__(self, forms: Sequence[str], left: int) -> None:
+        self.forms = forms
+        self.left = left
+        self.exhausted = False
+
+    def matches(self, wildcard: Wildcard) -> bool:
+        """Whether a form matches a wildcard; False as well if the budget did not suffice."""
+        for form in self.forms:
+            if _may_match(wildcard, form):
+                if not self.pay(_cost(wildcard, form)):
+                    return False
+                if wildcard.matches(form):
+                    return True
+        return False
+
+    def pay(self, octets: int) -> bool:
+        """Take ``octets`` from the budget; return whether it sufficed."""
+        self.exhausted = self.exhausted or octets > self.left
+        self.left -= octets
+        return not self.exhausted
+
+
+def _may_match(wildcard: Wildcard, form: str) -> bool:
+    return len(form) >= wildcard.octets and form.startswith(wildcard.head)
+
+
+def _cost(wildcard: Wildcard, form: str) -> int:
+    starts = sum([form.count(first) for first in {segment[:1] for segment in wildcard.segments} if first])
+    return _without_target(wildcard) + len(form) // _PASSED_AT_ONCE + starts * _per_start(wildcard)
+
+
+def _without_target(wildcard: Wildcard) -> int:
+    return _PER_TRY + _PER_SEGMENT * len(wildcard.segments)
+
+
+def _per_start(wildcard: Wildcard) -> int:
+    return max(map(len, wildcard.segments)) + _PER_START
+
+
+class Wildcards:
+    """The rules with wildcards of an agent, in the order in which they are tried.
+
+    Args:
+        places: their places.
+        cut: the wildcard of each.
+        allows: whether each is an Allow.
+
+    Attributes:
+        places: see above.
+    """
+
+    __slots__ = ("_allows", "_cut", "_per_octet", "_without_target", "places")
+
+    def __init__(self, places: Sequence[int], cut: Sequence[Wildcard], allows: Sequence[bool]) -> None:
+        self.places = places
+        self._cut = tuple(cut)
+        self._allows = flat(allows)
+        self._without_target = sum(map(_without_target, cut))
+        self._per_octet = sum([1 + _per_start(one) for one in cut])  # each octet may be the first one of a segment
+
+    def __len__(self) -> int:
+        return len(self._cut)
+
+    def first(self, forms: Sequence[str], end: int) -> tuple[int, bool]:
+        """Return the index of the first wildcard before ``end`` that matches, or ``end``; and if the bound decided.
+
+        If it did, the first undecided Disallow counts as matching.
+        """
+        if self._at_most(forms) <= BUDGET:
+            return next((index for index in range(end) if any(map(self._cut[index].matches, forms))), end), False
+        meter = Meter(forms, BUDGET)
+        for index in range(end):
+            if meter.matches(self._cut[index]):
+                return index, False
+            if meter.exhausted:
+                return next((other for other in range(index, end) if self._is_undecided(other, forms)), end), True
+        return end, False
+
+    def _at_most(self, forms: Sequence[str]) -> int:
+        """Return an upper bound on the cost of all wildcards: nearly no file needs counting."""
+        return len(forms) * (self._without_target + self._per_octet * max(map(len, forms)))
+
+    def _is_undecided(self, index: int, forms: Sequence[str]) -> bool:
+        return not self._allows[index] and any(_may_match(self._cut[index], form) for form in forms)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Approximate memory that they take."""
+        return memory_of((self, self.places, self._cut, self._allows)) + sum([one.weight_bytes for one in self._cut])
+
+
+def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
+    """Return a predicate that matches the forms of a target with ``pattern``; for patterns that are no rules.
+
+    A pattern is compared with the other forms as well if a star may reach into the query, or if it ends within an
+    escape. The predicate returns False as well if the budget did not suffice; the meter is exhausted then.
+    """
+    form = match_form(pattern)
+    if not is_literal(form):
+        wildcard = wildcard_of(form)
+        return lambda meter: meter.matches(wildcard)
+    matches = matcher(pattern)
+    return lambda meter: meter.pay(_PER_START) and matches(meter.forms[0])
+
+
+def meter_of(normal: str, written: str | None) -> Meter:
+    """Return a meter for the forms of a target, with half the budget: for patterns beside the rules."""
+    return Meter((normal,) if written is None else (normal, written), BUDGET // 2)

@@ -1,0 +1,84 @@
+"""The rules of an agent in the compiled core (``politesse._native``); it decides as ``most_specific`` does."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from politesse.origin import StrOrURL, url_text
+from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives
+from politesse.robots.rule_sets.most_specific import MostSpecific
+from politesse.robots.rule_table import NO_RULE_MATCH
+from politesse.verdict import Match, Reason, Rule
+
+if TYPE_CHECKING:
+    from politesse._native._core import Rules
+    from politesse.robots.traits import Matching
+
+_ROBOTS_TXT: Final = -2
+_OTHER: Final = -3  # the target needs another reader
+
+
+class NativeRuleSet(MostSpecific):
+    """See the module.
+
+    Args:
+        rules: the compiled rules.
+        directives: the other lines of the agent.
+        matching: how paths are compared.
+    """
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: Rules, directives: Directives, matching: Matching) -> None:
+        super().__init__(directives, matching)
+        self._rules = rules
+
+    def allowed(self, url: StrOrURL) -> bool:
+        """See ``RuleSet.allowed``."""
+        allowed = self._rules.allows(url if isinstance(url, str) else url_text(url))
+        return self.match(url).allowed if allowed is None else allowed
+
+    def match(self, url: StrOrURL) -> Match:
+        """See ``RuleSet.match``."""
+        decided = self._rules.decide(url if isinstance(url, str) else url_text(url))
+        return super().match(url) if decided >> 1 == _OTHER else self._match(decided)
+
+    def judge(self, target: str) -> Match:
+        """See ``RuleSet.judge``; wildcards are compared with the query as it was written, too."""
+        decided = self._rules.decide(target)
+        if decided >> 1 == _OTHER:
+            normal = self._matching.normalise_target(target)
+            written = self._matching.query_as_written(target) if "?" in target else None
+            decided = self._rules.decide_normal(normal, written)
+        return self._match(decided)
+
+    def decide(self, target: str) -> Match:
+        """See ``RuleSet.decide``."""
+        return self._match(self._rules.decide_normal(target, None))
+
+    def _match(self, decided: int) -> Match:
+        """Return the match for twice the place of a rule, plus one if the bound was reached."""
+        place, bound_reached = decided >> 1, bool(decided & 1)
+        if place < 0:
+            if place == _ROBOTS_TXT:
+                return ROBOTS_TXT_MATCH
+            return Match(Reason.NO_RULE, bound_reached=True) if bound_reached else NO_RULE_MATCH
+        rule = self._rule(place)
+        reason = Reason.ALLOW_RULE if rule.allow else Reason.DISALLOW_RULE
+        return Match(reason, rule, bound_reached=bound_reached)
+
+    def _rule(self, place: int) -> Rule:
+        line, name, value, pattern, allow = self._rules.rule(place)
+        return Rule(line, name, value, pattern, allow=allow)
+
+    @property
+    def rules(self) -> list[Rule]:
+        """See ``RuleSet.rules``."""
+        return sorted(map(self._rule, range(len(self))), key=attrgetter("line"))
+
+    def _rules_bytes(self) -> int:
+        return self._rules.octets()
+
+    def __len__(self) -> int:
+        return len(self._rules)

@@ -1,0 +1,105 @@
+"""The compiled core beside the reference in Python: the same answers; and the memory that it states."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+from benchmarks.corpus import RobotsFile
+from benchmarks.generator import generate
+from benchmarks.urls import fresh_urls
+
+from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt
+from tests.support.pure_robots import pure_robots
+
+NATIVE: Final = (Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019)
+
+
+def run(code: str, pure: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"POLITESSE_PURE": pure}
+    return subprocess.run(  # noqa: S603 - this very interpreter
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_environment_chooses_the_implementation() -> None:
+    show = "import politesse.robots; print(politesse.robots.IMPLEMENTATION)"
+    assert run(show, "1").stdout == "python\n"
+    assert run(show, "0").stdout in {"native\n", "python\n"}  # as it is built
+    wrong = run(show, "yes")
+    assert wrong.returncode == 1
+    assert "POLITESSE_PURE='yes': 1 has the rules of robots.txt decided in Python, 0 does not" in wrong.stderr
+
+
+@pytest.mark.parametrize("dialect", NATIVE)
+def test_generated_files_mean_the_same_to_both(dialect: Dialect) -> None:
+    for number, body in enumerate(generate(150, 9309)):
+        pure, native = pure_robots(body, dialect), RobotsTxt.parse(body, dialect)
+        assert (native.sitemaps, native.quirks, native.licenses) == (pure.sitemaps, pure.quirks, pure.licenses)
+        assert list(map(repr, native.lines)) == list(map(repr, pure.lines))
+        for agent in ("ExampleBot", "Googlebot/2.1"):
+            rules, expected = native.rules_for(agent), pure.rules_for(agent)
+            assert rules.rules == expected.rules
+            assert (len(rules), repr(rules), rules.timetable.is_timed) == (
+                len(expected),
+                repr(expected),
+                expected.timetable.is_timed,
+            )
+            for url in fresh_urls(RobotsFile.of(f"www.site{number}.example", body), 9309, number):
+                assert rules.match(url) == expected.match(url), url
+                assert rules.allowed(url) is expected.allowed(url), url
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "User-agent: *\r\rDisallow: /a\r\n\nAllow /a/b\ruseragent: x\n disallow\t/c",
+        b"\xef\xbb\xbfUser-agent: *\nDisallow:\xc2\xa0/a\xa0\nDisallow: /\xe9\nDisallow: /b\x00c\nAllow: /b # \x00",
+        "User-agent: *\nDisallow: /a%4\nDisallow: /%c3*%2\nAllow: *%\nDisallow: /%%41*x%5$\nDisallow: /**$",
+        "User-agent: *\nAllow: /*/index.html\nDisallow: /*/$\nAllow: /a/index.htm\nDisallow: /a/$\nALLOW: /A$b*$",
+        "dissallow: /x\nUser-agent: *\nSite-map: /s\nDisallowed: /y\nallowance: /y/z\nDisallow\nDisallow a b",
+        "User-agent: *\nDisallow: /" + "a" * 20_000 + "*b\nAllow: /" + "a" * 16_700,
+    ],
+)
+def test_odd_files_mean_the_same_to_both(body: str | bytes) -> None:
+    targets = ["/", "/a", "/a%4F", "/a%254", "/%C3%A9", "/%c3", "/é", "/b", "/a/", "/x/", "/x", "/y/z", "/c", "/A$b"]
+    targets += ["//", "/robots.txt", "/%72obots.txt", "/a/../c"]
+    targets += ["/%2e%2E/c", "/?a=%2F", "/b%2Fc?x#y", "/" + "a" * 16_690]
+    for dialect in NATIVE:
+        native, pure = RobotsTxt.parse(body, dialect).rules_for("x"), pure_robots(body, dialect).rules_for("x")
+        assert native.rules == pure.rules
+        for target in targets:
+            assert native.match(target) == pure.match(target), (dialect, target)
+            assert native.match(f"https://h.example{target}") == pure.match(target), (dialect, target)
+
+
+@pytest.mark.skipif(IMPLEMENTATION == "python", reason="there is no compiled core to weigh")
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library does not tell what is allocated"
+)
+@pytest.mark.parametrize("row", ["Disallow:/{}", "Disallow:/{}$", "Allow:/*{}", "Disallow:/%41é{}", "Allow:/{}*%4*"])
+def test_the_core_takes_the_memory_that_it_states(row: str) -> None:
+    robots = RobotsTxt.parse("User-agent: *\n" + "\n".join(row.format(number) for number in range(3_000)))
+    robots.rules_for("x")
+    before = _allocated_bytes()
+    kept = [robots.rules_for("x") for _ in range(20)]
+    assert sum(rules.weight_bytes for rules in kept) == pytest.approx(_allocated_bytes() - before, rel=0.1)
+
+
+_FIELDS: Final = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+
+
+class _MallInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in _FIELDS.split()]
+
+
+def _allocated_bytes() -> int:
+    """Return the octets that are allocated by malloc, as glibc tells."""
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = _MallInfo
+    told = mallinfo2()
+    return int(told.uordblks) + int(told.hblkhd)
