@@ -12,7 +12,7 @@ import aiohttp
 
 from politesse import AgentView, Disallowed, InvalidURL, Origin, PoliteSession
 from politesse._text import counted, printable
-from politesse.cli.console import plain, record_of, say, say_json
+from politesse.cli.console import as_lines, plain, record_of, say, say_json
 from politesse.cli.running import read_body
 from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
@@ -61,17 +61,18 @@ async def print_verdicts(
                     more = {"page": None if report is None else page_record(report)} if with_page else {}
                     say_json(out, verdict_record(verdict) | more)
                 elif report is not None:
-                    say(out, "\n".join(f"  {line}" for line in as_lines(report)))
+                    say(out, "\n".join(f"  {line}" for line in _page_lines(report)))
         finally:
             for page in pages:
                 page.cancel()
             await asyncio.gather(*pages, return_exceptions=True)
         for status in gate.hosts().values() if with_hosts else ():
+            record = _host_record(status)
             if as_json:
-                say_json(out, _host_record(status))
+                say_json(out, record)
             else:
-                say(out, f"host: {printable(status.host)}", "bold")
-                say(out, "\n".join(_host_lines(status)))
+                say(out, f"host: {printable(record.pop('host'))}", "bold")
+                say(out, "\n".join(as_lines(record)))
     if faults or any(verdict.reason in UNDECIDED for verdict in verdicts):
         return 2
     return 0 if all(verdicts) else 1
@@ -108,27 +109,6 @@ def _explain(verdict: Verdict, out: Console) -> None:
     line = plain(word + colon, "bold green" if verdict.allowed else "bold yellow" if undecided else "bold red")
     say(out, line.append(url, style="bold"))
     say(out, "\n".join(details))
-
-
-def _host_lines(status: HostStatus) -> list[str]:
-    """Return one fact of a host per line, with all remote text made printable."""
-    held = f"{status.in_flight} under way, {status.waiting} waiting"
-    if status.held_by:
-        held += f", the oldest for {status.held_s:.0f} s: {printable(status.held_by)}"
-    lines = [
-        f"  pace:   every {status.interval_s:g} s, by {status.bound_by}",
-        f"  next:   not before {utc(status.not_before)}",
-        f"  turns:  {held}",
-    ]
-    if status.fleet_wait is not None:
-        lines.append(f"  fleet:  {status.fleet_wait}")
-    if status.closed_until is not None:
-        lines.append(f"  closed: until {utc(status.closed_until)}, by {status.closed_by}")
-    for robots in status.robots:
-        lines.append(f"  robots.txt: {robots.origin}, {robots}")
-        if robots.next_fetch is not None:
-            lines.append(f"  fetched again: after {utc(robots.next_fetch)}")
-    return lines
 
 
 def _host_record(status: HostStatus) -> dict[str, Any]:
@@ -228,7 +208,7 @@ def _read_directives(report: PageReport, headers: list[tuple[str, str]], body: b
         report.links = followable_links(html, report.final_url, headers=headers, token=tokens)
 
 
-def as_lines(report: PageReport) -> list[str]:
+def _page_lines(report: PageReport) -> list[str]:
     """Return a report as text, one fact per line, with all remote text made printable."""
     lines = [f"page: {printable(report.fault)}" if report.fault else f"page: status {report.status}"]
     if report.not_before is not None:

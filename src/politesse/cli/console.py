@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 from rich.console import Console
 from rich.text import Text
 
+from politesse._text import printable
 from politesse.origin import Origin
 from politesse.verdict import utc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
 T = TypeVar("T")
 
@@ -100,6 +101,18 @@ def record_of(source: object, names: str) -> dict[str, Any]:
             value = str(value)
         found[name.removesuffix("_wall")] = value
     return found
+
+
+def as_lines(record: Mapping[str, Any]) -> list[str]:
+    """Return a record of ``--json`` as printable text: a line for each value, indented, without the empty ones."""
+    lines: list[str] = []
+    for name, value in record.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, dict) and one:
+                lines += [f"  {name}:", *(f"  {line}" for line in as_lines(one))]
+            elif one not in (None, "", {}):
+                lines.append(f"  {name}: {printable(str(one))}")
+    return lines
 
 
 def abandon_output() -> None:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from politesse._text import counted, needs_extra, printable
-from politesse.cli.console import errors, output, record_of, say, say_json
+from politesse.cli.console import as_lines, errors, output, record_of, say, say_json
 from politesse.cli.running import checked_arguments, run
 from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions
 from politesse.origin import Origin
-from politesse.verdict import utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -153,7 +152,8 @@ def _print(
             totals["waiting"] += one.waiting.total()
             if not (with_idle or one.is_busy):
                 continue
-            record, text = _record(one), "\n".join(_lines(one))
+            record = _record(one)
+            text = "\n".join([f"{one.scope}: {printable(one.name)}", *as_lines(record | {"host": None, "scope": None})])
         if as_json:
             say_json(out, record)
         else:
@@ -169,24 +169,3 @@ def _record(host: FleetHost) -> dict[str, Any]:
         "leases": [record_of(lease, "owner url left_s") for lease in host.leases],
         "waiting": dict(host.waiting.most_common()),
     }
-
-
-def _lines(host: FleetHost) -> list[str]:
-    """Return a host as text, with all remote text made printable."""
-    adaptive = f", its answers ask for {host.adaptive_s:g} s" if host.adaptive_s > host.interval_s else ""
-    lines = [
-        f"{host.scope}: {printable(host.name)}",
-        f"  pace:    every {host.interval_s:g} s{adaptive}",
-        f"  asked:   {'never' if host.asked_wall is None else utc(host.asked_wall)}",
-    ]
-    if host.closed_until_wall is not None:
-        lines.append(f"  closed:  until {utc(host.closed_until_wall)}, by {host.closed_by}")
-    lines += [
-        f"  request: {printable(lease.url) or 'unknown'}, by {printable(lease.owner)}, for {lease.left_s:.0f} s more "
-        "if nothing is heard of it"
-        for lease in host.leases
-    ]
-    if host.waiting:
-        owners = ", ".join(f"{number:,} of {printable(owner)}" for owner, number in host.waiting.most_common())
-        lines.append(f"  waiting: {owners}")
-    return lines

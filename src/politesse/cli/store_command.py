@@ -14,7 +14,7 @@ import typer
 from politesse._cache.codec import decode, decode_state
 from politesse._constants import PACE_KEYS
 from politesse._text import counted, printable
-from politesse.cli.console import errors, output, record_of, say, say_json
+from politesse.cli.console import as_lines, errors, output, record_of, say, say_json
 from politesse.cli.running import checked_arguments, run
 from politesse.errors import StoreError
 from politesse.origin import Origin
@@ -113,15 +113,7 @@ async def _print_statistics(path: Path, *, as_json: bool) -> int:
     if as_json:
         say_json(output(), found)
         return 0
-    lines = [
-        "robots.txt: {robots:,}",
-        "hosts:      {hosts:,}",
-        "records:    {record_bytes:,} bytes",
-        "file:       {file_bytes:,} bytes",
-    ]
-    if statistics.records:
-        lines.append("stored:     {oldest} to {newest}")
-    say(output(), "\n".join(lines).format_map(found))
+    say(output(), "\n".join(as_lines(found)))
     return 0
 
 
@@ -212,26 +204,7 @@ class RecordReport:
 
     def lines(self) -> list[str]:
         """Return the record as text, with all remote text made printable."""
-        record = self.record
-        lines = [printable(record["key"]), f"  stored:  {record['stored']}"]
-        if "error" in record:
-            return [*lines, f"  cannot be read: {printable(record['error'])}"]
-        if record["kind"] == "host":
-            lines.append(f"  asked:   {'never' if record['asked'] is None else record['asked']}")
-            if record["closed_until"] is not None:
-                lines.append(f"  closed:  until {record['closed_until']}, by {record['closed_by']}")
-            return lines
-        if (copy := record["copy"]) is not None:
-            fault = copy["fault"] and f", {printable(copy['fault'])}"
-            lines.append(f"  answer:  {copy['result']}, status {copy['status']}, {copy['bytes']:,} bytes{fault}")
-            lines.append(f"  from:    {printable(copy['final_url'])}")
-            lines.append(f"  fetched: {copy['fetched']}, fresh until {copy['fresh_until']}")
-        if (trouble := record["trouble"]) is not None:
-            lines.append(
-                f"  failing: since {trouble['since']}, {trouble['failures']} in a row, {printable(trouble['fault'])}; "
-                f"fetched again after {trouble['retry']}"
-            )
-        return lines
+        return [printable(self.record["key"]), *as_lines(self.record | {"key": None})]
 
 
 def _host(stored: StoredRecord) -> dict[str, Any]:

@@ -125,23 +125,25 @@ async def test_host_is_reported_after_the_verdicts() -> None:
     assert done.code == 1
     verdicts, _, host = done.out.partition("host: ")
     assert verdicts.count("allowed: ") == 2
-    name, pace, following, turns, robots, again = host.splitlines()
-    assert (name, pace) == ("127.0.0.1", "  pace:   every 7 s, by crawl-delay")
-    assert following.startswith("  next:   not before 20")
-    assert turns == "  turns:  0 under way, 0 waiting"
-    assert robots == f"  robots.txt: {origin.base}, successful (200), 0 s old"
-    assert again.startswith("  fetched again: after 20")
+    name, *facts = host.splitlines()
+    assert name == "127.0.0.1"
+    told = dict(fact.strip().split(": ", 1) for fact in facts if not fact.endswith(":"))
+    assert facts[facts.index("  robots:") + 1] == f"    origin: {origin.base}"
+    assert (told["interval_s"], told["bound_by"]) == ("7.0", "crawl-delay")
+    assert (told["in_flight"], told["waiting"]) == ("0", "0")
+    assert (told["result"], told["status"]) == ("successful", "200")
+    assert told["not_before"][:2] == told["next_fetch"][:2] == "20"
+    assert "closed_until" not in told
 
 
 async def test_host_that_is_closed_says_until_when() -> None:
     async with serving(Origin(status=503, headers={"Retry-After": "700"})) as origin:
         done = await politesse("check", f"{origin.base}/", "--host")
     assert done.code == 2
-    assert "\n  closed: until 20" in done.out
-    assert ", by retry-after\n" in done.out
-    assert (
-        f"\n  robots.txt: {origin.base}, unreachable (503), 0 s old: the server answered with status 503\n" in done.out
-    )
+    assert "\n  closed_until: 20" in done.out
+    assert "\n  closed_by: retry-after\n" in done.out
+    robots = f"origin: {origin.base}\n    result: unreachable\n    status: 503\n"
+    assert f"\n    {robots}    fault: the server answered with status 503\n" in done.out
 
 
 async def test_host_as_json_has_its_documented_keys() -> None:
