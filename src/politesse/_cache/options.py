@@ -74,11 +74,8 @@ class CacheOptions:
     store_timeout_s: float = 5.0
 
     def __post_init__(self) -> None:
-        for name, allowed in {
-            "on_forbidden": ("allow", "disallow"),
-            "on_too_many_requests": ("defer", "allow"),
-        }.items():
-            check_choice(name, getattr(self, name), (*allowed, None), f"one of {(*allowed, None)}")
+        for name, choices in _CHOICES.items():
+            check_choice(name, getattr(self, name), choices, f"one of {choices}")
         ranges = {
             "min_lifetime_s": (0.0, DAY_S),
             "refresh_after": (0.0, 1.0),

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from politesse import AgentView, Disallowed, InvalidURL, Origin, PoliteSession
-from politesse._text import counted, printable
+from politesse._text import printable
 from politesse.cli.console import as_lines, plain, record_of, say, say_json
 from politesse.cli.running import read_body
 from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
 from politesse.usage import Purpose, Usage
 from politesse.usage.model import NOTHING_STATED, combine
-from politesse.verdict import UNDECIDED, utc
+from politesse.verdict import UNDECIDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,11 +57,12 @@ async def print_verdicts(
                 with err.status("fetching pages") if err.is_terminal and not page.done() else nullcontext():
                     report = await page
                 faults += report is not None and bool(report.fault)
+                record = None if report is None else page_record(report)
                 if as_json:
-                    more = {"page": None if report is None else page_record(report)} if with_page else {}
-                    say_json(out, verdict_record(verdict) | more)
-                elif report is not None:
-                    say(out, "\n".join(f"  {line}" for line in _page_lines(report)))
+                    say_json(out, verdict_record(verdict) | ({"page": record} if with_page else {}))
+                elif record is not None:
+                    shown = {name: record[name][:_SHOWN] for name in ("links", "sitemaps")}
+                    say(out, "\n".join(as_lines({"page": record | shown})))
         finally:
             for page in pages:
                 page.cancel()
@@ -208,37 +209,6 @@ def _read_directives(report: PageReport, headers: list[tuple[str, str]], body: b
         report.links = followable_links(html, report.final_url, headers=headers, token=tokens)
 
 
-def _page_lines(report: PageReport) -> list[str]:
-    """Return a report as text, one fact per line, with all remote text made printable."""
-    lines = [f"page: {printable(report.fault)}" if report.fault else f"page: status {report.status}"]
-    if report.not_before is not None:
-        lines.append(f"no request before: {utc(report.not_before)}, by {report.closed_by}")
-    if report.final_url not in {"", report.url}:
-        lines.append(f"after redirects: {printable(report.final_url)}")
-    if not report.fault:
-        lines += map(str, report.answers)
-        page = report.directives
-        texts = {"description": page.description, "keywords": ", ".join(page.keywords)}
-        lines += [f"{name}: {printable(text)}" for name, text in texts.items() if text]
-        if page.revisit_after_days is not None:
-            lines.append(f"revisit after: {page.revisit_after_days} days")
-        lines += _listed("links to follow", report.links)
-        if report.truncated or page.truncated:
-            lines.append("truncated: only a part of the page was read; the rest may say more")
-    lines += ["usage preferences:", *(f"  {line}" for line in report.usage.explain().splitlines())]
-    if report.sitemaps is not None:
-        lines += _listed("sitemaps", list(report.sitemaps.urls))
-        lines += [f"  not a URL: line {one.line}, {printable(one.value)}" for one in report.sitemaps.rejected]
-    if report.data_txt is not None:
-        lines.append(f"data.txt: {report.data_txt.outcome}, {counted(len(report.data_txt.records), 'record')}")
-    return lines
-
-
-def _listed(what: str, urls: list[str]) -> list[str]:
-    more = [f"  and {len(urls) - _SHOWN} more"] if len(urls) > _SHOWN else []
-    return [f"{what}: {len(urls)}", *(f"  {printable(url)}" for url in urls[:_SHOWN]), *more]
-
-
 def page_record(report: PageReport) -> dict[str, Any]:
     """Return a report as ``--json`` prints it.
 
@@ -252,6 +222,7 @@ def page_record(report: PageReport) -> dict[str, Any]:
         answers     {index, follow, archive, show_a_snippet, translate, index_images}: {allowed, against: [the
                     statements that forbid it]}
         statements  [every directive for this crawler, with its header or META]
+        description, keywords, revisit_after_days: as the METAs of these names say, or null
         links       [the URLs of the links that may be followed]
         usage       {search, ai-train, ai-input, tdm}: {preference, by: [the statements that decide]}
         licenses    [url]
@@ -267,6 +238,9 @@ def page_record(report: PageReport) -> dict[str, Any]:
             for answer in ([] if report.fault else report.answers)
         },
         "statements": list(dict.fromkeys(map(str, report.directives.statements))),
+        "description": report.directives.description or None,
+        "keywords": ", ".join(report.directives.keywords) or None,
+        "revisit_after_days": report.directives.revisit_after_days,
         "links": report.links,
         "usage": {
             purpose: {"preference": usage.preference(purpose), "by": [str(one) for one in usage.deciding(purpose)]}
