@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, web
+from aiohttp import ClientResponse, web
 
 from politesse import ClosedError, ConfigurationError, Gatekeeper, TooFar
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, RobotsMiddleware
@@ -193,39 +193,7 @@ async def test_open_websocket_holds_up_nobody(site: Site, gate: Gatekeeper, sess
     assert site.pages == ["/ws", "/page"]
 
 
-async def test_cancelled_while_waiting_or_under_way(
-    site: Site, gate: Gatekeeper, session: aiohttp.ClientSession
-) -> None:
-    silent = asyncio.create_task(visit(session, f"{site.base}/silent"))
-    await until(lambda: site.pages == ["/silent"])
-    waiting = apart(visit(session, f"{site.base}/page"))
-    await until(lambda: gate.statistics().waiting == 1)
-    for task in (waiting, silent):
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    assert (turns(gate), gate.statistics().waiting) == (0, 0)
-    await visit(session, f"{site.base}/page")
-    assert site.pages == ["/silent", "/page"]
-
-
 # More than one hop
-
-
-async def test_redirect_takes_a_turn_for_each_hop(site: Site, other: Site, gate: Gatekeeper) -> None:
-    site.redirects |= {"/a": (302, "/b"), "/b": (307, f"{other.base}/c")}
-    middleware = RobotsMiddleware(gate, pace=True)
-    held: list[list[str]] = []
-
-    async def spy(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        held.append([turn.url for turn in middleware._turns])
-        assert turns(gate) == 1
-        return await handler(request)
-
-    async with aiohttp.ClientSession(middlewares=(middleware, spy)) as session, asyncio.timeout(5):
-        await visit(session, f"{site.base}/a")
-    assert held == [[f"{site.base}/a"], [f"{site.base}/b"], [f"{other.base}/c"]]
-    assert turns(gate) == 0
 
 
 async def test_answer_to_a_challenge_does_not_wait_for_the_challenge(gate: Gatekeeper) -> None:

@@ -154,24 +154,6 @@ async def test_error_ends_the_turn(
     assert turns(gate) == 0
 
 
-@pytest.mark.parametrize("path", ["/silent", "/slow"])
-async def test_cancellation_gives_the_turn_back(
-    site: Site, client: httpx.AsyncClient, gate: Gatekeeper, path: str
-) -> None:
-    asking = asyncio.create_task(client.get(f"{site.base}{path}"))
-    await until(lambda: site.pages == [path])
-    waiting = apart(client.get(f"{site.base}/never"))
-    await until(lambda: gate.statistics().waiting == 1)
-    waiting.cancel()
-    asking.cancel()
-    await asyncio.gather(waiting, asking, return_exceptions=True)
-    assert waiting.cancelled()
-    assert asking.cancelled()
-    assert (turns(gate), gate.statistics().waiting) == (0, 0)
-    await client.get(f"{site.base}/page")
-    assert site.pages == [path, "/page"]
-
-
 # Pace
 
 

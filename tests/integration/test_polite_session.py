@@ -277,19 +277,6 @@ async def test_cancelled_while_waiting_for_the_turn(site: Site, gate: Gatekeeper
     assert site.pages == ["/slow", "/1", "/2"]
 
 
-@pytest.mark.parametrize("path", ["/slow", "/silent"])
-async def test_cancelled_while_the_server_is_at_it(
-    site: Site, gate: Gatekeeper, polite: PoliteSession, path: str
-) -> None:
-    task = asyncio.create_task(visit(polite, f"{site.base}{path}"))
-    await until(lambda: site.pages == [path])
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert turns(gate) == 0
-    await polite.get(f"{site.base}/page")
-
-
 # Pace
 
 

@@ -32,34 +32,6 @@ def lasting(seconds: int, body: str = OPEN) -> FetchResponse:
     return FetchResponse(200, f"{SITE}/robots.txt", {"cache-control": f"max-age={seconds}"}, body.encode())
 
 
-async def test_copy_expires_while_the_machine_sleeps() -> None:
-    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [OPEN, CLOSED]})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        assert await gate.check(PAGE)
-        step(clock, 3 * DAY)
-        assert gate.peek(PAGE) is None
-        assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
-        assert fetcher.count(SITE) == 2
-
-
-async def test_missing_robots_txt_is_fetched_again_after_a_day_of_wall_time() -> None:
-    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [404, CLOSED]})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        assert (await gate.check(PAGE)).reason is Reason.UNAVAILABLE
-        step(clock, DAY)
-        assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
-
-
-async def test_copy_of_an_unreachable_site_serves_for_a_day_of_wall_time() -> None:
-    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [lasting(600), 503]})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        await gate.check(PAGE)
-        clock.advance(700.0)
-        assert (await gate.check(PAGE)).allowed
-        step(clock, DAY)
-        assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
-
-
 @pytest.mark.parametrize(("slept_s", "passed_s"), [(HOUR, 0.0), (HOUR, 30.0), (0.0, HOUR), (-HOUR, 30.0), (-HOUR, 0.0)])
 async def test_age_is_the_larger_of_monotonic_and_wall_time(slept_s: float, passed_s: float) -> None:
     clock, fetcher = ManualClock(), ScriptedFetcher({SITE: OPEN, "https://unavailable.example": 404})
@@ -118,65 +90,6 @@ async def test_age_of_a_hit_is_that_of_the_clock_by_which_it_is_older() -> None:
         assert (ahead.age_s, behind.age_s) == (HOUR + MINUTE, MINUTE)
 
 
-@pytest.mark.parametrize("back_s", [MINUTE, HOUR, 23 * HOUR, 365 * DAY])
-@pytest.mark.parametrize("answer", [OPEN, 404, lasting(86_400)])
-async def test_setting_the_wall_clock_back_revives_no_copy_that_is_a_day_old(back_s: float, answer: Answer) -> None:
-    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: [answer, CLOSED]})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=NEVER_AHEAD) as gate:
-        await gate.check(PAGE)
-        clock.advance(HOUR)
-        step(clock, -back_s)
-        clock.advance(23 * HOUR - 1)
-        assert await gate.check(PAGE)
-        assert fetcher.count(SITE) == 1
-        clock.advance(1.0)
-        assert not await gate.check(PAGE)
-        assert fetcher.count(SITE) == 2
-
-
-async def test_setting_the_wall_clock_back_revives_no_record_that_was_evicted_from_memory() -> None:
-    sites = [f"https://host{number}.example" for number in range(50)]
-    clock, fetcher = ManualClock(), ScriptedFetcher({site: [OPEN, CLOSED] for site in sites})
-    options = CacheOptions(refresh_after=1.0, max_entries_bytes=10_000)
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=options) as gate:
-        for site in sites:
-            await gate.check(f"{site}/")
-        step(clock, -23 * HOUR)
-        clock.advance(DAY - 1)
-        assert await gate.check(f"{sites[0]}/")
-        assert fetcher.count(sites[0]) == 1
-        clock.advance(1.0)
-        for site in sites:
-            assert not await gate.check(f"{site}/")
-
-
-async def test_setting_the_wall_clock_back_revives_no_record_for_another_gate_of_the_process() -> None:
-    store, clock = MemoryStore(), ManualClock()
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=clock, store=store) as gate:
-        await gate.check(PAGE)
-    clock.advance(HOUR)
-    step(clock, -23 * HOUR)
-    fetcher = ScriptedFetcher({SITE: CLOSED})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store, cache=NEVER_AHEAD) as gate:
-        verdict = await gate.check(PAGE)
-        assert (verdict.allowed, verdict.age_s) == (True, HOUR)
-        clock.advance(23 * HOUR)
-        assert not await gate.check(PAGE)
-
-
-async def test_setting_the_wall_clock_back_revives_no_record_of_another_process() -> None:
-    store, before = MemoryStore(), ManualClock()
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=before, store=store) as gate:
-        await gate.check(PAGE)
-    clock, fetcher = ManualClock(before.wall() + HOUR), ScriptedFetcher({SITE: CLOSED})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store, cache=NEVER_AHEAD) as gate:
-        verdict = await gate.check(PAGE)
-        assert (verdict.allowed, verdict.age_s) == (True, HOUR)
-        step(clock, -23 * HOUR)
-        clock.advance(23 * HOUR)
-        assert not await gate.check(PAGE)
-
-
 @pytest.mark.parametrize("ahead_s", [1.0, 299.0])
 async def test_record_from_a_clock_slightly_ahead_is_aged_from_its_receipt(ahead_s: float) -> None:
     store, ahead = MemoryStore(), ManualClock()
@@ -188,28 +101,6 @@ async def test_record_from_a_clock_slightly_ahead_is_aged_from_its_receipt(ahead
         assert (verdict.allowed, verdict.age_s) == (True, 0.0)
         clock.advance(DAY)
         assert not await gate.check(PAGE)
-
-
-@pytest.mark.parametrize("answer", [OPEN, 404, 503])
-async def test_record_from_a_clock_days_ahead_is_fetched_again(answer: Answer) -> None:
-    store, ahead = MemoryStore(), ManualClock()
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: answer}), clock=ahead, store=store) as gate:
-        await gate.check(PAGE)
-    clock, fetcher = ManualClock(ahead.wall() - 3 * DAY), ScriptedFetcher({SITE: CLOSED})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store) as gate:
-        assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
-        assert fetcher.count(SITE) == 1
-
-
-async def test_record_from_a_clock_days_ahead_never_serves_later() -> None:
-    store, ahead = MemoryStore(), ManualClock()
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: OPEN}), clock=ahead, store=store) as gate:
-        await gate.check(PAGE)
-    clock = ManualClock(ahead.wall() - 3 * DAY)
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: 503}), clock=clock, store=store) as gate:
-        for _ in range(4 * 24):
-            assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
-            clock.advance(HOUR)
 
 
 async def test_wall_clock_that_was_days_ahead_for_a_while_closes_no_site_for_longer() -> None:

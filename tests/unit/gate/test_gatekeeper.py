@@ -378,24 +378,6 @@ async def test_policy_set_during_the_fetch_of_robots_txt_denies() -> None:
         assert (await asking).reason is Reason.POLICY_DENY
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"store": object()},
-        {"store": "mysql:///x"},
-        {"fetcher": object()},
-        {"session": object()},
-        {"cache": {}},
-        {"fetch": {}},
-        {"pacing": 5},
-        {"dialect": "RFC9309"},
-    ],
-)
-def test_option_of_the_wrong_kind_is_refused_at_once(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-        Gatekeeper(UA, **wrong)  # type: ignore[arg-type]
-
-
 async def test_policy_of_the_wrong_kind_is_refused_at_once() -> None:
     async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
         with pytest.raises(ConfigurationError, match="HostPolicy"):

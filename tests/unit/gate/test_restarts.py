@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from politesse.options import Limit, SharedPacer
 from politesse.ports import FetchRequest, FetchResult, Store
 from politesse.queue import CrawlPage
 from politesse.stores import MemoryStore
-from politesse.testing import Answer, Exchange, ManualClock, ScriptedFetcher, assert_polite
+from politesse.testing import Answer, Exchange, ManualClock, ScriptedFetcher
 from tests.support.failures import failures_of
 from tests.support.pacing import Resolving
 from tests.support.stores import FailingStore, KeptStore
@@ -163,19 +162,6 @@ async def test_wait_that_is_too_long_is_refused_as_soon_as_the_host_is_recalled(
         assert machine.clock.wall() == asked_wall + 0.5
 
 
-async def test_second_refusal_after_a_restart_doubles_the_backoff(machine: Machine) -> None:
-    async with machine.gate() as gate:
-        refused_wall = await machine.request(gate, 503)
-        first_s = gate.hosts()["example.com"].not_before - refused_wall
-    machine.restart(after_s=5)
-    async with machine.gate() as gate:
-        assert await machine.request(gate, 503) == about(refused_wall + first_s)
-        refused_wall = machine.clock.wall()
-        second_s = gate.hosts()["example.com"].not_before - refused_wall
-    assert 10 <= first_s <= 11
-    assert 20 <= second_s <= 22
-
-
 async def test_backoff_is_forgotten_after_a_restart_when_a_running_crawler_would_have_forgotten_it(
     machine: Machine,
 ) -> None:
@@ -185,53 +171,6 @@ async def test_backoff_is_forgotten_after_a_restart_when_a_running_crawler_would
     async with machine.gate() as gate:
         refused_wall = await machine.request(gate, 503)
         assert 10 <= gate.hosts()["example.com"].not_before - refused_wall <= 11
-
-
-async def test_crawl_delay_counts_from_the_end_of_the_last_request_before_the_restart() -> None:
-    machine = Machine(SLOW)
-    async with machine.gate() as gate:
-        async with gate.turn(URL) as turn:
-            await machine.clock.sleep(2)
-            turn.observe(200)
-        ended_wall = machine.clock.wall()
-    assert await machine.restarted(after_s=5) == about(ended_wall + 30)
-
-
-async def crawl(machine: Machine, *, restarts: bool) -> list[Exchange]:
-    """Request 20 pages; with a restart after each of them."""
-    trace: list[Exchange] = []
-    gate = machine.gate()
-    for page in range(20):
-        async with gate.turn(f"{SITE}/{page}") as turn:
-            started = machine.clock.wall()
-            await machine.clock.sleep(0.5)
-            status, headers = (429, {"retry-after": "100"}) if page == 7 else (503 if page in {11, 12} else 200, {})
-            turn.observe(status, headers)
-            retry_after_s = 100.0 if status == 429 else None
-            trace.append(Exchange(turn.url, started, machine.clock.wall(), status, retry_after_s))
-        trace += machine.fetcher.trace
-        machine.fetcher.trace.clear()
-        if restarts:
-            await gate.aclose()
-            machine.restart(after_s=0.1)
-            gate = machine.gate()
-    await gate.aclose()
-    return trace
-
-
-@pytest.mark.parametrize("file", [FILE, SLOW])
-async def test_crawler_that_is_restarted_after_every_request_is_as_slow_as_one_that_runs_on(file: str) -> None:
-    traces = [await crawl(Machine(file), restarts=restarts) for restarts in (False, True)]
-    for trace in traces:
-        assert_polite(trace, {SITE: file}, agent="ExampleBot", min_delay_s=1.0, slack_s=0.01)
-        assert len(trace) == 21  # robots.txt was fetched once
-    ran_on, restarted = (
-        [after.started - before.ended for before, after in pairwise(page for page in trace if "robots" not in page.url)]
-        for trace in traces
-    )
-    # Refusals are spread by chance, up to a tenth of the backoff.
-    assert restarted == pytest.approx(ran_on, rel=0.11)
-    assert min(restarted) >= (30 if file is SLOW else 1)
 
 
 async def test_process_that_is_killed_in_the_middle_of_a_request_waits_from_the_restart_on() -> None:
@@ -462,25 +401,6 @@ async def test_refused_robots_txt_closes_its_host_after_a_restart(machine: Machi
         until_wall = gate.hosts()["example.com"].closed_until
     assert until_wall is not None
     assert await machine.restarted(after_s=10, exempt=True) == about(until_wall)
-
-
-async def test_quota_is_spread_after_a_restart(machine: Machine) -> None:
-    async with machine.gate() as gate:
-        asked_wall = await machine.request(
-            gate, x_ratelimit_limit="100", x_ratelimit_remaining="10", x_ratelimit_reset="600"
-        )
-        interval_s = gate.hosts()["example.com"].interval_s
-    assert interval_s == about(60)
-    assert await machine.restarted(after_s=5) == about(asked_wall + 60)
-
-
-async def test_slowness_of_a_host_is_remembered(machine: Machine) -> None:
-    async with machine.gate() as gate:
-        async with gate.turn(URL) as turn:
-            await machine.clock.sleep(20)
-            turn.observe(200)
-        ended_wall = machine.clock.wall()
-    assert await machine.restarted(after_s=3) == about(ended_wall + 20)
 
 
 async def test_forgetting_an_origin_does_not_open_its_host(machine: Machine) -> None:

@@ -101,20 +101,6 @@ async def test_a_failure_is_remembered_for_as_long_as_it_closed_the_host() -> No
     assert len(pacer) == 0
 
 
-async def test_who_was_granted_leaves_nothing_behind() -> None:
-    clock = ManualClock()
-    pacer = LocalPacer(OPTIONS, clock=clock)
-    finish(take(pacer), 200)
-    tasks = [asyncio.create_task(pacer.start(wants(), 100.0)) for _ in range(3)]
-    for task in tasks:
-        await settle()
-        clock.advance(1.001)
-        await settle()
-        finish(task.result(), 200)
-    clock.advance(1.1)
-    assert (len(pacer), pacer.waiting, pacer.in_flight) == (0, 0, 0)
-
-
 async def test_a_permit_that_ended_keeps_no_slot_alive() -> None:
     clock = ManualClock()
     pacer = LocalPacer(OPTIONS, clock=clock)

@@ -211,27 +211,6 @@ async def test_a_permit_is_stamped_when_the_last_scope_grants_it() -> None:
     assert desk.started[permit[0]] == pytest.approx(5.0, abs=0.01)
 
 
-async def test_starts_are_spaced_when_several_leave_the_wider_line() -> None:
-    options = PacingOptions(
-        min_delay_s=1.0, max_concurrent=5, adaptive_factor=0.0, address=Limit(min_delay_s=0.0, max_concurrent=1)
-    )
-    desk = Desk(options)
-    await desk.know("a.example", "b.example")
-    blocking = desk.take("b.example")
-    tasks = [desk.ask("a.example") for _ in range(3)]
-    await desk.pass_time(5.0)
-    finish(blocking)
-    starts = []
-    for _ in range(60):
-        await desk.pass_time(0.1)
-        for task in [task for task in tasks if task.done()]:
-            starts.append(desk.started[task.result()])
-            finish(task.result())
-            tasks.remove(task)
-    assert len(starts) == 3
-    assert all(after - before >= 1.0 for before, after in pairwise(starts))
-
-
 @pytest.mark.parametrize("seed", range(8))
 async def test_nobody_waits_for_ever_and_no_scope_is_overrun(seed: int) -> None:
     rng = random.Random(seed)

@@ -15,7 +15,6 @@ from politesse import (
     PacingOptions,
     PoliteQueue,
     Reason,
-    TooFar,
     Turn,
     Verdict,
 )
@@ -138,21 +137,6 @@ async def test_policy_set_during_the_wait_holds(gate: Gatekeeper) -> None:
     assert gate.statistics().turns == 0
 
 
-async def test_closed_host_is_not_asked_for_robots_txt_either(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    async with gate.turn(f"{SITE}/1") as turn:
-        turn.observe(503, {"retry-after": "600"})
-    await gate.forget(SITE)
-    verdict = await gate.check(f"{SITE}/2")
-    assert (verdict.allowed, verdict.reason) == (False, Reason.TOO_MANY_REQUESTS)
-    assert verdict.not_before == pytest.approx(clock.wall() + 600)
-    assert fetcher.count(SITE) == 1
-    await clock.sleep(601)
-    assert await gate.check(f"{SITE}/2")
-    assert fetcher.count(SITE) == 2
-
-
 async def test_429_on_robots_txt_closes_the_host_though_a_copy_serves(
     gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
@@ -165,18 +149,6 @@ async def test_429_on_robots_txt_closes_the_host_though_a_copy_serves(
     now = clock.monotonic()
     async with gate.turn(f"{SITE}/x"):
         assert clock.monotonic() >= now + 1000
-
-
-async def test_too_far_is_told_at_once_and_says_what_binds(gate: Gatekeeper, clock: ManualClock) -> None:
-    async with gate.turn(f"{SITE}/1"):
-        pass
-    now = clock.monotonic()
-    with pytest.raises(TooFar) as caught:
-        async with gate.turn(f"{SITE}/2", max_wait_s=4):
-            pytest.fail("a turn before its time")
-    assert clock.monotonic() == now
-    assert caught.value.not_yet.bound_by is Bound.CRAWL_DELAY
-    assert caught.value.not_yet.not_before == pytest.approx(clock.wall() + 5)
 
 
 async def test_try_turn_of_an_unknown_origin_starts_its_fetch(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
@@ -326,16 +298,6 @@ async def test_policy_that_was_withdrawn_binds_nobody(clock: ManualClock, *, bus
         for number in range(3):
             async with gate.turn(f"https://partner.example/{number}"):
                 assert clock.monotonic() == number + 1
-
-
-async def _closed_for(gate: Gatekeeper, clock: ManualClock, statuses: list[int]) -> float:
-    """Return for how long the last of several answers closes the host."""
-    for status in statuses:
-        async with gate.turn(f"{SITE}/x") as turn:
-            turn.observe(status, {"Retry-After": "0"} if status == 429 else {})
-    answer = gate.try_turn(f"{SITE}/x")
-    assert isinstance(answer, NotYet)
-    return answer.not_before - clock.wall()
 
 
 @pytest.mark.parametrize("done", ["obey", "cap", "skip"])

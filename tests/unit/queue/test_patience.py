@@ -283,19 +283,6 @@ async def test_left_returns_what_waits_as_it_was_put(
     assert again.left() == []
 
 
-@pytest.mark.parametrize("wrong", ["1", None, (1, 2), 1j])
-async def test_a_priority_that_cannot_be_compared_is_refused_by_name_when_it_is_put(
-    queue: Queue, wrong: object
-) -> None:
-    with pytest.raises(TypeError, match="priority="):
-        await queue.put(f"{A}/1", priority=cast("Any", wrong))
-    with pytest.raises(TypeError, match="priority="):
-        queue.put_nowait(f"{A}/1", priority=cast("Any", wrong))
-    with pytest.raises(ValueError, match="priority=nan"):
-        await queue.put(f"{A}/1", priority=nan)
-    assert queue.qsize() == 0
-
-
 @pytest.mark.parametrize("wrong", [None, b"https://a.example/", 7])
 async def test_a_url_that_is_no_text_is_refused_by_name(queue: Queue, wrong: object) -> None:
     with pytest.raises(TypeError, match="url="):
