@@ -58,14 +58,6 @@ class Pages(Site):
     async def page(self, request: web.Request) -> web.Response:
         return self.answers.get(request.path, Answer()).response()
 
-    async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Send a page whose end does not come."""
-        response = web.StreamResponse(headers={"Content-Type": "text/html"})
-        await response.prepare(request)
-        await response.write(b"<html><head>")
-        await self.go_on.wait()
-        return response
-
 
 def said(page: PageDirectives) -> list[tuple[str, int, str]]:
     """Return where each directive stands, and which it is."""

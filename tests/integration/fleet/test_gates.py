@@ -8,7 +8,6 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
@@ -30,7 +29,6 @@ from tests.support.tiers import first_of
 
 pytestmark = pytest.mark.realtime
 
-ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = "https://example.com/page"
 SLOW_S: Final = 2.5
 QUICK: Final = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)

@@ -5,9 +5,7 @@ import signal
 import time
 from asyncio.subprocess import PIPE, Process
 from contextlib import AsyncExitStack
-from pathlib import Path
 from secrets import token_hex
-from typing import Final
 
 import pytest
 from redis.asyncio import Redis
@@ -17,8 +15,6 @@ from tests.integration.fleet.processes import started
 from tests.integration.fleet.robots_site import Robots, RobotsSite
 from tests.support.redis_servers import EXECUTABLES, shared_server
 from tests.support.tiers import first_of
-
-ROOT: Final = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.realtime
 

@@ -4,8 +4,6 @@ import asyncio
 import time
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
-from typing import Final
 
 import pytest
 from redis.asyncio import Redis
@@ -16,16 +14,12 @@ from politesse.options import FleetOptions
 from politesse.queue import QueueClosed
 from politesse.testing import ScriptedFetcher
 from politesse.verdict import NotYet
-from tests.integration.fleet.crawls import Host
 from tests.integration.fleet.members import CountingWire, Members
 from tests.integration.sites import UA
 from tests.support.pacing import HOST, finish, wants
 from tests.support.redis_servers import RedisServer, client_at
 
 pytestmark = pytest.mark.realtime
-
-ROOT: Final = Path(__file__).parents[3]
-HOSTS: Final = tuple(Host(f"host{number}.example", 0.1, 0.02) for number in range(8))
 
 
 async def test_a_worker_of_a_queue_finds_no_turn_before_its_time(server: RedisServer, prefix: str) -> None:

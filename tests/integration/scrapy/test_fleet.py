@@ -24,7 +24,6 @@ from tests.support.redis_servers import RedisServer
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
 DELAY_S: Final = 0.3
-HOLD_S: Final = 1.0  # nothing starts for so long after a connection to a server that has just started
 SETTINGS: Final = ADDON | {
     "DOWNLOAD_DELAY": DELAY_S,
     "RETRY_TIMES": 2,

@@ -15,8 +15,6 @@ from tests.support.stores import LeasingDict
 from tests.support.tasks import settle
 from tests.unit.cache.caching import BOT, FILE, OTHER, SITE, Bench, caching, file, not_modified, status, stored
 
-MINUTE = 60.0
-
 
 @pytest.fixture
 def clock() -> ManualClock:
