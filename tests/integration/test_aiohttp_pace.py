@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import ClientResponse, web
 
-from politesse import ClosedError, ConfigurationError, Gatekeeper, TooFar
+from politesse import ConfigurationError, Gatekeeper, TooFar
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, RobotsMiddleware
 from tests.integration.sites import UA, Site, serving, slow_gate, turns, until
 from tests.support.tasks import apart
@@ -181,18 +181,6 @@ async def test_waiting_for_a_turn_counts_against_the_timeout(site: Site) -> None
             assert response.status == 200
 
 
-async def test_open_websocket_holds_up_nobody(site: Site, gate: Gatekeeper, session: aiohttp.ClientSession) -> None:
-    with pytest.raises(ClientDisallowed):
-        await session.ws_connect(f"{site.ws}/private/ws")
-    async with session.ws_connect(f"{site.ws}/ws") as socket:
-        assert turns(gate) == 0
-        async with asyncio.timeout(5):
-            await session.get(f"{site.base}/page")
-            await socket.send_str("hello")
-            assert await socket.receive_str() == "echo hello"
-    assert site.pages == ["/ws", "/page"]
-
-
 # More than one hop
 
 
@@ -260,15 +248,3 @@ async def test_dropping_an_open_response_ends_its_turn_after_its_session_was_clo
     async with paced(gate) as session:
         await visit(session, f"{site.base}/page")
     assert site.pages == ["/slow", "/page"]
-
-
-async def test_request_that_waits_while_its_session_is_closed_is_not_sent(site: Site, gate: Gatekeeper) -> None:
-    async with paced(gate) as first, paced(gate) as second:
-        async with first.get(f"{site.base}/slow"):
-            waiting = apart(visit(second, f"{site.base}/page"))
-            await until(lambda: gate.statistics().waiting == 1)
-            await second.close()
-        with pytest.raises(ClosedError):
-            await waiting
-        assert turns(gate) == 0
-    assert site.pages == ["/slow"]

@@ -47,21 +47,6 @@ def test_unsubscribing_during_an_event_harms_nobody() -> None:
     assert seen == ["once", "always", "always"]
 
 
-def test_subscriber_that_raises_is_logged_and_the_others_are_called(caplog: pytest.LogCaptureFixture) -> None:
-    publisher = Publisher()
-    seen: list[Event] = []
-
-    def broken(_: Event) -> None:
-        raise ValueError("no such table")
-
-    publisher.subscribe(broken)
-    publisher.subscribe(seen.append)
-    publisher.publish(Happened("x"))
-    assert seen == [Happened("x")]
-    assert "no such table" in caplog.text
-    assert "Happened" in caplog.text
-
-
 STEERING = "\x1b]0;owned\x07\x9b2J\u202e\r\n2026-01-01 CRITICAL forged\u2028"
 
 

@@ -50,12 +50,6 @@ async def test_a_status_that_is_no_int_names_the_argument(gate: Gatekeeper) -> N
             turn.observe(status)
 
 
-async def test_a_session_says_that_it_takes_a_user_agent() -> None:
-    nothing: Any = None
-    with pytest.raises(ConfigurationError, match=r"^PoliteSession\(None\): give a User-Agent, a Gatekeeper, or a view"):
-        PoliteSession(nothing)
-
-
 def test_a_transport_says_how_to_use_a_user_agent() -> None:
     user_agent: Any = UA
     with pytest.raises(ConfigurationError, match=r"give a Gatekeeper, or .*, as PoliteTransport\(Gatekeeper\('newbot"):

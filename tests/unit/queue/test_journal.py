@@ -72,14 +72,6 @@ async def taken(queue: Queue) -> list[str]:
 # Runs of one program
 
 
-async def test_the_same_program_started_again_and_again_requests_each_page_once(path: Path) -> None:
-    web = SimulatedWeb(SITE)
-    reports = [await program(path, web, max_pages=1) for _ in range(len(PAGES))]
-    assert dict(web.requests) == dict.fromkeys(PAGES, 1)
-    assert [report.left for report in reports][-2:] == [0, 0]
-    assert rows(path) == []
-
-
 async def test_a_cancelled_crawl_leaves_what_was_under_way_to_the_next_run(path: Path) -> None:
     web = SimulatedWeb(SITE)
     hanging = asyncio.Event()
@@ -189,33 +181,6 @@ async def test_a_crawl_with_its_own_seen_asks_that_alone(path: Path) -> None:
 
 
 # The end of a URL
-
-
-async def test_put_returns_when_the_url_is_in_the_file(path: Path) -> None:
-    async with run(path) as queue:
-        for place in range(3):
-            await queue.put(f"{A}/{place}")
-            assert rows(path)[-1] == f"{A}/{place}"
-
-
-async def test_a_turn_that_ends_in_order_or_by_an_error_ends_its_url(path: Path) -> None:
-    async with run(path) as queue:
-        for place in range(3):
-            await queue.put(f"{A}/{place}")
-        await next_url(queue)
-        with pytest.raises(LookupError):
-            async with queue.turn():
-                raise LookupError
-    assert rows(path) == [f"{A}/2"]
-
-
-async def test_what_is_refused_has_ended(path: Path) -> None:
-    async with run(path, {A: "User-agent: *\nDisallow: /no"}) as queue:
-        await queue.put(f"{A}/no")
-        await queue.put(f"{A}/yes")
-        assert await next_url(queue) == f"{A}/yes"
-        await queue.join()
-    assert rows(path) == []
 
 
 async def turn_that_ends_by(queue: Queue, end: type[BaseException]) -> None:
