@@ -9,34 +9,7 @@ from politesse import ConfigurationError, Gatekeeper, InvalidURL, Reason, Verdic
 from politesse.events import Decided, Event
 from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.unit.queue.crawl import NOTHING, UA, A, B, Queue, Refusals, next_url, put, waiting
-
-
-async def test_disallowed_urls_are_passed_on_and_count_as_done(
-    queue: Queue, refused: Refusals, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
-    await queue.put(f"{A}/private/1", item="one")
-    await queue.put(f"{A}/private/2")
-    await queue.put(f"{A}/open")
-    assert await next_url(queue) == f"{A}/open"
-    await queue.join()
-    assert refused.items == ["one", f"{A}/private/2"]
-    assert [verdict.reason for _, verdict in refused.verdicts] == [Reason.DISALLOW_RULE] * 2
-    assert refused.verdicts[0][1].url == f"{A}/private/1"
-    assert queue.statistics().refused == 2
-
-
-async def test_a_worker_refuses_while_it_waits_and_join_ends(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = NOTHING
-    await put(queue, *(f"{A}/{place}" for place in range(1_000)))
-    async with waiting(queue) as [worker], asyncio.timeout(10):
-        await queue.join()
-        assert not worker.done()
-    assert clock.monotonic() < 10  # a refusal waits for no interval
-    assert queue.statistics().refused == 1_000
+from tests.unit.queue.crawl import NOTHING, UA, A, B, Queue, next_url, put, waiting
 
 
 def fail(item: object, _verdict: Verdict) -> None:

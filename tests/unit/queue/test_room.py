@@ -5,7 +5,6 @@ import pytest
 from politesse import Gatekeeper
 from politesse.errors import WrongEventLoop
 from politesse.queue import PoliteQueue
-from tests.support.tasks import settle
 from tests.unit.queue.crawl import A, B, Queue
 
 
@@ -17,22 +16,6 @@ async def test_maxsize_counts_per_host(gate: Gatekeeper) -> None:
         with pytest.raises(asyncio.QueueFull, match=r"2 URLs wait at .\.example"):
             queue.put_nowait(f"{origin}/3")
     assert queue.qsize() == 4
-
-
-async def test_put_waits_for_room_at_its_host_while_others_put(gate: Gatekeeper) -> None:
-    queue: Queue = PoliteQueue(gate, maxsize=1)
-    await queue.put(f"{A}/1")
-    blocked = [asyncio.create_task(queue.put(f"{A}/{place}")) for place in (2, 3)]
-    await settle()
-    await queue.put(f"{B}/1")
-    assert not any(task.done() for task in blocked)
-    handed = []
-    for _ in range(4):
-        async with queue.turn() as turn:
-            handed.append(turn.url)
-    await asyncio.gather(*blocked)
-    assert [url for url in handed if url.startswith(A)] == [f"{A}/{place}" for place in (1, 2, 3)]
-    assert queue.statistics().hosts == 0
 
 
 async def test_by_default_there_is_room_for_all_and_the_priority_is_zero(queue: Queue) -> None:
