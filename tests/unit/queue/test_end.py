@@ -5,7 +5,7 @@ import weakref
 import pytest
 
 from politesse import ClosedError, Gatekeeper
-from politesse.queue import PoliteQueue
+from politesse.queue import PoliteQueue, QueueClosed
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import settle
 from tests.unit.queue.crawl import UA, A, B, Queue, fetch_task, put, running_timers, waiting
