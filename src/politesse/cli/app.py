@@ -17,7 +17,7 @@ from politesse.cli.file_commands import explain_url, lint_all, print_codes
 from politesse.cli.filter_command import filter_stdin
 from politesse.cli.fleet_command import DEFAULT_PREFIX, FleetPrefix, FleetURL
 from politesse.cli.guide_command import print_guide, print_topics
-from politesse.cli.running import GateOptions, checked_arguments, run
+from politesse.cli.running import AsJson, GateOptions, checked_arguments, run
 from politesse.robots import IMPLEMENTATION
 
 app = typer.Typer(
@@ -42,9 +42,6 @@ Agent = Annotated[
 InDialect = Annotated[
     Dialect,
     typer.Option("--dialect", metavar="NAME", help=f"Read as one of {', '.join(one.value for one in Dialect)}."),
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")
 ]
 StoreFile = Annotated[
     Path | None,

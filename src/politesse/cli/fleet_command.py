@@ -9,7 +9,7 @@ import typer
 
 from politesse._text import counted, needs_extra, printable
 from politesse.cli.console import as_lines, errors, output, record_of, say, say_json
-from politesse.cli.running import checked_arguments, run
+from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions
 from politesse.origin import Origin
@@ -58,9 +58,7 @@ def status(
     ] = None,
     prefix: FleetPrefix = DEFAULT_PREFIX,
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the hosts of the fleet: requests under way and waiting, their processes, closures and the pace.
 

@@ -11,7 +11,7 @@ import time
 import warnings
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from aiohttp import StreamReader
 
     from politesse.events import Event
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")
+]
 
 USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
 

@@ -15,7 +15,7 @@ from politesse._cache.codec import decode, decode_state
 from politesse._constants import PACE_KEYS
 from politesse._text import counted, printable
 from politesse.cli.console import as_lines, errors, output, record_of, say, say_json
-from politesse.cli.running import checked_arguments, run
+from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import StoreError
 from politesse.origin import Origin
 from politesse.stores import SqliteStore
@@ -35,7 +35,6 @@ app = typer.Typer(
 StoreFile = Annotated[
     Path, typer.Option("--store", metavar="FILE", exists=True, dir_okay=False, help="The file of the store.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead, with the keys named above.")]
 
 
 @app.command()

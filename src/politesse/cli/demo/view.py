@@ -84,16 +84,14 @@ def conclude(console: Console, rows: Sequence[Row], report: CrawlReport | None, 
         say(console, f"  {violation}", "red")
     if violations:
         console.print()
-    _say(console, _sums(rows, elapsed_s))
     repeated = 0 if report is None else report.retried
-    _say(console, f"Given up: robots.txt never answered. {repeated} requests answered with 429 were repeated.")
+    _say(console, f"In {elapsed_s:.1f} s. {repeated} requests answered with 429 were repeated.")
+    _say(console, "Given up: robots.txt never answered.")
     _say(console, LEGEND)
     if not exit_code(rows):
         console.print()
         _say(console, f"✓ {SHOWN}", "bold green")
         return
-    if report is not None:
-        _say(console, f"By the crawler's own count: {report}.")
     missed = sum(row.missed for row in rows)
     console.print()
     _say(console, f"✗ {len(violations):,} rules broken, {missed:,} allowed pages not fetched", "bold red")
@@ -111,19 +109,6 @@ SHOWN: Final = (
 
 
 LEGEND: Final = "ms to keep: own = our floor, site = its robots.txt. 403 allows all (RFC 9309)."
-
-
-def _sums(rows: Sequence[Row], elapsed_s: float) -> str:
-    """Return how the pages add up."""
-    parts = {
-        "fetched": sum(row.served for row in rows),
-        "disallowed": sum(row.disallowed for row in rows),
-        "given up": sum(row.unreachable for row in rows),
-    }
-    if left := sum(row.left for row in rows):
-        parts["left"] = left
-    words = " + ".join(f"{count:,} {name}" for name, count in parts.items())
-    return f"{words} = {sum(row.pages for row in rows):,} pages, in {elapsed_s:.1f} s."
 
 
 def table(rows: Sequence[Row]) -> Table:
