@@ -748,7 +748,7 @@ po_decision po_decide(const po_rules *rules, const po_forms *forms, const po_wor
             }
             continue;
         }
-        if (octet <= ' ' || octet >= 0x7f || octet == '#') {
+        if (octet <= ' ' || octet == 0x7f || octet == '#') {
             return other;
         }
         is_plain = false;

@@ -133,7 +133,11 @@ class Wildcards:
         If it did, the first undecided Disallow counts as matching.
         """
         if self._at_most(forms) <= BUDGET:
-            return next((index for index in range(end) if any(map(self._cut[index].matches, forms))), end), False
+            for index, wildcard in enumerate(self._cut[:end]):
+                for form in forms:
+                    if form.startswith(wildcard.head) and wildcard.matches(form):
+                        return index, False
+            return end, False
         meter = Meter(forms, BUDGET)
         for index in range(end):
             if meter.matches(self._cut[index]):

@@ -61,7 +61,7 @@ def rows_of(text: str, syntax: Syntax) -> RowTexts:
     """Split a decoded file into its rows, and cut rows that are too long for the dialect."""
     texts = split_rows(text)
     cut = _cut_lines(texts, syntax.max_line_octets)
-    odd = _drop_odd_blanks(texts, [blank for blank in syntax.odd_blanks if blank in text])
+    odd = drop_odd_blanks(text, texts, syntax)
     octets = octets_of(text)
     if len(octets.translate(None, _CONTROL_OCTETS)) == len(octets):  # nearly no file has any; a third of a search
         return RowTexts(texts, cut, frozenset(), odd)
@@ -135,11 +135,20 @@ def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
     return cut
 
 
-def _drop_odd_blanks(rows: list[str], odd: Sequence[str]) -> frozenset[int]:
-    """Read odd blanks around fields and values as spaces, in place; return the numbers of the rows that had any."""
+def drop_odd_blanks(text: str, rows: list[str], syntax: Syntax) -> frozenset[int]:
+    """Read odd blanks around fields and values as spaces, in place; return the numbers of the rows that had any.
+
+    Args:
+        text: the decoded file.
+        rows: its rows.
+        syntax: says which blanks are odd.
+    """
     changed: list[int] = []
+    odd = [blank for blank in syntax.odd_blanks if blank in text]
     blanks, spaces = BLANKS + "".join(odd), str.maketrans(dict.fromkeys(odd, " "))
     for number, row in enumerate(rows, 1) if odd else ():
+        if row.isascii() or not any(blank in row for blank in odd):
+            continue
         content, hash_sign, comment = row.partition("#")
         name, colon, value = content.partition(":")
         plain, stripped = name.translate(spaces), value.strip(blanks)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._native import core
 from politesse.origin import MAX_URL_LENGTH
 from politesse.robots import budget
-from politesse.robots.lexer import octets_of, rows_of
+from politesse.robots.lexer import drop_odd_blanks, octets_of, split_rows
 from politesse.robots.line import FieldName
 from politesse.robots.outline import Outline
 from politesse.robots.pattern import PLAIN, match_form
@@ -75,8 +75,9 @@ def _plain(octets: bytes, syntax: Syntax) -> bytes:
     """Return a file with its odd blanks as spaces. Few files have any."""
     if not syntax.odd_blanks or (b"\xa0" not in octets and b"\xef\xbb\xbf" not in octets):
         return octets
-    rows = rows_of(octets.decode("utf-8", "surrogateescape"), syntax)
-    return octets_of("\n".join(rows.texts)) if rows.odd else octets
+    text = octets.decode("utf-8", "surrogateescape")
+    rows = split_rows(text)
+    return octets_of("\n".join(rows)) if drop_odd_blanks(text, rows, syntax) else octets
 
 
 @cache

@@ -9,6 +9,7 @@ made from the text when they are first read, and take their quirks from there.
 from __future__ import annotations
 
 from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse.robots import crawl_directives
@@ -18,7 +19,7 @@ from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
 from politesse.usage.vocabulary import is_absolute_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from politesse.robots.line import FieldRow
     from politesse.robots.traits import Grouping, Syntax
@@ -37,31 +38,32 @@ _USAGE_FIELDS: Final = frozenset({CONTENT_USAGE, CONTENT_SIGNAL, LICENSE})
 class Runs(Generic[Item]):
     """Items of all groups in one list: a file may have 20,000 groups, and the collector visits each list of its own.
 
+    Args:
+        starts: for each group, the index of its first item in each kind of runs.
+        kind: which of these.
+
     Attributes:
         all: the items, in the order of the file.
     """
 
-    __slots__ = ("_starts", "all")
+    __slots__ = ("_kind", "_starts", "all")
 
-    def __init__(self) -> None:
+    def __init__(self, starts: Sequence[tuple[int, ...]], kind: int) -> None:
         self.all: list[Item] = []
-        self._starts: list[int] = []
-
-    def start(self) -> None:
-        """Start the next group."""
-        self._starts.append(len(self.all))
+        self._starts = starts
+        self._kind = kind
 
     def of(self, group: int) -> list[Item]:
         """Return the items of a group."""
-        return self.all[self._starts[group] : self.end(group)]
+        return self.all[self._starts[group][self._kind] : self.end(group)]
 
     def end(self, group: int) -> int:
         """Return the index behind the last item of a group."""
-        return self._starts[group + 1] if group + 1 < len(self._starts) else len(self.all)
+        return self._starts[group + 1][self._kind] if group + 1 < len(self._starts) else len(self.all)
 
     def group_at(self, index: int) -> int:
         """Return the group of an item."""
-        return bisect_right(self._starts, index) - 1
+        return bisect_right(self._starts, index, key=itemgetter(self._kind)) - 1
 
 
 class Outline:
@@ -91,11 +93,12 @@ class Outline:
         self._syntax = syntax
         self._grouping = grouping
         self.versions: list[crawl_directives.Version] = []
-        self.names: Runs[str] = Runs()
-        self.heads: Runs[int] = Runs()
-        self.rules: Runs[FieldRow] = Runs()
-        self.directives: Runs[tuple[int, int, crawl_directives.DirectiveValue]] = Runs()
-        self.usage: Runs[tuple[int, Line]] = Runs()
+        self._starts: list[tuple[int, ...]] = []
+        self.names: Runs[str] = Runs(self._starts, 0)
+        self.heads: Runs[int] = Runs(self._starts, 1)
+        self.rules: Runs[FieldRow] = Runs(self._starts, 2)
+        self.directives: Runs[tuple[int, int, crawl_directives.DirectiveValue]] = Runs(self._starts, 3)
+        self.usage: Runs[tuple[int, Line]] = Runs(self._starts, 4)
         self.listed: list[tuple[int, str]] = []
         self.sitemaps: list[str] = []
         self.licenses: list[Line] = []
@@ -164,8 +167,8 @@ class Outline:
 
     def _start(self) -> None:
         self.versions.append(crawl_directives.VERSION_1)
-        for runs in (self.names, self.heads, self.rules, self.directives, self.usage):
-            runs.start()
+        runs = len(self.names.all), len(self.heads.all), len(self.rules.all)
+        self._starts.append((*runs, len(self.directives.all), len(self.usage.all)))
 
     def _is_unnamed(self, number: int) -> bool:
         """Whether a rule in no group belongs to the group before any user-agent line; if not, it binds no crawler."""
