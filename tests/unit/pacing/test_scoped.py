@@ -1,7 +1,6 @@
 """A request waits for its host and for whatever shares an address or a domain with it."""
 
 import asyncio
-import random
 from itertools import pairwise
 
 import pytest
@@ -109,18 +108,6 @@ async def test_a_domain_is_a_scope_too() -> None:
     desk.take("a.another.co.uk")
 
 
-async def test_all_scopes_at_once() -> None:
-    options = PacingOptions(
-        adaptive_factor=0.0, domain=Limit(min_delay_s=3.0), address=Limit(min_delay_s=5.0, max_concurrent=2)
-    )
-    desk = Desk(options, Resolving({"a.x.com": ["192.0.2.1"], "b.x.com": ["192.0.2.2"], "c.y.com": ["192.0.2.1"]}))
-    await desk.know("a.x.com", "b.x.com", "c.y.com")
-    finish(desk.take("a.x.com"), 200)
-    assert desk.refused("a.x.com")[0] == 5.0  # the slowest is told
-    assert desk.refused("b.x.com")[0] == 3.0
-    assert desk.refused("c.y.com")[0] == 5.0
-
-
 async def test_pacing_by_address_lets_any_site_there_bind_all() -> None:
     desk = Desk(PacingOptions(key="address", adaptive_factor=0.0))
     await desk.know("a.example", "b.example", "c.example")
@@ -211,52 +198,6 @@ async def test_a_permit_is_stamped_when_the_last_scope_grants_it() -> None:
     assert desk.started[permit[0]] == pytest.approx(5.0, abs=0.01)
 
 
-@pytest.mark.parametrize("seed", range(8))
-async def test_nobody_waits_for_ever_and_no_scope_is_overrun(seed: int) -> None:
-    rng = random.Random(seed)
-    hosts = [f"{name}.site{number % 3}.com" for number, name in enumerate("abcdefgh")]
-    addresses = {host: [f"192.0.2.{rng.randrange(3)}"] for host in hosts}
-    options = PacingOptions(
-        min_delay_s=0.3,
-        adaptive_factor=0.0,
-        domain=Limit(min_delay_s=0.1, max_concurrent=rng.choice((1, 2))),
-        address=Limit(min_delay_s=0.2, max_concurrent=1),
-    )
-    desk = Desk(options, Resolving(addresses))
-    log: list[tuple[str, float, float]] = []
-
-    async def request(host: str) -> None:
-        await desk.clock.sleep(rng.random() * 3)
-        permit = await desk.pacer.start(wants(host=host))
-        if rng.random() < 0.2:
-            permit.give_back()
-            return
-        started = desk.clock.monotonic()
-        try:
-            await desk.clock.sleep(rng.random() / 10)
-        finally:
-            finish(permit, 200)
-            log.append((host, started, desk.clock.monotonic()))
-
-    tasks = [asyncio.create_task(request(rng.choice(hosts))) for _ in range(60)]
-    for _ in range(4_000):
-        await desk.pass_time(0.01)
-        if rng.random() < 0.05:
-            rng.choice(tasks).cancel()
-        if all(task.done() for task in tasks):
-            break
-    assert all(task.done() for task in tasks)
-    assert [task for task in tasks if not task.cancelled() and task.exception()] == []
-    assert (desk.pacer.waiting, desk.pacer.in_flight) == (0, 0)
-    assert len(log) > 20
-    for keys, least_s in (({host: host for host in hosts}, 0.3), ({h: a[0] for h, a in addresses.items()}, 0.2)):
-        for key in set(keys.values()):
-            mine = sorted((started, ended) for host, started, ended in log if keys[host] == key)
-            assert all(after[0] - before[1] >= least_s - 1e-9 for before, after in pairwise(mine)), key
-    await desk.pass_time(400.0)
-    assert desk.pacer.hosts() == {}
-
-
 # Without waiting
 
 
@@ -287,16 +228,6 @@ async def test_a_watcher_is_called_when_all_scopes_are_ready() -> None:
     assert len(called) == 1  # not from within the call
     await desk.pass_time(0.1)
     assert len(called) == 2
-
-
-async def test_a_request_that_cannot_have_the_address_costs_the_host_nothing() -> None:
-    desk = Desk(by_address(min_delay_s=0.5))
-    await desk.know("a.example", "b.example")
-    blocking = desk.take("b.example")
-    desk.refused("a.example")
-    finish(blocking)
-    await desk.pass_time(0.6)
-    desk.take("a.example")
 
 
 # The end, and wrong use

@@ -6,21 +6,7 @@ from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import settle
-from tests.unit.queue.crawl import NOTHING, UA, A, B, Queue, drained, next_url, waiting
-
-
-@pytest.mark.parametrize("status", [503, 429])
-async def test_unreachable_robots_txt_defers_and_the_url_is_handed_out_later(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock, status: int
-) -> None:
-    fetcher.answers[A] = [status, status, 404]
-    await queue.put(f"{A}/1")
-    await queue.put(f"{B}/1")
-    assert await next_url(queue) == f"{B}/1"
-    async with queue.turn() as turn:
-        assert turn.url == f"{A}/1"
-        assert 180 <= clock.monotonic() <= 220
-    assert fetcher.count(A) == 3
+from tests.unit.queue.crawl import NOTHING, UA, A, Queue, drained, next_url, waiting
 
 
 async def test_a_deferral_is_counted_once_though_the_wall_clock_is_set_forward(
@@ -109,12 +95,3 @@ async def test_deferrals_last_for_our_own_backoff_though_the_server_asks_for_les
         await clock.sleep(600.0)
         assert fetcher.count(A) == 4  # at 0, 60, 180 and 420 s, and up to a tenth later
         assert queue.qsize() == 1
-
-
-async def test_known_to_be_unreachable_defers_too(queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
-    fetcher.answers[A] = [503, 404]
-    await gate.check(A)
-    await queue.put(f"{A}/1")
-    async with waiting(queue) as [worker]:
-        assert queue.statistics().deferred == 1
-        assert await worker == f"{A}/1"
