@@ -8,16 +8,7 @@ import aiohttp
 import httpx
 import pytest
 
-from politesse import (
-    Disallowed,
-    FetchOptions,
-    Gatekeeper,
-    HostPolicy,
-    InvalidURL,
-    PacingOptions,
-    PoliteSession,
-    Reason,
-)
+from politesse import Disallowed, FetchOptions, Gatekeeper, HostPolicy, InvalidURL, PacingOptions, PoliteSession, Reason
 from politesse.fetch import PublicResolver
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport

@@ -134,10 +134,7 @@ async def by_dropping(site: Site, response: ClientResponse) -> None:
 
 @pytest.mark.parametrize("end", [by_reading, by_release, by_close, by_dropping])
 async def test_turn_ends_with_the_response_and_no_reference_remains(
-    site: Site,
-    gate: Gatekeeper,
-    session: aiohttp.ClientSession,
-    end: Callable[[Site, ClientResponse], Awaitable[None]],
+    site: Site, gate: Gatekeeper, session: aiohttp.ClientSession, end: Callable[[Site, ClientResponse], Awaitable[None]]
 ) -> None:
     await (await session.get(f"{site.base}/page")).read()
     loop: Any = asyncio.get_running_loop()

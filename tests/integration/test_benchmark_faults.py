@@ -14,7 +14,7 @@ from politesse.testing import FAULTS
 pytestmark = pytest.mark.benchmark
 
 HANDFUL: Final = [
-    *("no-content-length", "status-404", "status-500", "reset-in-body", "redirect-to-data", "429-seconds"),
+    *("no-content-length", "status-404", "status-500", "reset-in-body", "redirect-to-data", "429-seconds")
 ]
 
 

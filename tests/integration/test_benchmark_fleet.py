@@ -70,8 +70,7 @@ def test_pages_of_a_host_follow_the_power_law_up_to_the_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "keys"),
-    [("hosts that are due first", CRAWL.keys_back_to_back), ("new hosts first", CRAWL.keys_apart)],
+    ("order", "keys"), [("hosts that are due first", CRAWL.keys_back_to_back), ("new hosts first", CRAWL.keys_apart)]
 )
 def test_simulated_crawl_holds_as_many_keys_as_littles_law_says(order: Order, keys: float) -> None:
     course = simulate(CRAWL, order, sample=0.5, seed=1)

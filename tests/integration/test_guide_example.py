@@ -27,8 +27,7 @@ async def crawl(urls):
 
 @pytest.mark.realtime
 @pytest.mark.parametrize(
-    ("mode", "outcome"),
-    [("report", "2 failed, 1 passed"), pytest.param("enforce", "3 passed", marks=pytest.mark.full)],
+    ("mode", "outcome"), [("report", "2 failed, 1 passed"), pytest.param("enforce", "3 passed", marks=pytest.mark.full)]
 )
 async def test_example_of_the_guide_to_testing(mode: str, outcome: str, tmp_path: Path) -> None:
     [example] = re.findall(r"^```py\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)

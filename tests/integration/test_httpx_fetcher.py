@@ -159,17 +159,7 @@ async def test_neither_cookies_nor_credentials_are_sent(site: Site, other: Site,
 
 @pytest.mark.parametrize(
     "location",
-    [
-        "ftp://example.com/",
-        "ws://127.0.0.1:9/",
-        "https://[::1",
-        "http://1/",
-        "mailto:us",
-        "http://",
-        "http:",
-        "//",
-        "",
-    ],
+    ["ftp://example.com/", "ws://127.0.0.1:9/", "https://[::1", "http://1/", "mailto:us", "http://", "http:", "//", ""],
 )
 async def test_redirect_to_what_is_no_http_url_is_a_fault(site: Site, fetcher: Fetcher, location: str) -> None:
     site.redirects = {"/robots.txt": location}

@@ -8,16 +8,7 @@ from politesse.robots.line import Line
 from tests.property.reference import BLANK, CONTROL, split_lines, without_odd_blanks
 from tests.support.lexing import lex
 
-FIELDS = {
-    b"user-agent",
-    b"allow",
-    b"disallow",
-    b"sitemap",
-    b"crawl-delay",
-    b"request-rate",
-    b"visit-time",
-    b"comment",
-}
+FIELDS = {b"user-agent", b"allow", b"disallow", b"sitemap", b"crawl-delay", b"request-rate", b"visit-time", b"comment"}
 
 PIECES = (
     *(b"\r", b"\n", b"\r\n", b"\n\r", b" ", b"\t", b":", b"#", b"/", b"*", b"$", b"a"),

@@ -76,11 +76,7 @@ class QueueMachine(RuleBasedStateMachine):
             cache=cache,
         )
         self.queue: PoliteQueue[Put] = PoliteQueue(
-            self.gate,
-            maxsize=MAXSIZE,
-            on_disallowed=self.refused,
-            max_unreachable_s=25.0,
-            max_wait_s=25.0,
+            self.gate, maxsize=MAXSIZE, on_disallowed=self.refused, max_unreachable_s=25.0, max_wait_s=25.0
         )
         self.puts = 0
         self.queued: dict[int, Put] = {}

@@ -121,8 +121,7 @@ def test_arbitrary_octets_as_tdmrep_never_raise(body: bytes) -> None:
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),
     lambda inner: st.one_of(
-        st.lists(inner),
-        st.dictionaries(st.sampled_from(["location", "tdm-reservation", "tdm-policy"]), inner),
+        st.lists(inner), st.dictionaries(st.sampled_from(["location", "tdm-reservation", "tdm-policy"]), inner)
     ),
 )
 

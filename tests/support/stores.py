@@ -72,11 +72,7 @@ class FailingStore(KeptStore):
     """
 
     def __init__(
-        self,
-        records: dict[str, bytes],
-        *methods: str,
-        fail: Callable[[], object] | None = None,
-        stubborn: bool = False,
+        self, records: dict[str, bytes], *methods: str, fail: Callable[[], object] | None = None, stubborn: bool = False
     ) -> None:
         super().__init__(records)
         self.methods = set(methods)

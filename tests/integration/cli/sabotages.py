@@ -96,9 +96,6 @@ SABOTAGES: dict[str, tuple[type[Gatekeeper], set[str]]] = {
     # pace
     "no pause": (_with(pacing=replace(PACING, min_delay_s=0.0)), {Kind.GAP}),
     "eight at once": (_with(pacing=replace(PACING, max_concurrent=8, min_delay_s=0.0)), {Kind.OVERLAP}),
-    "no Crawl-delay": (
-        _with(pacing=replace(PACING, on_long_crawl_delay="cap", max_crawl_delay_s=0.001)),
-        {Kind.GAP},
-    ),
+    "no Crawl-delay": (_with(pacing=replace(PACING, on_long_crawl_delay="cap", max_crawl_delay_s=0.001)), {Kind.GAP}),
     "waits half of Retry-After": (_with(pacing=replace(PACING, backoff_max_s=1.0)), {Kind.RETRY_AFTER}),
 }

@@ -78,7 +78,7 @@ async def test_status_as_json_has_its_documented_keys(server: RedisServer, gate:
         done = await status(server, "--json")
     host, totals = map(json.loads, done.out.splitlines())
     assert list(host) == [
-        *("host", "scope", "asked", "closed_until", "closed_by", "interval_s", "adaptive_s", "leases", "waiting"),
+        *("host", "scope", "asked", "closed_until", "closed_by", "interval_s", "adaptive_s", "leases", "waiting")
     ]
     assert (host["host"], host["scope"], host["interval_s"], host["waiting"]) == ("a.example", "host", 0.2, {})
     [lease] = host["leases"]

@@ -15,22 +15,8 @@ from aiohttp.test_utils import TestServer
 from politesse import FetchOptions, Gatekeeper, Reason, Verdict
 from politesse.ports import FaultKind, FetchFault
 from politesse.testing import ScriptedResolver
-from tests.integration.fetch.fetching import (
-    PUBLIC,
-    UA,
-    faulted,
-    fetch_from,
-    responded,
-)
-from tests.integration.fetch.servers import (
-    FILE,
-    Answer,
-    Request,
-    Server,
-    bomb,
-    gzipped,
-    response,
-)
+from tests.integration.fetch.fetching import PUBLIC, UA, faulted, fetch_from, responded
+from tests.integration.fetch.servers import FILE, Answer, Request, Server, bomb, gzipped, response
 
 
 class Loopback(AbstractResolver):

@@ -13,22 +13,8 @@ from politesse import Disallowed, FetchOptions, Gatekeeper, HostPolicy, PoliteSe
 from politesse.fetch import AiohttpFetcher
 from politesse.origin import Origin, StrOrURL
 from politesse.ports import FaultKind, FetchRequest
-from tests.integration.fetch.fetching import (
-    UA,
-    faulted,
-    fetch_from,
-    responded,
-    server_context,
-    trusting,
-)
-from tests.integration.fetch.servers import (
-    FILE,
-    Answer,
-    Names,
-    Request,
-    Server,
-    response,
-)
+from tests.integration.fetch.fetching import UA, faulted, fetch_from, responded, server_context, trusting
+from tests.integration.fetch.servers import FILE, Answer, Names, Request, Server, response
 
 
 @pytest.mark.parametrize("given", [str, URL])

@@ -7,21 +7,8 @@ import pytest
 from politesse import Gatekeeper, Reason
 from politesse.fetch import AiohttpFetcher
 from politesse.ports import FaultKind
-from tests.integration.fetch.fetching import (
-    PUBLIC,
-    UA,
-    faulted,
-    fetch_from,
-    responded,
-)
-from tests.integration.fetch.servers import (
-    FILE,
-    Answer,
-    Names,
-    Request,
-    Server,
-    response,
-)
+from tests.integration.fetch.fetching import PUBLIC, UA, faulted, fetch_from, responded
+from tests.integration.fetch.servers import FILE, Answer, Names, Request, Server, response
 
 
 @pytest.mark.clause("RFC 9309 2.3.1.2")

@@ -9,21 +9,8 @@ from aiohttp.test_utils import unused_port
 from politesse import FetchOptions
 from politesse.fetch import AiohttpFetcher
 from politesse.ports import FetchRequest, Validators
-from tests.integration.fetch.fetching import (
-    HEAD,
-    UA,
-    fetch_from,
-    responded,
-)
-from tests.integration.fetch.servers import (
-    FILE,
-    Answer,
-    Names,
-    Server,
-    endless,
-    response,
-    silence,
-)
+from tests.integration.fetch.fetching import HEAD, UA, fetch_from, responded
+from tests.integration.fetch.servers import FILE, Answer, Names, Server, endless, response, silence
 
 
 async def test_request_has_the_user_agent_and_no_other_identification() -> None:

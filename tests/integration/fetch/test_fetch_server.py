@@ -16,15 +16,7 @@ from politesse.fetch._addresses import AddressGuard
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchRequest
 from politesse.verdict import AccessResult
-from tests.integration.fetch.fetching import (
-    CHUNKED,
-    HEAD,
-    PUBLIC,
-    UA,
-    faulted,
-    fetch_from,
-    responded,
-)
+from tests.integration.fetch.fetching import CHUNKED, HEAD, PUBLIC, UA, faulted, fetch_from, responded
 from tests.integration.fetch.outcomes import ROWS, Row
 from tests.integration.fetch.servers import (
     FILE,

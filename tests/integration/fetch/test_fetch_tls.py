@@ -12,19 +12,8 @@ from politesse import FetchOptions, Gatekeeper, Reason
 from politesse.fetch import AiohttpFetcher
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchRequest, FetchResult
-from tests.integration.fetch.fetching import (
-    UA,
-    faulted,
-    fetch_from,
-    server_context,
-    trusting,
-)
-from tests.integration.fetch.servers import (
-    FILE,
-    Names,
-    Server,
-    response,
-)
+from tests.integration.fetch.fetching import UA, faulted, fetch_from, server_context, trusting
+from tests.integration.fetch.servers import FILE, Names, Server, response
 
 
 async def _fetch_over_tls(certificate: trustme.LeafCert, options: FetchOptions) -> tuple[FetchResult, int]:

@@ -57,11 +57,7 @@ class Crawl:
 
 
 async def crawl(
-    urls: list[str],
-    settings: Mapping[str, object],
-    *,
-    environment: Mapping[str, str] | None = None,
-    **task: object,
+    urls: list[str], settings: Mapping[str, object], *, environment: Mapping[str, str] | None = None, **task: object
 ) -> Crawl:
     """Run a crawl to its end; spider.py reads the task."""
     started = time.monotonic()

@@ -8,15 +8,7 @@ from politesse.ports import FetchRequest, FetchResult, Validators
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.support.tasks import settle
-from tests.unit.cache.caching import (
-    BOT,
-    DAY,
-    FILE,
-    SITE,
-    caching,
-    file,
-    not_modified,
-)
+from tests.unit.cache.caching import BOT, DAY, FILE, SITE, caching, file, not_modified
 
 
 async def test_a_hundred_questions_about_an_unseen_origin_are_one_request() -> None:

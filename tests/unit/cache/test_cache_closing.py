@@ -6,14 +6,7 @@ import pytest
 from politesse.errors import ClosedError
 from tests.support.stores import KeptStore
 from tests.support.tasks import settle
-from tests.unit.cache.caching import (
-    DAY,
-    FILE,
-    SITE,
-    Bench,
-    caching,
-    site_number,
-)
+from tests.unit.cache.caching import DAY, FILE, SITE, Bench, caching, site_number
 
 
 async def test_who_waits_when_the_cache_is_closed_gets_a_closed_error() -> None:

@@ -9,16 +9,7 @@ from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
 from politesse.testing import Answer, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.support.stores import KeptStore
-from tests.unit.cache.caching import (
-    BOT,
-    FILE,
-    HOUR,
-    OTHER,
-    SITE,
-    caching,
-    status,
-    stored,
-)
+from tests.unit.cache.caching import BOT, FILE, HOUR, OTHER, SITE, caching, status, stored
 
 
 @pytest.mark.parametrize(

@@ -320,10 +320,7 @@ def test_a_site_stays_closed_however_long_it_is_unreachable() -> None:
 
 @pytest.mark.clause("RFC 9111 4.3.4")
 def test_304_without_headers_renews_the_copy_for_its_old_lifetime() -> None:
-    record = record_after(
-        (0, ok(etag='"x"', last_modified="then", cache_control="max-age=600")),
-        (600, not_changed()),
-    )
+    record = record_after((0, ok(etag='"x"', last_modified="then", cache_control="max-age=600")), (600, not_changed()))
     copy = _copy(record)
     assert copy.fresh_until_wall == T0 + 1200
     assert (copy.body, copy.status, copy.etag, copy.last_modified) == (BODY, 200, '"x"', "then")
@@ -341,10 +338,7 @@ def test_304_without_headers_renews_the_copy_for_its_old_lifetime() -> None:
     ],
 )
 def test_304_with_headers_renews_the_copy_as_they_say(headers: dict[str, str], lifetime_s: float) -> None:
-    record = record_after(
-        (0, ok(etag='"x"', cache_control="max-age=600")),
-        (600, not_changed(**headers)),
-    )
+    record = record_after((0, ok(etag='"x"', cache_control="max-age=600")), (600, not_changed(**headers)))
     assert _copy(record).fresh_until_wall == T0 + 600 + lifetime_s
 
 

@@ -380,11 +380,7 @@ Allow: /art/free
 
 @pytest.mark.parametrize(
     ("target", "preference"),
-    [
-        ("/art/x", Preference.DISALLOWED),
-        ("/art/free", Preference.ALLOWED),
-        ("/news", Preference.UNSTATED),
-    ],
+    [("/art/x", Preference.DISALLOWED), ("/art/free", Preference.ALLOWED), ("/news", Preference.UNSTATED)],
 )
 async def test_the_groups_of_a_policy_token_speak_about_its_purpose(target: str, preference: Preference) -> None:
     async with _gate({SITE: EXTENDED}, policy_tokens={"ai-train": "ExampleBot-Extended"}) as gate:

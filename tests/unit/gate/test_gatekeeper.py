@@ -334,13 +334,7 @@ async def test_explanation_escapes_what_could_steer_a_terminal(clock: ManualCloc
     assert told.replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"mode": "watch"},
-        {"fetcher": ScriptedFetcher(), "session": object()},
-    ],
-)
+@pytest.mark.parametrize("wrong", [{"mode": "watch"}, {"fetcher": ScriptedFetcher(), "session": object()}])
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         Gatekeeper(UA, **wrong)  # type: ignore[arg-type]

@@ -23,8 +23,7 @@ def test_several_tokens_keep_their_order_and_make_one_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "user_agent",
-    ["", " ", "Bot/1.0\r\nX-Evil: y", "Bot/1.0\n", "Böt/1.0", " Bot/1.0", "Bot/1.0 ", "Bot\t/1.0"],
+    "user_agent", ["", " ", "Bot/1.0\r\nX-Evil: y", "Bot/1.0\n", "Böt/1.0", " Bot/1.0", "Bot/1.0 ", "Bot\t/1.0"]
 )
 def test_user_agent_that_is_no_header_value_is_refused(user_agent: str) -> None:
     with pytest.raises(ConfigurationError, match="user_agent="):

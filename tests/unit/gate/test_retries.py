@@ -242,9 +242,7 @@ async def test_record_that_the_store_lost_makes_a_429_no_more_lenient(passed: fl
 
 
 @pytest.mark.parametrize("answer", [503, ConnectionError("refused")])
-async def test_an_unreachable_robots_txt_at_one_port_delays_no_other_port_of_the_host(
-    answer: int | Exception,
-) -> None:
+async def test_an_unreachable_robots_txt_at_one_port_delays_no_other_port_of_the_host(answer: int | Exception) -> None:
     dead, live = "http://host.example:1", "http://host.example"
     clock = ManualClock(autojump=True)
     fetcher = ScriptedFetcher({dead: answer, live: ""})

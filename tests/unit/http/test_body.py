@@ -47,11 +47,7 @@ def _read(encoding: str, octets: bytes, *, limit: int = LIMIT, step: int = 1 << 
     return body.finish()
 
 
-@given(
-    st.sampled_from(CODECS),
-    st.lists(st.binary(max_size=200), max_size=4),
-    st.integers(1, 300),
-)
+@given(st.sampled_from(CODECS), st.lists(st.binary(max_size=200), max_size=4), st.integers(1, 300))
 def test_decoding_returns_the_octets_that_were_encoded(
     codec: tuple[str, Callable[[bytes], bytes]], parts: list[bytes], step: int
 ) -> None:

@@ -258,8 +258,7 @@ def test_no_text_makes_the_date_parser_raise(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["1994-11-06T08:49:37Z", "1994-11-06 08:49:37", "19941106T084937Z", " 1994-11-06T09:49:37+01:00 "],
+    "text", ["1994-11-06T08:49:37Z", "1994-11-06 08:49:37", "19941106T084937Z", " 1994-11-06T09:49:37+01:00 "]
 )
 def test_all_forms_of_an_iso_date_are_the_same_moment(text: str) -> None:
     assert iso_date(text) == SPECIMEN_WALL
@@ -293,11 +292,7 @@ QUOTA_WALL = 1_800_000_000.0
         ({"x-ratelimit-remaining": "7", "x-ratelimit-reset": "1700000000"}, (7, 0)),
         # ... of the server's clock, which its Date shows
         (
-            {
-                "x-ratelimit-remaining": "7",
-                "x-ratelimit-reset": "1799996460",
-                "date": "Fri, 15 Jan 2027 07:00:00 GMT",
-            },
+            {"x-ratelimit-remaining": "7", "x-ratelimit-reset": "1799996460", "date": "Fri, 15 Jan 2027 07:00:00 GMT"},
             (7, 60),
         ),
         # A policy without its remaining quota.

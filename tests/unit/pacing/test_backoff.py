@@ -280,9 +280,7 @@ ANSWERS = st.lists(st.tuples(st.sampled_from((200, 304, 404, 429, 500, None)), s
 
 
 @given(ANSWERS)
-def test_no_error_among_the_answers_makes_the_pace_faster(
-    answers: list[tuple[int | None, float]],
-) -> None:
+def test_no_error_among_the_answers_makes_the_pace_faster(answers: list[tuple[int | None, float]]) -> None:
     worked = [answer for answer in answers if answer[0] not in {429, 500}]
     with_errors, without = pace_after(*answers), pace_after(*worked)
     assert with_errors.interval_s >= without.interval_s - 1e-9

@@ -258,11 +258,7 @@ async def test_the_close_tells_everybody() -> None:
 
 @pytest.mark.parametrize(
     ("options", "match"),
-    [
-        ({"key": "ip"}, "host"),
-        ({"key": "address", "address": Limit()}, "address"),
-        ({"domain": 3}, "Limit"),
-    ],
+    [({"key": "ip"}, "host"), ({"key": "address", "address": Limit()}, "address"), ({"domain": 3}, "Limit")],
 )
 def test_options_that_cannot_be_meant(options: dict[str, object], match: str) -> None:
     with pytest.raises(ConfigurationError, match=match):

@@ -65,8 +65,7 @@ async def test_a_host_is_its_lowest_address(addresses: Sequence[str], key: str) 
 
 
 @pytest.mark.parametrize(
-    ("host", "key"),
-    [("192.0.2.9", "192.0.2.9"), ("[2001:db8::1]", "2001:db8::1"), ("[::ffff:192.0.2.9]", "192.0.2.9")],
+    ("host", "key"), [("192.0.2.9", "192.0.2.9"), ("[2001:db8::1]", "2001:db8::1"), ("[::ffff:192.0.2.9]", "192.0.2.9")]
 )
 async def test_a_literal_is_not_looked_up(host: str, key: str) -> None:
     resolver = Resolving({})

@@ -127,10 +127,7 @@ async def test_cancelled_waiter_gives_its_place_to_the_other_gate(clock: ManualC
 
 @pytest.mark.parametrize(
     "options",
-    [
-        PacingOptions(min_delay_s=5.0, key="address"),
-        PacingOptions(min_delay_s=0.0, address=Limit(min_delay_s=5.0)),
-    ],
+    [PacingOptions(min_delay_s=5.0, key="address"), PacingOptions(min_delay_s=0.0, address=Limit(min_delay_s=5.0))],
 )
 async def test_gates_share_the_pace_of_an_address(clock: ManualClock, options: PacingOptions) -> None:
     resolver = ScriptedResolver({"a.example": ["192.0.2.1"], "b.example": ["192.0.2.1"]})

@@ -523,9 +523,7 @@ async def test_limit_that_was_set_for_a_host_says_how_many_turns_a_task_may_hold
                     pass
 
 
-async def test_data_txt_that_has_to_be_fetched_within_a_turn_of_its_host_is_an_error_at_once(
-    gate: Gatekeeper,
-) -> None:
+async def test_data_txt_that_has_to_be_fetched_within_a_turn_of_its_host_is_an_error_at_once(gate: Gatekeeper) -> None:
     async with gate.turn(f"{SITE}/1"):
         with pytest.raises(TurnHeld, match=f"{SITE}/1"):
             await gate.datatxt(SITE)

@@ -39,11 +39,7 @@ def test_links_are_read_on_request() -> None:
     <a href="a?x=1&copy=2&amp;y" rel="NoFollow  ugc">a</a><a name=n>n</a><link rel=next href=l>
     <map><area href=b rel=ugc,nofollow></map><!-- <a href=no> --><div><a href></div>"""
     html = read(body, links=True)
-    assert html.links == (
-        Link("a?x=1&copy=2&y", ("nofollow", "ugc")),
-        Link("b", ("ugc", "nofollow")),
-        Link("", ()),
-    )
+    assert html.links == (Link("a?x=1&copy=2&y", ("nofollow", "ugc")), Link("b", ("ugc", "nofollow")), Link("", ()))
     assert html.base_href == "/x"
     assert read(body).links == ()
 
@@ -101,7 +97,7 @@ NO_TYPES: Final = [
     "application/unknown; x",
 ]
 OTHER_TYPES: Final = [
-    *("text/plain", "application/pdf", "image/svg+xml", "text/htmlx", "*/*, image/gif", "text/plain, nonsense"),
+    *("text/plain", "application/pdf", "image/svg+xml", "text/htmlx", "*/*, image/gif", "text/plain, nonsense")
 ]
 MARKUP: Final = [
     *(b"<html>", b"\xef\xbb\xbf\r\n <!DOCTYPE HTML>", b"<!-- x -->", b'<?xml version="1.0"?>'),

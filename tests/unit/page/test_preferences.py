@@ -214,12 +214,7 @@ def said(metas: list[tuple[str, str]], agent: str | list[str], headers: Sequence
 def test_noai_forbids_training() -> None:
     (one,) = said([("ROBOTS", "noindex,NOAI")], "ExampleBot").statements
     assert (one.purpose, one.preference) == (TRAIN, DISALLOWED)
-    assert (one.mechanism, one.place, one.agent, one.text) == (
-        Mechanism.NOAI,
-        Place.META,
-        "",
-        "robots: noindex,NOAI",
-    )
+    assert (one.mechanism, one.place, one.agent, one.text) == (Mechanism.NOAI, Place.META, "", "robots: noindex,NOAI")
 
 
 def test_noimageai_is_reported_and_decides_nothing_for_the_page() -> None:

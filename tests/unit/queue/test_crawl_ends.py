@@ -208,9 +208,7 @@ async def test_a_client_that_was_closed_before_is_an_error_at_once(filled: Queue
     assert gate.statistics().decisions == 0  # no turn was taken
 
 
-async def test_a_client_that_is_closed_meanwhile_ends_the_crawl_and_no_url_is_lost(
-    filled: Queue,
-) -> None:
+async def test_a_client_that_is_closed_meanwhile_ends_the_crawl_and_no_url_is_lost(filled: Queue) -> None:
     web, pages = SimulatedWeb(), Pages()
 
     async def handle(page: CrawlPage[object], reply: Reply) -> None:

@@ -28,10 +28,7 @@ async def test_a_host_goes_through_its_phases(
     await queue.put(f"{A}/1")
     await queue.put(f"{A}/2")
     await settle()
-    assert moves(caplog) == [
-        "unknown, was empty: robots.txt is unknown",
-        "paced, was unknown: robots.txt is known",
-    ]
+    assert moves(caplog) == ["unknown, was empty: robots.txt is unknown", "paced, was unknown: robots.txt is known"]
     async with queue.turn() as turn:
         assert moves(caplog) == ["ready, was paced: the pacer calls", "in turn, was ready: a worker asks for its turn"]
         turn.observe(503, {"Retry-After": "40"})

@@ -296,10 +296,7 @@ async def test_redirect_is_permitted_and_paced_at_each_hop(
     }
     answer = await gate.datatxt(SITE)
     assert (answer.outcome, answer.text) == (FileOutcome.FOUND, "Dataset: /x\n")
-    assert asked(fetcher) == [
-        *(f"{SITE}/robots.txt", URL),
-        *(f"{www}/robots.txt", f"{www}/data.txt?v=2", f"{www}/d"),
-    ]
+    assert asked(fetcher) == [*(f"{SITE}/robots.txt", URL), *(f"{www}/robots.txt", f"{www}/data.txt?v=2", f"{www}/d")]
     assert clock.monotonic() == 1 + 20 + 20  # the floor, and two Crawl-delays
     files = [request for request in fetcher.requests if request.path != "/robots.txt"]
     assert [(request.max_redirects, request.redirected) for request in files] == [(0, False), (0, True), (0, True)]
