@@ -119,7 +119,7 @@ class FileCache(ABC, Generic[EntryKind]):
     @property
     def being_fetched(self) -> dict[str, Origin]:
         """The origins whose files are being loaded or fetched, by key."""
-        return {flight.key: flight.origin for flight in self._flights}
+        return {flight.key: flight.origin for flight in self._flights.values()}
 
     def valid(self, key: str) -> EntryKind | None:
         """Return the entry of a key if it holds now; start a refresh behind it if that is due."""

@@ -145,16 +145,7 @@ def _checked(kind: str, value: object) -> object:
     if (enum := _ENUMS.get(kind)) is not None:
         return enum(str(value))
     of, _, optional = kind.partition(" | ")
-    if value is None:
-        right = optional == "None"
-    elif isinstance(value, bool):
-        right = of == "bool"
-    elif isinstance(value, int):
-        right = of in {"int", "float"} and isfinite(value)
-    else:
-        right = (of == "str" and isinstance(value, str)) or (
-            of == "float" and isinstance(value, float) and isfinite(value)
-        )
-    if not right:
+    right = optional == "None" if value is None else type(value).__name__ in {of, "int" if of == "float" else of}
+    if not right or (isinstance(value, int | float) and not isfinite(value)):
         raise TypeError(f"{value!r:.100} instead of {kind}")
     return value

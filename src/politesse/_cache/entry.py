@@ -17,7 +17,7 @@ from politesse.errors import ClosedError, WrongEventLoop
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine
 
     from politesse._cache.outcome import Standing
     from politesse._cache.record import Record, Trouble
@@ -202,21 +202,14 @@ class Flight(Generic[Result]):
 FlightKind = TypeVar("FlightKind", bound=Flight[Any])
 
 
-class Flights(Generic[FlightKind]):
+class Flights(dict[str, FlightKind]):
     """The flights whose work is under way, by key."""
 
-    __slots__ = ("_by_key",)
-
-    def __init__(self) -> None:
-        self._by_key: dict[str, FlightKind] = {}
-
-    def get(self, key: str) -> FlightKind | None:
-        """Return the flight of ``key``, or None."""
-        return self._by_key.get(key)
+    __slots__ = ()
 
     def start(self, key: str, flight: FlightKind, work: Coroutine[object, object, None], name: str) -> FlightKind:
         """Start ``work``, which sets the result of ``flight``; it is removed when the work ends, or by ``end``."""
-        self._by_key[key] = flight
+        self[key] = flight
 
         def ended(task: asyncio.Task[None]) -> None:
             # Not in the task itself: a task that is cancelled before its first step runs no code.
@@ -234,24 +227,18 @@ class Flights(Generic[FlightKind]):
 
     def end(self, key: str, flight: FlightKind) -> None:
         """Remove ``flight``. To be called before its result is set: a waiter may ask again at once."""
-        if self._by_key.get(key) is flight:
-            del self._by_key[key]
+        if self.get(key) is flight:
+            del self[key]
 
     def close(self, message: str) -> list[asyncio.Task[None]]:
         """Raise ClosedError in all waiters, and cancel all work; return the tasks that are still to end."""
         tasks = []
-        for flight in self._by_key.values():
+        for flight in self.values():
             flight.set_error(ClosedError(message))
             if flight.task is not None:
                 flight.task.cancel()
                 tasks.append(flight.task)
         return tasks
-
-    def __iter__(self) -> Iterator[FlightKind]:
-        return iter(self._by_key.values())
-
-    def __len__(self) -> int:
-        return len(self._by_key)
 
 
 EntryKind = TypeVar("EntryKind", bound=FileEntry)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -50,29 +51,23 @@ _FOREIGN: Final = ("FOREIGN", "WRONGTYPE")
 _PIPELINE: Final = 500  # scripts that are sent together
 
 
+@dataclass(slots=True, eq=False)
 class _Connections:
     """The connections of an event loop.
 
     Attributes:
         client: opens them when they are needed.
         places: how many more calls may be made.
-        keeper: closes them when it ends.
-        idle: set while no call is under way.
-        calls: number of calls under way, waiting calls included.
         opening: held while the client of a cluster finds the nodes.
         is_ready: whether it has found them.
+        keeper: closes them when it ends.
     """
 
-    __slots__ = ("calls", "client", "idle", "is_ready", "keeper", "opening", "places")
-
-    def __init__(self, client: Client, places: int) -> None:
-        self.client = client
-        self.places = asyncio.Semaphore(places)
-        self.idle = asyncio.Event()
-        self.opening = asyncio.Lock()
-        self.is_ready = False
-        self.calls = 0
-        self.keeper: AsyncGenerator[None, None] | None = None
+    client: Client
+    places: asyncio.Semaphore
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_ready: bool = False
+    keeper: AsyncGenerator[None, None] | None = None
 
 
 class RedisCalls:
@@ -127,14 +122,12 @@ class RedisCalls:
     async def aclose(self) -> None:
         """Finish the calls under way in this event loop, and close its connections. Later calls raise StoreError."""
         self._closed = True
-        loop = asyncio.get_running_loop()
-        connections = self._by_loop.get(loop)
-        if connections is None or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
             return
-        if connections.calls:
-            await connections.idle.wait()
-        if self._by_loop.get(loop) is connections and connections.keeper is not None:
-            del self._by_loop[loop]  # another task that closes the store does not close them twice
+        connections = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if connections is not None and connections.keeper is not None:
+            for _ in range(self._max_connections):  # until no call is under way
+                await connections.places.acquire()
             await connections.keeper.aclose()
 
     def _client(self) -> Client:
@@ -149,15 +142,8 @@ class RedisCalls:
 
     async def _run(self, key: bytes, work: Callable[[Client], Awaitable[Result]]) -> Result:
         connections = await self._of_this_loop()
-        connections.calls += 1
-        connections.idle.clear()
-        try:
-            async with connections.places:
-                return await self._bounded(key, self._work(connections, work))
-        finally:
-            connections.calls -= 1
-            if not connections.calls:
-                connections.idle.set()
+        async with connections.places:
+            return await self._bounded(key, self._work(connections, work))
 
     async def _work(self, connections: _Connections, work: Callable[[Client], Awaitable[Result]]) -> Result:
         await self._ready(connections)
@@ -198,7 +184,7 @@ class RedisCalls:
         loop = asyncio.get_running_loop()
         connections = self._by_loop.get(loop)
         if connections is None:
-            connections = self._by_loop[loop] = _Connections(self._client(), self._max_connections)
+            connections = self._by_loop[loop] = _Connections(self._client(), asyncio.Semaphore(self._max_connections))
             connections.keeper = self._keep(loop, connections.client)
             await anext(connections.keeper)  # from its first step on the event loop knows it
         return connections

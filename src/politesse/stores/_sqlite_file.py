@@ -240,7 +240,7 @@ class _Worker:
         try:
             results = self._transaction(calls)
         except BaseException as error:  # noqa: BLE001 - raised in the callers
-            is_of_file = is_lost(error) or isinstance(error, StoreError)
+            is_of_file = is_lost(error) or isinstance(error, Locked)
             if is_lost(error):
                 self._drop()
             if len(calls) > 1 and not is_of_file:
@@ -248,6 +248,12 @@ class _Worker:
                     self._serve([call])
                 return
             failure = store_error(self._path, error) if isinstance(error, sqlite3.Error) else error
+            if isinstance(error, Locked):
+                failure = StoreError(
+                    f"{self._path}: another connection holds its lock for longer than "
+                    f"busy_timeout_s={self._busy_timeout_s:g}"
+                )
+                failure.__cause__ = error.__cause__
             for call in calls:
                 call.future.set_exception(failure)
         else:
@@ -258,7 +264,8 @@ class _Worker:
         """Run the operations of calls, and commit; try again while another connection holds a lock.
 
         Raises:
-            StoreError: the file cannot be opened, or a lock is held for too long.
+            StoreError: the file cannot be opened.
+            Locked: a lock is held for too long.
         """
         end_mono = time.monotonic() + self._busy_timeout_s
         while True:
@@ -273,12 +280,9 @@ class _Worker:
                     if is_locked(error):
                         raise Locked from error
                     raise
-            except Locked as error:
+            except Locked:
                 if time.monotonic() >= end_mono:
-                    raise StoreError(
-                        f"{self._path}: another connection holds its lock for longer than "
-                        f"busy_timeout_s={self._busy_timeout_s:g}"
-                    ) from error.__cause__
+                    raise
                 time.sleep(_PAUSE_S)
             else:
                 return results

@@ -91,6 +91,26 @@ async def test_an_exception_of_an_operation_rolls_back_and_is_raised_as_it_is(pa
     assert words_in(path) == []
 
 
+async def test_a_store_error_of_an_operation_takes_no_other_call_with_it(path: Path) -> None:
+    go_on = threading.Event()
+
+    def wait(_: sqlite3.Connection, __: None) -> None:
+        go_on.wait()
+
+    def refuse(_: sqlite3.Connection, given: str) -> str:
+        raise StoreError(given)
+
+    file = SqliteFile(path, [WORDS])
+    waiting = file.begin_write(wait, None)
+    calls = [file.begin_write(add, "a"), file.begin_write(refuse, "refused"), file.begin_write(add, "b")]
+    go_on.set()  # by now they wait together
+    first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
+    await waiting
+    assert (first, str(refused), last) == ("a", "refused", "b")
+    await file.aclose()
+    assert words_in(path) == ["a", "b"]
+
+
 async def test_a_cancelled_caller_does_not_break_other_calls(path: Path) -> None:
     file = SqliteFile(path, [WORDS])
     tasks = [asyncio.create_task(file.write(add, f"word-{number}")) for number in range(20)]
