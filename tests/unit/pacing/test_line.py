@@ -79,19 +79,6 @@ async def test_agents_whose_visit_times_never_meet_take_turns_every_day(clock: M
     assert 50 <= starts.count(f"{PORT}/x") <= 70
 
 
-async def test_a_slow_agent_is_not_overtaken_by_the_queue_of_a_quick_one(clock: ManualClock) -> None:
-    starts: list[str] = []
-    async with gate_of(clock, {SITE: "User-agent: Slow\nCrawl-delay: 10\n\nUser-agent: Quick\nDisallow:\n"}) as gate:
-        queues = [
-            await filled(gate.agent(tokens=token), [f"{SITE}/{token}/{number}" for number in range(200)])
-            for token in ("Slow", "Quick")
-        ]
-        await for_a_while(clock, 200.0, *(take_again_and_again(queue, starts) for queue in queues))
-    agents = [url.split("/")[3] for url in starts]
-    assert agents[:12] in (["Slow", "Quick"] * 6, ["Quick", "Slow"] * 6)
-    assert len(agents) >= 34
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_two_queues_at_one_host_take_turns(clock: ManualClock, workers: int) -> None:
     starts: list[str] = []
@@ -126,23 +113,6 @@ async def test_hosts_that_share_an_address_or_a_domain_take_turns(clock: ManualC
     assert len(named) >= 50
     for place in range(5, len(named) - 5):
         assert max(Counter(named[place : place + 5]).values()) == 1, named
-
-
-async def test_hosts_of_one_address_wait_for_its_limit_and_not_for_the_floor_of_a_host(clock: ManualClock) -> None:
-    hosts = [f"h{number}.example.com" for number in range(4)]
-    resolver = ScriptedResolver({host: ["192.0.2.1"] for host in hosts})
-    pacing = PacingOptions(min_delay_s=2.0, adaptive_factor=0.0, address=Limit(min_delay_s=0.5))
-    async with gate_of(clock, {f"https://{host}": 404 for host in hosts}, resolver=resolver, pacing=pacing) as gate:
-        for host in hosts:
-            await gate.check(f"https://{host}/")
-        await clock.sleep(60.0)
-        started_mono = clock.monotonic()
-        starts = []
-        for host in hosts:
-            async with gate.turn(f"https://{host}/") as turn:
-                starts.append(clock.monotonic() - started_mono)
-                turn.observe(200)
-    assert starts == pytest.approx([0.0, 0.5, 1.0, 1.5])
 
 
 async def test_a_lower_concurrency_binds_a_request_that_waits_for_its_address(clock: ManualClock) -> None:

@@ -76,20 +76,6 @@ async def test_line_is_one_for_all_gates(clock: ManualClock) -> None:
         assert line.granted == ["one 1", "other 1", "one 2", "other 2"]
 
 
-async def test_each_gate_keeps_its_own_floor(clock: ManualClock) -> None:
-    pacer = SharedPacer(PacingOptions(min_delay_s=0.0), clock=clock)
-    quick, slow = (gate_of(pacer, pacing=PacingOptions(min_delay_s=delay_s)) for delay_s in (1.0, 5.0))
-    async with quick, slow:
-        await known(clock, quick, slow)
-        assert (await wait_s(quick, clock), await wait_s(slow, clock)) == (1.0, 5.0)
-        clock.advance(5.0)
-        async with slow.turn(f"{SITE}/1"):
-            pass
-        assert (await wait_s(quick, clock), await wait_s(slow, clock)) == (1.0, 5.0)
-        slow.set_policy("example.com", HostPolicy(min_delay_s=3.0))
-        assert await wait_s(slow, clock) == 3.0
-
-
 @pytest.mark.parametrize("woken", [False, True])
 async def test_gate_that_closes_while_its_waiter_is_the_head_holds_no_other_up(
     clock: ManualClock, *, woken: bool
