@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from politesse.errors import InvalidURL
 from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.verdict import Reason
+from tests.support.pure_robots import pure_robots
 
 
 def rules(*lines: str) -> RuleSet:
@@ -32,6 +35,16 @@ def test_first_of_equal_rules_is_reported() -> None:
         assert match.rule is not None
         assert match.rule.line == 3
         assert len(ruleset) == 2
+
+
+@pytest.mark.parametrize("parse", [RobotsTxt.parse, pure_robots])
+def test_allow_that_replaces_an_equal_disallow_stands_at_its_own_line(parse: Callable[..., RobotsTxt]) -> None:
+    stars = parse("user-agent: *\ndisallow: /b**\nallow: /b*$\nallow: /b**", Dialect.GOOGLE).rules_for("ExampleBot")
+    assert decided_by(stars, "/b") == "allow: /b*$"
+    pages = "user-agent: *\ndisallow: /a/index.htm\nallow: /a/index.html\nallow: /a/index.htm"
+    assert decided_by(parse(pages, Dialect.GOOGLE).rules_for("ExampleBot"), "/a/") == "allow: /a/index.html"
+    slash = parse("user-agent: *\ndisallow: /a/$\nallow: /a/index.html", Dialect.GOOGLE).rules_for("ExampleBot")
+    assert [rule.pattern for rule in slash.rules] == ["/a/index.html", "/a/$"]
 
 
 @pytest.mark.parametrize(

@@ -139,10 +139,12 @@ def _strongest(rows: Sequence[FieldRow], matching: Matching) -> dict[str, FieldR
         pattern = normalise(value)
         known = rules.get(pattern)
         if known is None or (row[1].field == ALLOW and known[1].field != ALLOW):
+            rules.pop(pattern, None)  # so that the rules stay in the order of their rows
             rules[pattern] = row  # RFC 9309 2.2.2: of equivalent rules, the Allow counts
     if matching.implied_allow is not None:
         for pattern, row in [(pattern, row) for pattern, row in rules.items() if row[1].field == ALLOW]:
             implied = matching.implied_allow(pattern)
             if implied is not None and (implied not in rules or rules[implied][1].field != ALLOW):
+                rules.pop(implied, None)
                 rules[implied] = row
     return rules
