@@ -1,7 +1,8 @@
 """The runner: fuzzes targets one behind the other, or tries one input again.
 
-``python -m tests.fuzz [TARGET...] [--seconds N] [--output DIR]`` needs atheris; ``python -m tests.fuzz TARGET FILE...``
-does not. The exit code is 1 if an invariant was broken, and 0 otherwise.
+``python -m tests.fuzz [TARGET...] [--seconds N] [--output DIR]`` needs atheris, and for the target ``native`` gcc or cc
+with sanitizers; ``python -m tests.fuzz TARGET FILE...`` does without atheris. The exit code is 1 if an invariant was
+broken, and 0 otherwise.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.fuzz.campaign import fuzz
+from tests.fuzz.native.harness import compiler
 from tests.fuzz.targets import TARGETS
 
 if TYPE_CHECKING:
@@ -39,7 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("to try an input again, name one target")
     if given.seconds < 1:
         parser.error(f"--seconds is {given.seconds}; give 1 or more")
-    if not files and importlib.util.find_spec("atheris") is None:
+    own = [target for target in targets if target.fuzz is not None]
+    if not files and own and compiler() is None:
+        parser.error(f"fuzzing {own[0].name} needs gcc or cc with their sanitizers")
+    if not files and len(own) < len(targets) and importlib.util.find_spec("atheris") is None:
         parser.error(
             "fuzzing needs atheris, which has wheels for Linux on x86_64; in the checkout, run: pip install '.[test]'"
         )
@@ -59,16 +64,16 @@ def _fuzz(targets: Sequence[Target], seconds: int, output: Path) -> int:
     broken = False
     for target in targets:
         print(f"{target.name}: {seconds} s, into {output / target.name}", flush=True)
-        outcome = fuzz(target, seconds, output / target.name)
+        outcome = (target.fuzz or fuzz)(target, seconds, output / target.name)
+        reached = f"{outcome.coverage} edges, {outcome.features} features, {outcome.new} new inputs, "
         print(
-            f"{target.name}: {outcome.runs:,} runs, {outcome.coverage} edges, {outcome.features} features,"
-            f" {outcome.new} new inputs, {len(outcome.findings)} findings",
+            f"{target.name}: {outcome.runs:,} runs, {'' if target.fuzz else reached}{len(outcome.findings)} findings",
             flush=True,
         )
         for finding in outcome.findings:
             print(f"  {finding}\n  reproduce: python -m tests.fuzz {target.name} {finding}", flush=True)
         if outcome.failed and not outcome.findings:
-            print(f"  libFuzzer failed, and left no input: see {outcome.log}", flush=True)
+            print(f"  the fuzzer failed, and left no input: see {outcome.log}", flush=True)
         broken = broken or outcome.failed or bool(outcome.findings)
     return 1 if broken else 0
 

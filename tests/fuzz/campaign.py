@@ -9,8 +9,6 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz.target import CORPUS
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -66,11 +64,10 @@ def fuzz(target: Target, seconds: int, output: Path) -> Outcome:
         "artifact_prefix": f"{found}{os.sep}",
         "print_final_stats": 1,
     }
-    seeds = CORPUS / target.name
     command = [
         *(sys.executable, "-m", "tests.fuzz.engine", target.check.__module__),
         *(f"-{name}={value}" for name, value in options.items()),
-        *(str(directory) for directory in (fresh, seeds) if directory.is_dir()),
+        *(str(directory) for directory in (fresh, target.directory) if directory.is_dir()),
     ]
     with log.open("wb") as sink:
         try:

@@ -43,20 +43,20 @@ def check(octets: bytes) -> None:
     robots = RobotsTxt.parse(body, dialect, origin=_SITE)
     by_the_letter = canonical(body, dialect)
     lines = rows(body, dialect)
-    near = [_near(line.value, path) for line in lines if line.field in {b"allow", b"disallow"}]
-    named = [_name(line.value) for line in lines if line.field == b"user-agent"]
-    for name in {_name(agent), *named[:1]}:
+    near = [near_target(line.value, path) for line in lines if line.field in {b"allow", b"disallow"}]
+    named = [product_token(line.value) for line in lines if line.field == b"user-agent"]
+    for name in {product_token(agent), *named[:1]}:
         rules = robots.rules_for(name.decode())
         for one in (path, *near[:_MOST_NEAR]):
             _check_verdict(rules, dialect, by_the_letter, name, one)
 
 
-def _name(agent: bytes) -> bytes:
+def product_token(agent: bytes) -> bytes:
     """Return the name as a product token: letters, "_" and "-" only (RFC 9309 2.2.1)."""
     return re.sub(rb"[^A-Za-z_-]", b"", agent) or b"ExampleBot"
 
 
-def _near(pattern: bytes, filler: bytes) -> bytes:
+def near_target(pattern: bytes, filler: bytes) -> bytes:
     """Return a target that a pattern may match: its stars filled in."""
     return pattern.removesuffix(b"$").replace(b"*", filler[:_MOST_FILLED])
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tests.fuzz.campaign import Outcome
+
 T = TypeVar("T")
 
 CORPUS: Final = Path(__file__).parent / "corpus"
@@ -19,11 +21,13 @@ class Target:
     """An invariant, with words and sizes that help to break it.
 
     Attributes:
-        name: also that of its directory in the corpus.
+        name: also that of its directory in the corpus, unless it has ``seeds``.
         check: takes any octets; raises AssertionError if the invariant does not hold.
         words: words that a mutation may insert; the syntax of the input.
         max_octets: longer inputs are not tried, to keep the rate of trials high.
         short_runs: how many mutations of the corpus the ordinary tests try; about a second's worth.
+        seeds: name of the target whose corpus it shares; empty for a corpus of its own.
+        fuzz: fuzzes the target for so many seconds, with output to a directory; by default libFuzzer does.
     """
 
     name: str
@@ -31,11 +35,18 @@ class Target:
     words: tuple[bytes, ...]
     max_octets: int
     short_runs: int = 3_000
+    seeds: str = ""
+    fuzz: Callable[[Target, int, Path], Outcome] | None = None
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the inputs that are kept in the tree."""
+        return CORPUS / (self.seeds or self.name)
 
     @property
     def corpus(self) -> list[Path]:
         """The inputs that are kept in the tree."""
-        return sorted((CORPUS / self.name).iterdir())
+        return sorted(self.directory.iterdir())
 
 
 def choose(octet: bytes, options: Sequence[T]) -> T:

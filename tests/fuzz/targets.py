@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz import body, document, headers, lint, matching, page, urls
+from tests.fuzz import body, document, headers, lint, matching, native_reference, page, urls
+from tests.fuzz.native import harness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,5 +13,6 @@ if TYPE_CHECKING:
     from tests.fuzz.target import Target
 
 TARGETS: Final[Mapping[str, Target]] = {
-    module.TARGET.name: module.TARGET for module in (document, matching, headers, urls, body, lint, page)
+    module.TARGET.name: module.TARGET
+    for module in (document, matching, headers, urls, body, lint, page, native_reference, harness)
 }

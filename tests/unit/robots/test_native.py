@@ -6,6 +6,8 @@ import ctypes
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Final
 
 import pytest
@@ -13,7 +15,8 @@ from benchmarks.corpus import RobotsFile
 from benchmarks.generator import generate
 from benchmarks.urls import fresh_urls
 
-from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt
+from politesse.errors import InvalidURL
+from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet
 from tests.support.pure_robots import pure_robots
 
 NATIVE: Final = (Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019)
@@ -75,6 +78,36 @@ def test_odd_files_mean_the_same_to_both(body: str | bytes) -> None:
         for target in targets:
             assert native.match(target) == pure.match(target), (dialect, target)
             assert native.match(f"https://h.example{target}") == pure.match(target), (dialect, target)
+
+
+def test_eight_threads_at_once_get_the_answers_of_one() -> None:
+    body = "User-agent: *\n" + "".join(
+        f"Disallow: /{number}*%4*x{number}$\nAllow: /é{number}\n" for number in range(1_500)
+    )
+    targets = [f"/{number}%4F{'a' * number}x{number}?%2F" for number in range(0, 1_500, 25)] + [
+        "/é7",
+        "/robots.txt",
+        "/a\n",
+    ]
+    robots = RobotsTxt.parse(body)
+    one, barrier = robots.rules_for("x"), Barrier(8)
+
+    def ask(_: int) -> list[list[str]]:
+        barrier.wait(30)
+        read_again = RobotsTxt.parse(body).rules_for("x")
+        return [[answer(rules, target) for target in targets] for rules in (one, robots.rules_for("x"), read_again)]
+
+    def answer(rules: RuleSet, target: str) -> str:
+        try:
+            return f"{rules.match(target)!r} {rules.allowed(target)}"
+        except InvalidURL as error:
+            return str(error)
+
+    reference = pure_robots(body).rules_for("x")
+    expected = [answer(reference, target) for target in targets]
+    with ThreadPoolExecutor(8) as threads:
+        for answers in threads.map(ask, range(8)):
+            assert answers == [expected] * 3
 
 
 @pytest.mark.skipif(IMPLEMENTATION == "python", reason="there is no compiled core to weigh")

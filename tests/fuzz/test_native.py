@@ -1,0 +1,66 @@
+"""The C of the compiled core under sanitizers: a short run, failing allocations, and that a fault is found."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.__main__ import main
+from tests.fuzz.native import harness
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(
+        harness.compiler() is None, reason="neither gcc nor cc has the sanitizers for address, undefined"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return harness.built(tmp_path_factory.mktemp("harness"))
+
+
+def test_no_input_breaks_the_core(program: str) -> None:
+    assert harness.fault([program], [file.read_bytes() for file in harness.TARGET.corpus]) == ""
+    assert harness.fault([program], harness.generated(2_000, 9309)) == ""
+
+
+def test_no_failing_allocation_breaks_the_core_or_leaks(program: str) -> None:
+    assert harness.fault([program, "--failures"], [file.read_bytes() for file in harness.TARGET.corpus]) == ""
+    assert harness.fault([program, "--failures"], harness.generated(500, 9309)) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "broken"),
+    [
+        ("scan.c", "while (at < body.length &&", "while (at <= body.length &&"),  # reads beyond the end
+        ("scan.c", "free(rows);\n                return NULL;", "return NULL;"),  # leaks if an allocation fails
+        ("rules.c", "form < form_count && !one->allow", "form < form_count && one->allow"),  # allows by the bound
+    ],
+)
+def test_a_fault_in_the_core_is_found_and_its_input_is_kept(
+    name: str,
+    line: str,
+    broken: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sources = tmp_path / "sources"
+    shutil.copytree(harness.SOURCES, sources)
+    code = (sources / name).read_text(encoding="utf-8")
+    assert code.count(line) == 1
+    (sources / name).write_text(code.replace(line, broken), encoding="utf-8")
+    monkeypatch.setattr(harness, "SOURCES", sources)
+    harness.program.cache_clear()
+    try:
+        assert main(["native", "--seconds", "60", "--output", str(tmp_path / "run")]) == 1
+        kept = [file for file in (tmp_path / "run" / "native").iterdir() if file.name != "log.txt"]
+        assert f"reproduce: python -m tests.fuzz native {kept[0]}" in capsys.readouterr().out
+        with pytest.raises(AssertionError, match="exit code"):
+            main(["native", str(kept[0])])
+    finally:
+        harness.program.cache_clear()
