@@ -91,16 +91,6 @@ async def test_a_host_is_not_forgotten_while_a_request_is_under_way() -> None:
     assert len(pacer) == 0
 
 
-async def test_a_failure_is_remembered_for_as_long_as_it_closed_the_host() -> None:
-    clock = ManualClock()
-    pacer = LocalPacer(OPTIONS, clock=clock, jitter=lambda: 0.0)
-    finish(take(pacer), 429)
-    clock.advance(19.0)
-    assert len(pacer) == 1
-    clock.advance(1.1)
-    assert len(pacer) == 0
-
-
 async def test_a_permit_that_ended_keeps_no_slot_alive() -> None:
     clock = ManualClock()
     pacer = LocalPacer(OPTIONS, clock=clock)
