@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import robots
 from protego import Protego
 
-from politesse.robots import RobotsTxt
+from politesse.robots import IMPLEMENTATION, RobotsTxt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,4 +122,5 @@ def machine() -> str:
     """Return the line without which no number means anything."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("politesse", "protego", "robotspy"))
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"{python} with its urllib, {platform.system()} {platform.machine()}, {os.cpu_count()} cores; {packages}"
+    system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return f"{python} with its urllib, {system}; {packages}; the rules of politesse: {IMPLEMENTATION}"
