@@ -316,20 +316,21 @@ static bool set_pattern(const dialect_object *dialect, collection *found, po_rul
 /* Add the Allow that an Allow implies, if any: google/robotstxt, HandleAllow. */
 static bool add_implied(const dialect_object *dialect, collection *found, po_rule one)
 {
-    PyObject *given = str_of(one.pattern);
-    PyObject *pattern = given ? PyObject_CallFunctionObjArgs(dialect->implied_allow, given, NULL) : NULL;
-    PyObject *pair = NULL, *form = NULL;
+    PyObject *allowed = str_of(one.pattern);
+    PyObject *pattern = allowed ? PyObject_CallFunctionObjArgs(dialect->implied_allow, allowed, NULL) : NULL;
+    PyObject *pair = NULL, *normal = NULL, *form = NULL;
     bool done = pattern != NULL;
     if (done && pattern != Py_None) {
         one.implied = true;
         pair = PyObject_CallFunctionObjArgs(dialect->forms_of, pattern, NULL);
-        done = pair && PyArg_ParseTuple(pair, "UU", &given, &form) && PyList_Append(found->owned, pair) == 0;
+        done = pair && PyArg_ParseTuple(pair, "UU", &normal, &form) && PyList_Append(found->owned, pair) == 0;
         if (done) {
-            one.pattern = utf8_of(given);
+            one.pattern = utf8_of(normal);
             one.form = utf8_of(form);
             done = one.pattern.start && one.form.start && collect(found, one);
         }
     }
+    Py_XDECREF(allowed);
     Py_XDECREF(pair);
     Py_XDECREF(pattern);
     return done;

@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Final
@@ -78,6 +79,29 @@ def test_odd_files_mean_the_same_to_both(body: str | bytes) -> None:
         for target in targets:
             assert native.match(target) == pure.match(target), (dialect, target)
             assert native.match(f"https://h.example{target}") == pure.match(target), (dialect, target)
+
+
+@pytest.mark.parametrize("dialect", NATIVE)
+def test_rules_that_are_dropped_leave_no_memory_behind(dialect: Dialect) -> None:
+    rows = (f"Disallow: /{number}\nAllow: /é{number}/index.html\nAllow: /%4{number}*$\n" for number in range(100))
+    robots = RobotsTxt.parse("User-agent: *\n" + "".join(rows), dialect)
+    rules = robots.rules_for("x")
+
+    def octets_left() -> int:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(20):
+            robots.rules_for("x")
+            rules.match("/é1/?%2F")
+            rules.rules  # noqa: B018 - made on demand
+        after, _ = tracemalloc.get_traced_memory()
+        return after - before
+
+    tracemalloc.start()
+    try:
+        octets_left()  # fills caches
+        assert octets_left() < 20 * 100  # less than an octet for each rule
+    finally:
+        tracemalloc.stop()
 
 
 def test_eight_threads_at_once_get_the_answers_of_one() -> None:
