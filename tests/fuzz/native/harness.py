@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -51,14 +52,11 @@ def compiler() -> str | None:
 def built(directory: Path, options: Sequence[str] = SANITIZED) -> str:
     """Build the harness; return its path."""
     command = [str(compiler()), *_STRICT, f"-I{SOURCES}", *options]
-    objects = [str(directory / f"{name}.o") for name in ("scan", "rules")]
-    for made in objects:
-        report = _failure([*command, *_COUNTED, "-c", str(SOURCES / Path(made).with_suffix(".c").name), "-o", made])
+    objects = [*_COUNTED, "-c", str(SOURCES / "scan.c"), str(SOURCES / "rules.c")]
+    for step in (objects, ["scan.o", "rules.o", str(Path(__file__).with_suffix(".c")), "-o", "harness"]):
+        report = _failure([*command, *step], directory=directory)
         assert not report, report
-    program = str(directory / "harness")
-    report = _failure([*command, str(Path(__file__).with_suffix(".c")), *objects, "-o", program])
-    assert not report, report
-    return program
+    return str(directory / "harness")
 
 
 def fault(command: Sequence[str], inputs: Iterable[bytes], timeout_s: float = _BATCH_S) -> str:
@@ -66,13 +64,17 @@ def fault(command: Sequence[str], inputs: Iterable[bytes], timeout_s: float = _B
     return _failure(command, _FORMS + b"".join(map(_sent, inputs)), timeout_s)
 
 
-def _failure(command: Sequence[str], octets: bytes = b"", timeout_s: float = _BATCH_S) -> str:
+def _failure(
+    command: Sequence[str], octets: bytes = b"", timeout_s: float = _BATCH_S, directory: Path | None = None
+) -> str:
     """Run a command; return how it failed, or an empty text."""
     try:
-        done = subprocess.run(command, input=octets, capture_output=True, timeout=timeout_s, check=False)  # noqa: S603
-    except subprocess.TimeoutExpired:
-        return f"took more than {timeout_s} s"
-    return f"exit code {done.returncode}: {done.stderr.decode(errors='replace')}" if done.returncode else ""
+        subprocess.run(command, input=octets, capture_output=True, timeout=timeout_s, check=True, cwd=directory)  # noqa: S603
+    except subprocess.TimeoutExpired as error:
+        return str(error)
+    except subprocess.CalledProcessError as error:
+        return f"{error}\n{error.stderr.decode(errors='replace')}"
+    return ""
 
 
 def _sent(octets: bytes) -> bytes:
@@ -91,35 +93,28 @@ def generated(count: int, seed: int) -> Iterator[bytes]:
         yield (octets[:start] + piece * (length // len(piece)) + octets[start:])[: TARGET.max_octets]
 
 
-_directory: Final = cache(tempfile.TemporaryDirectory)
-
-
-@cache
-def program() -> str:
-    """Build the harness once; return its path."""
-    return built(Path(_directory().name))
-
-
 def check(octets: bytes) -> None:
     """Hold the C to the invariant, with each allocation failing."""
-    report = fault([program(), "--failures"], [octets], MAX_S_PER_INPUT)
+    with tempfile.TemporaryDirectory() as directory:
+        report = fault([built(Path(directory)), "--failures"], [octets], MAX_S_PER_INPUT)
     assert not report, report
 
 
 def fuzz(_: Target, seconds: int, output: Path) -> Outcome:
-    """Fuzz for some time; findings go to ``output``. In every fourth batch allocations fail."""
-    output.mkdir(parents=True, exist_ok=True)
-    end, batches, report, found = time.monotonic() + seconds, 0, "", list[Path]()
+    """Fuzz for some time; the first finding goes to ``output``. In every fourth batch allocations fail."""
+    findings, log = output / "findings", output / "log.txt"
+    findings.mkdir(parents=True, exist_ok=True)
+    program, end, batches, report, found = built(output), time.monotonic() + seconds, 0, "", list[bytes]()
     while not report and time.monotonic() < end:
-        batch, command = list(generated(_BATCH, time.time_ns())), [program(), "--failures"][: 1 + (batches % 4 == 0)]
+        batch, command = list(generated(_BATCH, time.time_ns())), [program, "--failures"][: 1 + (batches % 4 == 0)]
         report = fault(command, batch)
+        singly = (octets for octets in batch if report and fault(command, [octets], MAX_S_PER_INPUT))
+        found = list(islice(singly, 1))
         batches += 1
-        for octets in batch if report else ():
-            if fault(command, [octets], MAX_S_PER_INPUT):
-                found.append(output / f"{crc32(octets):08x}")
-                found[-1].write_bytes(octets)
-    (output / "log.txt").write_text(report, encoding="utf-8")
-    return Outcome(batches * _BATCH, 0, 0, 0, tuple(found), bool(report), output / "log.txt")
+    log.write_text(report, encoding="utf-8")
+    for octets in found:
+        (findings / f"{crc32(octets):08x}").write_bytes(octets)
+    return Outcome(batches * _BATCH, 0, 0, 0, tuple(findings.iterdir()), bool(report), log)
 
 
 TARGET: Final = Target(
