@@ -81,8 +81,10 @@ class Agent:
         """Return the verdict on ``url`` and the entry behind it, if rules alone decide and are fresh.
 
         The key of the origin is the slice before the third slash: the keys of entries are valid origins. A target
-        without special characters is matched as it is. If the result is None, call ``judged``: the origin is spelt in
-        another way, it has a host policy, or its entry is unknown or expired. Call ``check_usable`` first.
+        without special characters is matched as it is. The context of the verdict is ``(entry, None, None)``.
+
+        If the result is None, call ``judged``: the origin is spelt in another way, it has a host policy, or its entry
+        is unknown or expired. Call ``check_usable`` first.
         """
         place = url.find("/", 8)  # behind "https://" and "http://" there is a host
         entry = self._hits.get(url[:place]) if place > 0 else None

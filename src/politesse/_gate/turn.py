@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Self
 from weakref import ref
 
 from politesse._http.ratelimit import quota_fields
-from politesse._pacing.backoff import CLOSING
+from politesse._pacing.backoff import CLOSING, PACE_HEADERS
 from politesse._text import printable
 from politesse.errors import ConfigurationError
 from politesse.events import TurnDropped
@@ -98,6 +98,8 @@ class Turn:
             return
         self._observed = True
         lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
+        if PACE_HEADERS.isdisjoint(lower):
+            lower = _NO_HEADERS
         if status in CLOSING or (lower and quota_fields(lower)):
             self.may_close = True
         self._permit.observe(status, lower)

@@ -133,7 +133,8 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
             verdict, entry = hit
             if entry.set_back(agent.clock.monotonic(), agent.clock.wall()):
                 return self._judged()
-            return self._noted(entry.origin, verdict)
+            self._origin, self._verdict, self._context = entry.origin, verdict, (entry, None, None)
+            return verdict
         self._origin, _ = split(url)
         judged = agent.judged(url) if self.exempt is None else agent.exempted(url, self.exempt)
         return None if judged is None else self._noted(self._origin, judged)

@@ -28,10 +28,11 @@ The parts, from the inside out. Each pacer implements ``politesse.ports.Pacer``:
 
 Where to change what:
 
-* A new header that slows the pace: ``backoff.py`` reads it in ``HostBackoff.observe`` and applies it in ``slow``, or
-  closes the host by ``close``. ``BackoffRecord`` keeps its numbers. ``Bound`` (``_reasons.py``) gets its name. A bound
-  that closes the host also enters ``CLOSINGS`` in ``state.lua``, ``_CLOSINGS`` in ``fleet/messages.py``, ``CLOSURES``
-  in ``queue/_robots.py`` and ``_CLOSURES`` in Scrapy's ``_waits.py``.
+* A new header that slows the pace: it enters ``PACE_HEADERS`` in ``backoff.py``. ``HostBackoff.observe`` reads it, and
+  ``slow`` applies it, or it closes the host by ``close``. ``BackoffRecord`` keeps its numbers. ``Bound``
+  (``_reasons.py``) gets its name. A bound that closes the host also enters ``CLOSINGS`` in ``state.lua``,
+  ``_CLOSINGS`` in ``fleet/messages.py``, ``CLOSURES`` in ``queue/_robots.py`` and ``_CLOSURES`` in Scrapy's
+  ``_waits.py``.
 * A new statement of robots.txt: ``StatedPace`` in ``politesse.ports``, and ``stated_pace`` in ``pace.py``.
 * A new scope: ``scopes.py`` gets a function from a host to its key, ``ScopedPacer.__init__`` an entry in its order, and
   ``PacingOptions`` the option, with its checks and ``is_scoped``. ``SCOPES`` in ``fleet/status.py`` names it, too.

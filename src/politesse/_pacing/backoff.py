@@ -19,8 +19,8 @@ opens at that fetch. This backoff is at least ``backoff_min_s``, and begins with
 Any answer also sets the adaptive delay, and may state a quota (RateLimit headers). The delay follows the smoothed
 response time of requests in a row; a host that rests for much longer than the delay begins anew (``rested``).
 
-A new header that slows the pace is read in ``HostBackoff.observe`` and applied in ``HostBackoff.slow``, or in ``close``
-if it closes the host.
+A new header that slows the pace enters ``PACE_HEADERS``. ``HostBackoff.observe`` reads it. ``slow`` applies it, or
+``close`` if it closes the host.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._constants import DAY_S
 from politesse._http.freshness import retry_after_s
-from politesse._http.ratelimit import quota_fields, remaining_quota
+from politesse._http.ratelimit import QUOTA_FIELDS, quota_fields, remaining_quota
 from politesse._pacing.host_state import BackoffRecord
 from politesse._pacing.pace import Closing, Pace, slower
 from politesse._text import printable
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 CLOSING: Final = frozenset({429, 503})
 """The statuses that close a host."""
+PACE_HEADERS: Final = QUOTA_FIELDS | {"retry-after"}
+"""An answer without any of these headers, in lower case, need not be read further."""
 
 _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
@@ -115,7 +117,7 @@ class HostBackoff:
 
     def rested(self, idle_s: float, options: PacingOptions) -> None:
         """Forget the response times before a request that comes after a long rest."""
-        if idle_s >= self.smoothed_s(options):
+        if idle_s >= _RESTS * options.min_delay_s and idle_s >= _RESTS * self._adaptive_s(options):
             self.latency_s, self._answered = 0.0, False
 
     def observe(

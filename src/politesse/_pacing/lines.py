@@ -289,7 +289,10 @@ class LocalLines:
             self._recalls.note(host)
         if host.is_full:
             return  # the next end of a request sets it
-        at_mono, armed_mono = host.next_look_mono(self._active.kept_s, self._monotonic(), self._wall()), host.armed_mono
+        armed_mono = host.armed_mono
+        if armed_mono is not None and not host.waiting:
+            return  # an idle host is only checked to be forgotten
+        at_mono = host.next_look_mono(self._active.kept_s, self._monotonic(), self._wall())
         if at_mono < inf and (armed_mono is None or at_mono < armed_mono - _SOONER_S):
             self._wakeups.look_at(host, at_mono)
 

@@ -262,7 +262,7 @@ def earliest_start(
     ready_mono, bound_by = last_mono + pace.interval_s, pace.bound_by
     if timed:
         ready_mono = min(ready_mono, now_mono + (rates_hold_until(timed, now_wall) - now_wall))
-    if closing.until_mono > max(ready_mono, now_mono):
+    if ready_mono < closing.until_mono > now_mono:
         ready_mono, bound_by = closing
     if timed:
         start_wall = now_wall + max(0.0, ready_mono - now_mono)

@@ -268,7 +268,8 @@ class PoliteSession:
             first = first_url(session, url, options.get("params"))
             if first is not None:
                 await turns.prepare(first, _stated_agents(session, options.get("headers")))
-                self._check_open(method, url)
+                if self._closed:
+                    self._check_open(method, url)
             _SENDING.set(turns)
             response = await session.request(method, url, middlewares=(*middlewares, turns), **options)
         except BaseException as error:
