@@ -146,6 +146,10 @@ def _request(
     # The Crawl-delay that an earlier request stated keeps the host for longer than its response times count.
     [_request(200, took_s=5.0, quiet_s=15.0, crawl_delay=200), _request(200), _request(200)]
 )
+@example(
+    # The check of the idle host is set for long after the end of the backoff.
+    [_request(200), _request(429, crawl_delay=200), _request(200, quiet_s=650.0), _request(429), _request(200)]
+)
 @example([_request(200, quiet_s=2.0, crawl_delay=10), _request(200, took_s=5.0), _request(200)])
 def test_a_restart_changes_no_start(requests: list[Request]) -> None:
     ran_on = asyncio.run(started(requests, restarts=False))

@@ -114,9 +114,18 @@ class HostBackoff:
     _quota_interval_s: float = 0.0
     _refused_mono: float = -inf
     _answered: bool = False
+    _learnt_mono: float = -inf
 
-    def rested(self, idle_s: float, options: PacingOptions) -> None:
-        """Forget the response times before a request that comes after a long rest."""
+    def rested(self, idle_s: float, started_mono: float, options: PacingOptions) -> None:
+        """Forget backoff and response times if their time was over when a request started.
+
+        Args:
+            idle_s: how long the host had rested then.
+            started_mono: when the request started.
+            options: the bounds.
+        """
+        if (self.backoff_s or self.fetch_backoff_s) and started_mono >= self._backoff_until_mono:
+            self.backoff_s = self.fetch_backoff_s = 0.0
         if idle_s >= _RESTS * options.min_delay_s and idle_s >= _RESTS * self._adaptive_s(options):
             self.latency_s, self._answered = 0.0, False
 
@@ -189,10 +198,11 @@ class HostBackoff:
         if until_mono > self.closing.until_mono:
             self.closing = Closing(until_mono, bound_by)
 
-    def learn(self, backoff_s: float, fetch_backoff_s: float) -> None:
+    def learn(self, backoff_s: float, fetch_backoff_s: float, now_mono: float) -> None:
         """Take over longer backoffs, which another process remembers."""
         self.backoff_s = max(self.backoff_s, backoff_s)
         self.fetch_backoff_s = max(self.fetch_backoff_s, fetch_backoff_s)
+        self._learnt_mono = now_mono
 
     def snapshot(self, now_mono: float, options: PacingOptions) -> BackoffSnapshot:
         """Return a snapshot for the fleet."""
@@ -249,7 +259,11 @@ class HostBackoff:
     @property
     def remembered_until_mono(self) -> float:
         """When all of this may be forgotten: a refusal after as much quiet as the backoff took."""
-        return max(self.closing.until_mono + max(self.backoff_s, self.fetch_backoff_s), self.quota_until_mono)
+        return max(self._backoff_until_mono, self.quota_until_mono)
+
+    @property
+    def _backoff_until_mono(self) -> float:
+        return max(self.closing.until_mono, self._learnt_mono) + max(self.backoff_s, self.fetch_backoff_s)
 
     def _is_new_refusal(self, backoff_s: float, elapsed_s: float, now_mono: float) -> bool:
         """Return whether the request of a refusal has started after the last refusal, or none is remembered."""

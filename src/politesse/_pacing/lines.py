@@ -184,7 +184,7 @@ class LocalLines:
         backoff, elapsed_s = host.backoff, permit.answered_s
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
-            backoff.rested(permit.started_mono - permit.before_mono, host.options)
+            backoff.rested(permit.started_mono - permit.before_mono, permit.started_mono, host.options)
         jitter = interval_s = 0.0  # they count for a refusal only
         if status in CLOSING or backoff.backoff_s:
             jitter, interval_s = self._jitter(), host.start_of(permit.agent, now_mono, now_wall).pace.interval_s

@@ -137,7 +137,7 @@ class LocalPacer(LocalLines):
         paced = self._hosts.get(host)
         if paced is not None:
             paced.changes += 1
-            paced.backoff.learn(backoff_s, fetch_backoff_s)
+            paced.backoff.learn(backoff_s, fetch_backoff_s, self._monotonic())
 
     def asked(self, host: str, /) -> int:
         """Return how many requests to ``host`` were counted; 0 if the host is idle."""
