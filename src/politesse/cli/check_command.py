@@ -68,15 +68,18 @@ async def print_verdicts(
                 page.cancel()
             await asyncio.gather(*pages, return_exceptions=True)
         for status in gate.hosts().values() if with_hosts else ():
-            record = _host_record(status)
-            if as_json:
-                say_json(out, record)
-            else:
-                say(out, f"host: {printable(record.pop('host'))}", "bold")
-                say(out, "\n".join(as_lines(record)))
+            _print_host(_host_record(status), out, as_json=as_json)
     if faults or any(verdict.reason in UNDECIDED for verdict in verdicts):
         return 2
     return 0 if all(verdicts) else 1
+
+
+def _print_host(record: dict[str, object], out: Console, *, as_json: bool) -> None:
+    if as_json:
+        say_json(out, record)
+    else:
+        say(out, f"host: {printable(str(record.pop('host')))}", "bold")
+        say(out, "\n".join(as_lines(record)))
 
 
 async def _page(gate: AgentView, verdict: Verdict, options: GateOptions, *, with_page: bool) -> PageReport | None:

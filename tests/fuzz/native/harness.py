@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from politesse import _native
+import politesse
 from politesse.robots.pattern import FOLDED, NORMALISED, PLAIN
 from tests.fuzz import native_reference
 from tests.fuzz.campaign import MAX_S_PER_INPUT, Outcome
@@ -31,7 +31,7 @@ from tests.fuzz.target import Target
 SANITIZED: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
 _STRICT: Final = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 _COUNTED: Final = tuple(f"-D{name}=counted_{name}" for name in ("malloc", "calloc", "realloc", "free"))
-SOURCES: Final = Path(_native.__file__).parent
+SOURCES: Final = Path(politesse.__file__).parent / "_native"
 _FORMS: Final = b"".join(
     bytes(octet in table for table in (PLAIN, *form[:3]) for octet in range(256)) + bytes(form[3:])
     for form in (NORMALISED, FOLDED)
