@@ -125,7 +125,7 @@ async def test_agents_that_the_same_groups_bind_share_one_rule_set() -> None:
         finally:
             tracemalloc.stop()
         assert len({id(entries[-1].rules[f"bot{number}"]) for number in range(30)}) == 1
-        assert thirty_bytes < 1.5 * one_bytes
+        assert thirty_bytes - one_bytes < 1.5 * len(large)  # the file itself, which was read again
         assert len(bench.cache.entries) == 201
         assert bench.cache.weight_bytes < options.max_entries_bytes
 
