@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from politesse._redis import (
     FAILURES,
     NEVER_DECODE,
+    NoScriptError,
     Redis,
     client_of,
     close_client,
@@ -107,8 +108,15 @@ class RedisCalls:
         Raises:
             StoreError: the server is away, refuses this client or is late; or a key holds a foreign value.
         """
-        command = ("EVAL", script.source, len(keys), *keys, *args)
-        return await self._run(keys[0], lambda client: client.execute_command(*command, **{NEVER_DECODE: True}))
+        given, options = (len(keys), *keys, *args), {NEVER_DECODE: True}
+
+        async def evaluate(client: Client) -> Any:  # noqa: ANN401 - the reply of any script
+            try:
+                return await client.execute_command("EVALSHA", script.sha, *given, **options)
+            except NoScriptError:  # the server has forgotten the script, or has never run it
+                return await client.execute_command("EVAL", script.source, *given, **options)
+
+        return await self._run(keys[0], evaluate)
 
     async def run_each(self, script: StoreScript, calls: Sequence[Call]) -> None:
         """Run a script once for each key with its arguments; single failures are ignored."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 from functools import cached_property
 from importlib.resources import files
@@ -18,6 +19,11 @@ class StoreScript(StrEnum):
     PUT = "put"
     RELEASE = "release"
     RENEW = "renew"
+
+    @cached_property
+    def sha(self) -> str:
+        """The digest by which Redis knows it once it has run."""
+        return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     @cached_property
     def source(self) -> str:
