@@ -8,7 +8,7 @@ import pytest
 from politesse import ClosedError, ConfigurationError, Gatekeeper, Reason
 from politesse._gate.filtering import ItemFilter
 from politesse.testing import ScriptedFetcher
-from tests.support.tasks import ended
+from tests.support.tasks import ended, settle
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 ANSWERS = {f"https://s{n}.example": "User-agent: *\nDisallow: /no" for n in range(10)}
@@ -327,6 +327,7 @@ async def test_endless_source_leaves_no_state_of_origins_behind(gate: Gatekeeper
     async with aclosing(items.run(f"https://n{n}.example/" for n in range(200))) as judged:
         assert len([item async for item in judged]) == 200
     assert not items._waiting
+    await settle()  # what a task that has ended leaves to do
     assert not items._tasks
 
 
