@@ -41,7 +41,7 @@ def test_environment_chooses_the_implementation() -> None:
 
 @pytest.mark.parametrize("dialect", NATIVE)
 def test_generated_files_mean_the_same_to_both(dialect: Dialect) -> None:
-    for number, body in enumerate(generate(150, 9309)):
+    for number, body in enumerate(generate(40, 9309)):
         pure, native = pure_robots(body, dialect), RobotsTxt.parse(body, dialect)
         assert (native.sitemaps, native.quirks, native.licenses) == (pure.sitemaps, pure.quirks, pure.licenses)
         assert list(map(repr, native.lines)) == list(map(repr, pure.lines))
