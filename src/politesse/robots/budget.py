@@ -6,7 +6,7 @@ wildcards are compared within a budget. The budget counts octets, not time, so t
 A wildcard costs nothing if the target is shorter than its texts, or does not start with its head. The cost of any other
 is an upper bound on the work, and is taken before the work is done:
 
-    400, and 100 for each segment, which is a text behind the head,
+    1,000, and 100 for each segment, which is a text behind the head,
     and a quarter of the octets of the target,
     and at each place of the target that has the first octet of a segment: the octets of the longest segment, plus 4
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 BUDGET: Final = 2_500_000
 """Octets that one decision may compare."""
 
-_PER_TRY: Final = 400
+_PER_TRY: Final = 1_000
 _PER_SEGMENT: Final = 100
 _PASSED_AT_ONCE: Final = 4
 _PER_START: Final = 4
@@ -138,20 +138,28 @@ class Wildcards:
                     if form.startswith(wildcard.head) and wildcard.matches(form):
                         return index, False
             return end, False
-        meter = Meter(forms, BUDGET)
-        for index in range(end):
+        meter, candidates = Meter(forms, BUDGET), self._candidates(forms, end)
+        for number, index in enumerate(candidates):
             if meter.matches(self._cut[index]):
                 return index, False
             if meter.exhausted:
-                return next((other for other in range(index, end) if self._is_undecided(other, forms)), end), True
+                return next((other for other in candidates[number:] if not self._allows[other]), end), True
         return end, False
+
+    def _candidates(self, forms: Sequence[str], end: int) -> list[int]:
+        """Return the indexes of the wildcards before ``end`` that cost something."""
+        # A file may have 30,000: no call for each.
+        first, last = forms[0], forms[-1]
+        return [
+            index
+            for index, one in enumerate(self._cut[:end])
+            if (len(first) >= one.octets and first.startswith(one.head))
+            or (last is not first and len(last) >= one.octets and last.startswith(one.head))
+        ]
 
     def _at_most(self, forms: Sequence[str]) -> int:
         """Return an upper bound on the cost of all wildcards: nearly no file needs counting."""
         return len(forms) * (self._without_target + self._per_octet * max(map(len, forms)))
-
-    def _is_undecided(self, index: int, forms: Sequence[str]) -> bool:
-        return not self._allows[index] and any(_may_match(self._cut[index], form) for form in forms)
 
     @property
     def weight_bytes(self) -> int:
