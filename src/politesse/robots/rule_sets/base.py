@@ -153,19 +153,13 @@ class RuleSet(ABC):
             return None
         return NOTHING_STATED if self.site_usage is None else self.site_usage.usage(url)
 
+    @abstractmethod
     def judge(self, target: str) -> Match:
         """Return the match of a request target as it was written.
 
         Raises:
             InvalidURL: as ``match`` does.
         """
-        if is_plain(target) is not None and "/." not in target:
-            return self.decide(target)
-        return self.decide(self._matching.normalise_target(target))
-
-    @abstractmethod
-    def decide(self, target: str) -> Match:
-        """Return the match of a target in normal form."""
 
     @property
     @abstractmethod
@@ -213,6 +207,16 @@ class TableRuleSet(RuleSet):
         super().__init__(directives, matching)
         self._origin = origin
         self._table = self._compile(rows)
+
+    def judge(self, target: str) -> Match:
+        """See ``RuleSet.judge``."""
+        if is_plain(target) is not None and "/." not in target:
+            return self.decide(target)
+        return self.decide(self._matching.normalise_target(target))
+
+    @abstractmethod
+    def decide(self, target: str) -> Match:
+        """Return the match of a target in normal form."""
 
     @abstractmethod
     def _compile(self, rows: Sequence[FieldRow]) -> RuleTable:

@@ -40,7 +40,7 @@ class ConnerRuleSet(TableRuleSet):
     __slots__ = ("_explicit", "_first_general", "_otherwise", "_wildcards")
 
     def decide(self, target: str) -> Match:
-        """See ``RuleSet.decide``."""
+        """See ``TableRuleSet.decide``."""
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         if (general := self._first_general.find(target)) != NO_RULE:

@@ -65,7 +65,7 @@ class MostSpecificRuleSet(TableRuleSet, MostSpecific):
         return self._most_specific((normal,) if written is None else (normal, written))
 
     def decide(self, target: str) -> Match:
-        """See ``RuleSet.decide``."""
+        """See ``TableRuleSet.decide``."""
         return self._most_specific((target,))
 
     def _most_specific(self, forms: Sequence[str]) -> Match:

@@ -53,10 +53,6 @@ class NativeRuleSet(MostSpecific):
             decided = self._rules.decide_normal(normal, written)
         return self._match(decided)
 
-    def decide(self, target: str) -> Match:
-        """See ``RuleSet.decide``."""
-        return self._match(self._rules.decide_normal(target, None))
-
     def _match(self, decided: int) -> Match:
         """Return the match for twice the place of a rule, plus one if the bound was reached."""
         place, bound_reached = decided >> 1, bool(decided & 1)

@@ -35,7 +35,7 @@ class FirstMatchRuleSet(TableRuleSet):
     __slots__ = ("_first_prefix",)
 
     def decide(self, target: str) -> Match:
-        """See ``RuleSet.decide``."""
+        """See ``TableRuleSet.decide``."""
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         return self._table.match(self._first_prefix.find(target))
