@@ -75,6 +75,9 @@ ATTACKS: Final[dict[str, Attack]] = {
     "short needles": Attack(_each(lambda n: f"Disallow:*{_word(n, 17)}"), "/", "aab"),
     "short needles, Allow": Attack(_each(lambda n: f"Allow:*{_word(n, 17)}"), "/", "ab"),
     "numbers, Allow": Attack(_each(lambda n: f"Allow:*{n}"), "/", "1234567890"),
+    "Allows that match, Disallows that do not": Attack(
+        _each(lambda n: f"Disallow:/x{n}*a" if n & 1 else f"Allow:*{n}"), "/", "1234567890"
+    ),
     "Allow and Disallow tie": Attack(
         _each(lambda n: f"{('Disallow', 'Allow')[n & 1]}:*{_word(n >> 1, 17)}c"), "/c", "ab"
     ),

@@ -7,7 +7,7 @@ A wildcard costs nothing if the target is shorter than its texts, or does not st
 is an upper bound on the work, and is taken before the work is done:
 
     1,000, and 100 for each segment, which is a text behind the head,
-    and a quarter of the octets of the target,
+    and half of the octets of the target,
     and at each place of the target that has the first octet of a segment: the octets of the longest segment, plus 4
 
 A search passes each place of the target once, whatever the number of segments, because each is searched for behind the
@@ -28,12 +28,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from politesse.robots.memory import flat, memory_of
+from politesse.robots.memory import memory_of
 from politesse.robots.pattern import is_literal, match_form, matcher
 from politesse.robots.wildcard import wildcard_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from politesse.robots.wildcard import Wildcard
 
@@ -42,8 +42,9 @@ BUDGET: Final = 2_500_000
 
 _PER_TRY: Final = 1_000
 _PER_SEGMENT: Final = 100
-_PASSED_AT_ONCE: Final = 4
+_PASSED_AT_ONCE: Final = 2
 _PER_START: Final = 4
+_HEADS_AT_ONCE: Final = 100
 
 WORK: Final = (BUDGET, _PER_TRY, _PER_SEGMENT, _PASSED_AT_ONCE, _PER_START)
 """The same, for the compiled core."""
@@ -62,18 +63,19 @@ class Meter:
         exhausted: whether the budget did not suffice for a comparison.
     """
 
-    __slots__ = ("exhausted", "forms", "left")
+    __slots__ = ("_starts", "exhausted", "forms", "left")
 
     def __init__(self, forms: Sequence[str], left: int) -> None:
         self.forms = forms
         self.left = left
         self.exhausted = False
+        self._starts: dict[tuple[str, str], int] = {}  # of a form and an octet: how often it has the octet
 
     def matches(self, wildcard: Wildcard) -> bool:
         """Whether a form matches a wildcard; False as well if the budget did not suffice."""
         for form in self.forms:
             if _may_match(wildcard, form):
-                if not self.pay(_cost(wildcard, form)):
+                if not self.pay(self._cost(wildcard, form)):
                     return False
                 if wildcard.matches(form):
                     return True
@@ -85,14 +87,17 @@ class Meter:
         self.left -= octets
         return not self.exhausted
 
+    def _cost(self, wildcard: Wildcard, form: str) -> int:
+        starts = 0
+        for first in {segment[:1] for segment in wildcard.segments if segment}:
+            if (form, first) not in self._starts:  # to count takes longer than to search
+                self._starts[form, first] = form.count(first)
+            starts += self._starts[form, first]
+        return _without_target(wildcard) + len(form) // _PASSED_AT_ONCE + starts * _per_start(wildcard)
+
 
 def _may_match(wildcard: Wildcard, form: str) -> bool:
     return len(form) >= wildcard.octets and form.startswith(wildcard.head)
-
-
-def _cost(wildcard: Wildcard, form: str) -> int:
-    starts = sum([form.count(first) for first in {segment[:1] for segment in wildcard.segments} if first])
-    return _without_target(wildcard) + len(form) // _PASSED_AT_ONCE + starts * _per_start(wildcard)
 
 
 def _without_target(wildcard: Wildcard) -> int:
@@ -120,7 +125,7 @@ class Wildcards:
     def __init__(self, places: Sequence[int], cut: Sequence[Wildcard], allows: Sequence[bool]) -> None:
         self.places = places
         self._cut = tuple(cut)
-        self._allows = flat(allows)
+        self._allows = bytes(allows)
         self._without_target = sum(map(_without_target, cut))
         self._per_octet = sum([1 + _per_start(one) for one in cut])  # each octet may be the first one of a segment
 
@@ -138,24 +143,30 @@ class Wildcards:
                     if form.startswith(wildcard.head) and wildcard.matches(form):
                         return index, False
             return end, False
-        meter, candidates = Meter(forms, BUDGET), self._candidates(forms, end)
-        for number, index in enumerate(candidates):
+        meter = Meter(forms, BUDGET)
+        for index in self._candidates(forms, 0, end):
             if meter.matches(self._cut[index]):
                 return index, False
             if meter.exhausted:
-                return next((other for other in candidates[number:] if not self._allows[other]), end), True
+                start = self._allows.find(b"\0", index, end)
+                undecided = self._candidates(forms, end if start < 0 else start, end)
+                return next((other for other in undecided if not self._allows[other]), end), True
         return end, False
 
-    def _candidates(self, forms: Sequence[str], end: int) -> list[int]:
-        """Return the indexes of the wildcards before ``end`` that cost something."""
-        # A file may have 30,000: no call for each.
+    def _candidates(self, forms: Sequence[str], start: int, end: int) -> Iterator[int]:
+        """Yield the indexes of the wildcards that cost something."""
+        # A file may have 30,000: no call for each, and none of hundreds if no head fits.
         first, last = forms[0], forms[-1]
-        return [
-            index
-            for index, one in enumerate(self._cut[:end])
-            if (len(first) >= one.octets and first.startswith(one.head))
-            or (last is not first and len(last) >= one.octets and last.startswith(one.head))
-        ]
+        for index in range(start, end, _HEADS_AT_ONCE):
+            some = self._cut[index : min(index + _HEADS_AT_ONCE, end)]
+            heads = tuple([one.head for one in some])
+            if first.startswith(heads) or last.startswith(heads):
+                yield from [
+                    other
+                    for other, one in enumerate(some, index)
+                    if (len(first) >= one.octets and first.startswith(one.head))
+                    or (last is not first and len(last) >= one.octets and last.startswith(one.head))
+                ]
 
     def _at_most(self, forms: Sequence[str]) -> int:
         """Return an upper bound on the cost of all wildcards: nearly no file needs counting."""
