@@ -2,7 +2,8 @@
 
 The content of a file's record is compressed: a JSON head, a line feed, and the file. The content of a host's state is
 JSON. A version changes if an earlier politesse must not read the content. A reader ignores fields that a later version
-has added, and gives fields that an earlier version did not write their defaults.
+has added, and gives fields that are missing their defaults: an earlier version did not know them, and a head has no
+field whose value is its default.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import zlib
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, fields
 from math import isfinite
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from politesse._cache.record import Copy, Moment, Record, Trouble
@@ -31,15 +33,15 @@ _STATE: Final = b"politesse-pace/1 "
 _DIGEST_BYTES: Final = 16
 _MAX_HEAD_BYTES: Final = 1024 * 1024  # header fields are far shorter
 _ENUMS: Final = {"AccessResult": AccessResult, "Bound": Bound}
+_JSON: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 def encode(record: Record, key: str) -> bytes:
     """Return ``record`` as octets, bound to the key under which it is stored."""
-    parts = {"copy": record.copy, "trouble": record.trouble, "moment": record.moment}
-    head: dict[str, object] = {name: None if part is None else _stored(part) for name, part in parts.items()}
-    head["key"] = key
-    body = b"" if record.copy is None else record.copy.body
-    return framed(_RECORD, zlib.compress(json.dumps(head).encode() + b"\n" + body, zlib.Z_BEST_SPEED))
+    copy, trouble, moment = record.copy, record.trouble, record.moment
+    head = {"copy": _stored(copy), "trouble": _stored(trouble), "moment": _stored(moment), "key": key}
+    body = b"" if copy is None else copy.body
+    return framed(_RECORD, zlib.compress(b"%b\n%b" % (_JSON.encode(head).encode(), body), zlib.Z_BEST_SPEED))
 
 
 def decode(data: object, key: str) -> Record:
@@ -121,8 +123,14 @@ def _head(text: bytes, key: str) -> dict[str, Any]:
     return head
 
 
-def _stored(part: Copy | Trouble | Moment) -> dict[str, object]:
-    return {field.name: getattr(part, field.name) for field in fields(part) if field.name != "body"}
+def _stored(part: Copy | Trouble | Moment | None) -> dict[str, object] | None:
+    """Return the fields of a part that differ from their defaults, without the body."""
+    if part is None:
+        return None
+    names, values, defaults = _FIELDS[type(part)]
+    return {
+        name: value for name, value, default in zip(names, values(part), defaults, strict=True) if value is not default
+    }
 
 
 def _part(kind: type[Part], stored: dict[str, Any] | None, **given: object) -> Part | None:
@@ -149,3 +157,13 @@ def _checked(kind: str, value: object) -> object:
     if not right or (isinstance(value, int | float) and not isfinite(value)):
         raise TypeError(f"{value!r:.100} instead of {kind}")
     return value
+
+
+def _fields_of(kind: type[Copy | Trouble | Moment]) -> tuple[list[str], attrgetter[tuple[object, ...]], list[object]]:
+    """Return the names of the stored fields of a part, a function that returns their values, and their defaults."""
+    stored = [field for field in fields(kind) if field.name != "body"]
+    names = [field.name for field in stored]
+    return names, attrgetter(*names), [field.default for field in stored]
+
+
+_FIELDS: Final = {kind: _fields_of(kind) for kind in (Copy, Trouble, Moment)}

@@ -36,46 +36,42 @@ if TYPE_CHECKING:
 _ENTRY_BYTES: Final = 860
 _FILE_RULES_BYTES: Final = 280
 _AGENT_BYTES: Final = 160  # its name, and its places by agent and by binding
-_NO_RULES: Final[dict[str, RuleSet]] = {}
 _NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
 _PARSE_IN_THREAD_BYTES: Final = 8 * 1024  # 5 ms at worst (thousands of lines, URLs as rules): more would be felt
 
 
-class FileRules:
-    """The compiled rules of a file, shared by all origins with the same file.
+class FileRules(dict[str, RuleSet]):
+    """The compiled rules of a file by agent, shared by all origins with the same file; more agents come as they ask.
+
+    Agents that the same groups bind share their rules.
 
     Args:
         digest: see below.
         known: by digest, the rules of all files of which an entry is kept.
 
     Attributes:
-        digest: digest of the file; of file and site, if the file means something else to each site.
-        by_agent: the rules by agent; more come when another agent asks. Agents that the same groups bind share them.
-        by_binding: the same rules by ``RobotsTxt.binding``.
+        digest: digest of the file; of file and site, if the file means something else to each site. Empty for no file.
         weight_bytes: about how much memory they take.
         entries: number of kept entries that have them. Their bytes count once, with the first of these.
     """
 
-    __slots__ = ("_known", "by_agent", "by_binding", "digest", "entries", "weight_bytes")
+    __slots__ = ("_known", "digest", "entries", "weight_bytes")
 
     def __init__(self, digest: bytes, known: dict[bytes, FileRules]) -> None:
+        super().__init__()
         self.digest = digest
         self._known = known
-        self.by_agent: dict[str, RuleSet] = {}
-        self.by_binding: dict[bytes, RuleSet] = {}
         self.weight_bytes = _FILE_RULES_BYTES
         self.entries = 0
 
-    def add(self, compiled: Mapping[str, tuple[bytes, RuleSet]]) -> int:
-        """Add agents, each with its binding and its rules; return about how many bytes more kept entries take."""
+    def add(self, compiled: Mapping[str, RuleSet]) -> int:
+        """Add the rules of agents; return about how many bytes more kept entries take."""
         before_bytes = self.weight_bytes
-        for agent, (binding, rule_set) in compiled.items():
-            if binding not in self.by_binding:
-                self.by_binding[binding] = rule_set
-                self.weight_bytes += rule_set.weight_bytes
-            if agent not in self.by_agent:
-                self.by_agent[agent] = self.by_binding[binding]
-                self.weight_bytes += _AGENT_BYTES + len(agent)
+        for agent, rule_set in compiled.items():
+            if agent not in self:
+                is_shared = any(rule_set is known for known in self.values())
+                self[agent] = rule_set
+                self.weight_bytes += _AGENT_BYTES + len(agent) + (0 if is_shared else rule_set.weight_bytes)
         return self.weight_bytes - before_bytes if self.entries else 0
 
     def retain(self) -> int:
@@ -96,27 +92,28 @@ class FileRules:
         return self.weight_bytes
 
 
+_NO_RULES: Final = FileRules(b"", {})
+
+
 class Entry(FileEntry):
     """The robots.txt of an origin, ready for decisions.
 
     Attributes:
-        file_rules: the rules of its file; None unless the source is SUCCESSFUL.
-        rules: alias of ``file_rules.by_agent``; empty without a file.
+        rules: the rules of its file; empty unless the source is SUCCESSFUL.
         basis: basis of verdicts for the agent of the last call of ``select_agent``; of no agent before.
         deciding: the rules of that agent; None before. The hot path finds both without a dict.
     """
 
-    __slots__ = ("basis", "deciding", "file_rules", "rules")
+    __slots__ = ("basis", "deciding", "rules")
 
     def __init__(
-        self, origin: Origin, held: Standing, record: Record, file_rules: FileRules | None, at_mono: float
+        self, origin: Origin, held: Standing, record: Record, at_mono: float, rules: FileRules = _NO_RULES
     ) -> None:
         own_bytes = _ENTRY_BYTES + len(held.source.final_url) + len(held.source.fault)
         # An entry does not keep the file, so it remembers only the failures.
         failures = None if record.trouble is None else replace(record, copy=None)
         super().__init__(origin, ROBOTS_TXT, held, failures, at_mono, own_bytes=own_bytes)
-        self.file_rules = file_rules
-        self.rules = _NO_RULES if file_rules is None else file_rules.by_agent
+        self.rules = rules
         self.basis = _NO_BASIS
         self.deciding: RuleSet | None = None
 
@@ -135,11 +132,11 @@ class Entry(FileEntry):
 
     def retain(self) -> int:
         """See FileEntry; shared rules count with the first entry that has them."""
-        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.retain()
+        return self.own_bytes + self.rules.retain() if self.rules else self.own_bytes
 
     def release(self) -> int:
         """See FileEntry; shared rules count until the last entry that has them is released."""
-        return self.own_bytes if self.file_rules is None else self.own_bytes + self.file_rules.release()
+        return self.own_bytes + self.rules.release() if self.rules else self.own_bytes
 
     def answers(self, agent: str) -> bool:
         """Return whether the entry has an answer for ``agent``."""
@@ -243,13 +240,13 @@ class RobotsCache(FileCache[Entry]):
         record, held, at_mono = judged
         if record.copy is None:
             return self._kept_rather(self._entry_of_failure(flight, judged), flight.agents)
-        rules = None
-        if held.source.result is AccessResult.SUCCESSFUL:
-            rules = await self._rules(record.copy.body, flight.origin, frozenset(flight.agents))
-        return Entry(flight.origin, held, record, rules, at_mono)
+        if held.source.result is not AccessResult.SUCCESSFUL:
+            return Entry(flight.origin, held, record, at_mono)
+        rules = await self._rules(record.copy.body, flight.origin, frozenset(flight.agents))
+        return Entry(flight.origin, held, record, at_mono, rules)
 
     def _entry_of_failure(self, flight: FileFlight[Entry], judged: Judged) -> Entry:
-        return Entry(flight.origin, judged.standing, judged.record, None, judged.at_mono)
+        return Entry(flight.origin, judged.standing, judged.record, judged.at_mono)
 
     def _close_owned_with(self, closing: AsyncExitStack) -> None:
         closing.push_async_callback(self._fetcher.aclose)
@@ -264,8 +261,8 @@ class RobotsCache(FileCache[Entry]):
         rules = self._file_rules.get(digest)
         if rules is None:
             rules = FileRules(digest, self._file_rules)
-        if missing := agents - rules.by_agent.keys():
-            compiling = partial(_compile, body, self._dialect, origin, missing, rules.by_binding)
+        if missing := agents - rules.keys():
+            compiling = partial(_compile, body, self._dialect, origin, missing, dict(rules))
             large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
             compiled = await self.reading.run(compiling) if large else compiling()
             self.weight_bytes += rules.add(compiled)
@@ -306,11 +303,17 @@ def _digest(body: bytes) -> bytes:
 
 
 def _compile(
-    body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str], known: Mapping[bytes, RuleSet]
-) -> dict[str, tuple[bytes, RuleSet]]:
-    """Return the binding and the rules of each agent; agents with the same binding share rules."""
+    body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str], known: Mapping[str, RuleSet]
+) -> dict[str, RuleSet]:
+    """Return the rules of each agent, which it shares with an agent that the same groups bind."""
     robots = RobotsTxt.parse(body, dialect, origin=origin)
-    tokens = {agent: agent.split(",") for agent in agents}
-    bindings = {agent: robots.binding(tokens[agent]) for agent in agents}
-    rules = {binding: known.get(binding) or robots.rules_for(tokens[agent]) for agent, binding in bindings.items()}
-    return {agent: (binding, rules[binding]) for agent, binding in bindings.items()}
+    is_alone = not known and len(agents) == 1
+    bound = {robots.binding(agent.split(",")): rules for agent, rules in known.items()}
+    compiled: dict[str, RuleSet] = {}
+    for agent in agents:
+        tokens = agent.split(",")
+        binding = b"" if is_alone else robots.binding(tokens)
+        if binding not in bound:
+            bound[binding] = robots.rules_for(tokens)
+        compiled[agent] = bound[binding]
+    return compiled

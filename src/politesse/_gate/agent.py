@@ -225,7 +225,7 @@ class Agent:
     def known_file(self, origin: Origin) -> bytes | None:
         """Return the digest of the cached file of ``origin``, or None."""
         entry = self.state.cache.entries.get(str(origin))
-        return None if entry is None or entry.file_rules is None else entry.file_rules.digest
+        return None if entry is None else entry.rules.digest or None
 
     def may_wait_long(self, origin: Origin, wait_s: float) -> bool:
         """Return whether the rules of ``origin`` may make a page wait for longer than ``wait_s``, or be TOO_SLOW."""
