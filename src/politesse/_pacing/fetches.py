@@ -7,16 +7,17 @@ host, first come, first served:
     waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
 
 A host is fresh while fewer than two requests started there within the last minute: http, https, or a redirect within
-the host need no pause. A host without a request for a minute is forgotten.
+the host need no pause. A line is kept while a request is in it; the times of the last two requests for a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from politesse._pacing.host import NEVER
+from politesse._pacing.hosts import LastRequestTimes
 from politesse._pacing.permit import NO_HEADERS
 from politesse._pacing.reports import LONG_S
 from politesse.events import LongWait
@@ -30,25 +31,22 @@ if TYPE_CHECKING:
     from politesse.events import Publisher
 
 _FRESH_S: Final = 60.0
-_NEVER: Final = float("-inf")
 
 
 @dataclass(slots=True, eq=False)
 class _FetchLine:
-    """The requests for robots.txt to one host.
+    """The requests for robots.txt to one host, one of which holds the place.
 
     Attributes:
-        waiting: the requests in line, behind the request that holds the place.
-        busy: whether a request holds the place.
         earlier_mono: when the last request but one ended.
         ended_mono: when the last request ended.
+        waiting: the requests in line, behind the request that holds the place.
         long_wait: whether a long wait was published since the line was empty.
     """
 
+    earlier_mono: float
+    ended_mono: float
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
-    busy: bool = False
-    earlier_mono: float = _NEVER
-    ended_mono: float = _NEVER
     long_wait: bool = False
 
     def due_mono(self, floor_s: float) -> float:
@@ -67,35 +65,31 @@ class FetchLines:
     def __init__(self, clock: Clock, publisher: Publisher) -> None:
         self._clock = clock
         self._publish = publisher.publish
-        self._lines: OrderedDict[str, _FetchLine] = OrderedDict()  # the host that was used last at the end
+        self._lines: dict[str, _FetchLine] = {}
+        self._earlier = LastRequestTimes(_FRESH_S)
+        self._ended = LastRequestTimes(_FRESH_S)
 
     async def enter(self, host: str, url: str, floor_s: float) -> None:
         """Wait until ``url`` may be requested at ``host``, and hold the place until ``leave``."""
-        line = self._lines.get(host)
+        line, now_mono = self._lines.get(host), self._clock.monotonic()
         if line is None:
-            line = self._lines[host] = _FetchLine()
-        if line.busy:
+            times_mono = self._earlier.take(host, now_mono), self._ended.take(host, now_mono)
+            line = self._lines[host] = _FetchLine(*times_mono)
+        else:
             await self._wait(host, url, line, floor_s)
-        line.busy = True
         try:
             while (wait_s := line.due_mono(floor_s) - self._clock.monotonic()) > 0.0:
                 await self._clock.sleep(wait_s)
         except BaseException:
-            _pass_on(line)
+            self._pass_on(host, line)
             raise
 
     def leave(self, host: str, *, sent: bool) -> None:
         """Free the place: the request has ended, or was not sent."""
-        line, now_mono = self._lines[host], self._clock.monotonic()
+        line = self._lines[host]
         if sent:
-            line.earlier_mono, line.ended_mono = line.ended_mono, now_mono
-        _pass_on(line)
-        self._lines.move_to_end(host)
-        while self._lines:
-            name, oldest = next(iter(self._lines.items()))
-            if oldest.busy or oldest.ended_mono + _FRESH_S > now_mono:
-                break
-            del self._lines[name]
+            line.earlier_mono, line.ended_mono = line.ended_mono, self._clock.monotonic()
+        self._pass_on(host, line)
 
     async def _wait(self, host: str, url: str, line: _FetchLine, floor_s: float) -> None:
         called = asyncio.get_running_loop().create_future()
@@ -108,8 +102,21 @@ class FetchLines:
             await called
         except asyncio.CancelledError:
             if not called.cancelled():  # it has got the place
-                _pass_on(line)
+                self._pass_on(host, line)
             raise
+
+    def _pass_on(self, host: str, line: _FetchLine) -> None:
+        """Give the place to the next in line; forget an empty line."""
+        while line.waiting:
+            called = line.waiting.pop(0)
+            if not called.done():
+                called.set_result(None)  # the line stays: no other request comes in between
+                return
+        del self._lines[host]
+        now_mono = self._clock.monotonic()
+        for times, at_mono in ((self._earlier, line.earlier_mono), (self._ended, line.ended_mono)):
+            if at_mono != NEVER:
+                times.keep(host, at_mono, now_mono)
 
 
 @dataclass(slots=True, eq=False)
@@ -144,13 +151,3 @@ class LocalFetch:
     def opened(self) -> None:
         """Have the next page wait for the interval from now on."""
         self.pacer.opened(self)
-
-
-def _pass_on(line: _FetchLine) -> None:
-    """Give the place to the next in line."""
-    while line.waiting:
-        called = line.waiting.pop(0)
-        if not called.done():
-            called.set_result(None)  # the place stays busy: no other request comes in between
-            return
-    line.busy = line.long_wait = False

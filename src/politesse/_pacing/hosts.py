@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from contextlib import suppress
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +55,24 @@ class ActiveHosts:
             if last_mono == NEVER:
                 self._recall(host)
         return host
+
+    def requested(self, name: str, now_mono: float, *, again: bool) -> None:
+        """Remember a request to an idle host. Only a request ``again`` replaces an earlier one."""
+        last_mono = self._last_requested.take(name, now_mono)
+        self._last_requested.keep(name, now_mono if again or last_mono == NEVER else last_mono, now_mono)
+
+    def last_mono(self, name: str) -> float:
+        """Return when a host was last requested; minus infinity if that is unknown."""
+        host = self.by_name.get(name)
+        return self._last_requested.look_up(name) if host is None else host.last_mono
+
+    def resting(self, now_mono: float) -> Iterator[PacedHost]:
+        """Return the idle hosts at which the next page has to wait for the interval after a request for robots.txt."""
+        longest_s = max(options.min_delay_s for options in (self._options, *self._options_of.values()))
+        for name, last_mono in self._last_requested.since(now_mono - longest_s):
+            options = self.options(name)
+            if last_mono + options.min_delay_s > now_mono:
+                yield PacedHost(name, options, last_mono)
 
     def options(self, name: str) -> PacingOptions:
         """Return the options of a host, with the limits that were set for it."""
@@ -105,6 +124,15 @@ class LastRequestTimes:
             self._older = self._younger if now_mono - self._since_mono < 2.0 * self.kept_s else {}
             self._younger, self._since_mono = {}, now_mono
         self._younger[host] = last_mono
+
+    def since(self, from_mono: float) -> list[tuple[str, float]]:
+        """Return the hosts that were requested after a moment, and when each was last requested."""
+        times = chain(self._older.items(), self._younger.items())
+        return [(host, last_mono) for host, last_mono in times if last_mono > from_mono]
+
+    def look_up(self, host: str) -> float:
+        """Return when a host was last requested; minus infinity if that is unknown."""
+        return self._younger.get(host, self._older.get(host, NEVER))
 
     def take(self, host: str, now_mono: float) -> float:
         """Return when a host was last requested, and forget it; minus infinity if that is unknown."""

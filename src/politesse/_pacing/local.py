@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from politesse._pacing.backoff import CLOSING, BackoffSnapshot
@@ -16,6 +17,7 @@ from politesse.ports import PacedLine
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from politesse._pacing.host import PacedHost
     from politesse._pacing.host_state import HostMemory
     from politesse._pacing.pace import Pace
     from politesse.clock import Clock
@@ -86,7 +88,10 @@ class LocalPacer(LocalLines):
     def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
         """Record the answer of a request for robots.txt, which restarts the interval only after a long idle time."""
         now_mono, now_wall = self._monotonic(), self._wall()
-        host = self._active.get(fetch.host, now_mono)
+        host = self._active_host(fetch, now_mono, becomes_active=status in CLOSING)
+        if host is None:
+            self._active.requested(fetch.host, now_mono, again=False)
+            return
         if now_mono > host.last_is_known_until(self._active.kept_s):
             host.asked(now_mono)
         if status in CLOSING:
@@ -99,14 +104,24 @@ class LocalPacer(LocalLines):
     def opened(self, fetch: LocalFetch) -> None:
         """Have the next page wait for the interval from now on."""
         now_mono = self._monotonic()
-        host = self._active.get(fetch.host, now_mono)
-        host.asked(now_mono)
-        self._advance(host)
+        host = self._active_host(fetch, now_mono)
+        if host is None:
+            self._active.requested(fetch.host, now_mono, again=True)
+        else:
+            host.asked(now_mono)
+            self._advance(host)
+
+    def _active_host(self, fetch: LocalFetch, now_mono: float, *, becomes_active: bool = False) -> PacedHost | None:
+        """Return the host of a robots.txt, or None if nothing more than the time of the request is to be remembered."""
+        if becomes_active or self._recalls is not None:
+            return self._active.get(fetch.host, now_mono)
+        return self._hosts.get(fetch.host)
 
     def hosts(self) -> dict[str, HostPace]:
-        """Return the state of each active host."""
+        """Return the state of each host that is active, or at which a request for robots.txt still sets a pace."""
         now_mono, now_wall = self._monotonic(), self._wall()
-        return {name: host.snapshot(now_mono, now_wall) for name, host in self._hosts.items()}
+        hosts = chain(self._hosts.values(), self._active.resting(now_mono))
+        return {host.host: host.snapshot(now_mono, now_wall) for host in hosts}
 
     def lines(self, host: str, /) -> tuple[PacedLine]:
         """Return the line of ``host``."""
@@ -139,10 +154,9 @@ class LocalPacer(LocalLines):
             paced.changes += 1
             paced.backoff.learn(backoff_s, fetch_backoff_s, self._monotonic())
 
-    def asked(self, host: str, /) -> int:
-        """Return how many requests to ``host`` were counted; 0 if the host is idle."""
-        paced = self._hosts.get(host)
-        return 0 if paced is None else paced.marks
+    def last_mono(self, host: str, /) -> float:
+        """Return when ``host`` was last requested; minus infinity if that is unknown."""
+        return self._active.last_mono(host)
 
     def __repr__(self) -> str:
         return f"<LocalPacer: {len(self)} busy hosts, {self.waiting} waiting, {self.in_flight} in flight>"

@@ -185,9 +185,9 @@ class FleetFetch:
         self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
     ) -> None:
         """End the request; a closing holds in all processes."""
-        before_s, asked = self._own.heard(self._host).closed_s, self._own.asked(self._host)
+        before_s, last_mono = self._own.heard(self._host).closed_s, self._own.last_mono(self._host)
         self._permit.end(status, headers, elapsed_s)
-        if self._own.asked(self._host) != asked:
+        if self._own.last_mono(self._host) != last_mono:
             self._reserver.count(self._host)
         self._reserver.report_closing(self._host, before_s)
 
