@@ -10,7 +10,7 @@ from politesse.errors import ClosedError, StoreError
 from politesse.ports import Permit
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
-from tests.support.pacing import HOST, MIDNIGHT, finish, wants
+from tests.support.pacing import HOST, MIDNIGHT, fetching, finish, wants
 from tests.support.tasks import settle
 
 
@@ -58,6 +58,18 @@ async def test_known_host_is_not_recalled_again() -> None:
     assert len(desk.pacer) == 0
     finish(granted(desk.pacer.try_start(wants())))
     assert desk.memory.recalled == [HOST]
+
+
+async def test_slow_robots_txt_is_noted_for_the_next_process() -> None:
+    desk = Desk()
+    desk.memory.release.set()
+    assert await desk.pacer.closed_until(HOST) is None
+    fetch = await desk.pacer.start_fetch(fetching(HOST))
+    desk.clock.advance(10)
+    assert len(desk.pacer) == 0  # the host was idle meanwhile
+    fetch.end(200)
+    fetch.opened()
+    assert desk.memory.states[HOST]().asked_s == 0.0
 
 
 async def test_cancelled_question_whether_a_host_is_closed_affects_no_other() -> None:
