@@ -122,7 +122,7 @@ class FetchRequest:
     @property
     def url(self) -> str:
         """The URL of the file."""
-        return f"{self.origin}{self.path}"
+        return self.origin.text + self.path
 
 
 @dataclass(frozen=True, slots=True)

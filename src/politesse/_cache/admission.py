@@ -26,17 +26,18 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import OrderedDict
-from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if sys.platform != "win32":
     import resource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Awaitable, Callable
 
     from politesse.clock import Clock, Timer
+
+Result = TypeVar("Result")
 
 _MOMENT_S: Final = 0.05  # most robots.txt have come by then
 _MIN_SLOW_S: Final = 1.0
@@ -48,7 +49,7 @@ class _Request:
 
     Attributes:
         scope: cancels the request.
-        granted: done when the request has its quick place.
+        granted: done when the request has its quick place; None if it had not to wait.
         started_mono: when the request got its quick place.
         reason: why the request was given up; empty if it was not.
     """
@@ -57,7 +58,7 @@ class _Request:
 
     def __init__(self) -> None:
         self.scope = asyncio.timeout(None)
-        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.granted: asyncio.Future[None] | None = None
         self.started_mono = 0.0
         self.reason = ""
 
@@ -93,28 +94,28 @@ class Admission:
         self._ending: set[_Request] = set()  # slow and given up: each holds its socket until it has ended
         self._timer: Timer | None = None
 
-    @asynccontextmanager
-    async def place(self, limit_s: float | None = None) -> AsyncIterator[None]:
-        """Wait for a place, and hold it during the block, which makes one request.
+    async def run(self, work: Callable[[bool], Awaitable[Result]], limit_s: float | None = None) -> Result:
+        """Wait for a place, and hold it during ``work``, which makes one request; return its result.
 
         Args:
-            limit_s: how many seconds the block may take; None for no limit.
+            work: called with whether the request has waited.
+            limit_s: how many seconds ``work`` may take; None for no limit.
 
         Raises:
-            GivenUp: the block was cancelled, because it took longer, or because others needed its socket.
+            GivenUp: ``work`` was cancelled, because it took longer, or because others needed its socket.
         """
         request, limit = _Request(), None
         try:
             async with request.scope:
                 try:
-                    self._waiting[request] = None
-                    self._serve()
-                    if not request.granted.done():
-                        await request.granted
+                    if len(self._quick) < self._max_quick:
+                        self._start(request)
+                    else:
+                        await self._wait(request)
                     if limit_s is not None:
                         late = partial(request.give_up, "no answer within the time limit")
                         limit = self._clock.call_later(limit_s, late)
-                    yield
+                    return await work(request.granted is not None)
                 finally:
                     if limit is not None:
                         limit.cancel()
@@ -127,6 +128,16 @@ class Admission:
     def __repr__(self) -> str:
         slow = len(self._slow) + len(self._ending)
         return f"<Admission: {len(self._quick)} quick, {slow} slow, {len(self._waiting)} waiting>"
+
+    def _start(self, request: _Request) -> None:
+        request.started_mono = self._clock.monotonic()
+        self._quick[request] = None
+
+    async def _wait(self, request: _Request) -> None:
+        request.granted = asyncio.get_running_loop().create_future()
+        self._waiting[request] = None
+        self._serve()
+        await request.granted
 
     def _leave(self, request: _Request) -> None:
         for place in (self._waiting, self._quick, self._slow):
@@ -149,11 +160,10 @@ class Admission:
                 if len(self._quick) >= self._max_quick:
                     return  # a request that was given up makes room when it has ended
             request, _ = self._waiting.popitem(last=self._newest_next)
-            if not request.granted.done():  # else it was cancelled
+            if request.granted is not None and not request.granted.done():  # else it was cancelled
                 self._newest_next = not self._newest_next
                 request.granted.set_result(None)
-                request.started_mono = self._clock.monotonic()
-                self._quick[request] = None
+                self._start(request)
 
     def _hand_on(self, now_mono: float) -> float | None:
         """Count the oldest quick request as slow, if it is; return when to try again, or None for no timer."""

@@ -162,13 +162,13 @@ class FileCache(ABC, Generic[EntryKind]):
             entry = self.valid(key)
             if entry is not None and entry.answers(agent):
                 return entry
-            renewed = await self._flight(origin, path, agent).wait()
+            renewed = await self._flight(key, origin, path, agent).wait()
             if renewed.answers(agent):
                 return renewed  # even if its lifetime is over already: it was fetched for this question
 
-    def _flight(self, origin: Origin, path: str, agent: str) -> FileFlight[EntryKind]:
+    def _flight(self, key: str, origin: Origin, path: str, agent: str) -> FileFlight[EntryKind]:
         """Return the flight of a file with ``agent`` added; start the flight if necessary."""
-        flight = self._flights.get(self._key(origin, path)) or self._start(origin, path)
+        flight = self._flights.get(key) or self._start(key, origin, path)
         flight.agents.add(agent)
         return flight
 
@@ -183,14 +183,13 @@ class FileCache(ABC, Generic[EntryKind]):
         if self._flights.get(key) is not None or self._closed:
             return
         try:
-            self._start(entry.origin, entry.path, refresh=True)
+            self._start(key, entry.origin, entry.path, refresh=True)
         except RuntimeError:
             return  # called from outside the event loop: the next question from inside starts it
 
-    def _start(self, origin: Origin, path: str, *, refresh: bool = False) -> FileFlight[EntryKind]:
-        key = self._key(origin, path)
+    def _start(self, key: str, origin: Origin, path: str, *, refresh: bool = False) -> FileFlight[EntryKind]:
         flight = FileFlight(key, origin, path, self.entries.get(key), refreshes=refresh)
-        return self._flights.start(key, flight, self._run(flight), f"{path[1:]} of {origin}")
+        return self._flights.start(key, flight, self._run(flight), f"{path[1:]} of {origin.text}")
 
     async def _run(self, flight: FileFlight[EntryKind]) -> None:
         task = asyncio.current_task()
@@ -286,7 +285,7 @@ class FileCache(ABC, Generic[EntryKind]):
         now, policy = self._now(), self._policy
         record = None if record is None else self._clocks.corrected(record, now)
         record = advance(record, answer, now.wall, policy, self._jitter())
-        record = Record(record.copy, record.trouble, now)
+        record = record._replace(moment=now)
         held = standing(record, flight.url, now.wall, policy)
         if held is None:
             raise AssertionError(f"{record} stands for nothing")  # each row of ``advance`` holds for some time
@@ -320,7 +319,7 @@ class FileCache(ABC, Generic[EntryKind]):
     # Hooks for the kinds of files.
 
     def _key(self, origin: Origin, path: str) -> str:
-        return f"{origin}{path}"
+        return origin.text + path
 
     def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
         """Make a request; raises one of ``refusals`` if it is not permitted."""

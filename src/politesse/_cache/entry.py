@@ -266,7 +266,7 @@ class FileFlight(Flight[EntryKind]):
         self.key = key
         self.origin = origin
         self.path = path
-        self.url = f"{origin}{path}"
+        self.url = origin.text + path
         self.before = before
         self.agents = set() if before is None else {*before.agents}
         self.refreshes = refreshes

@@ -234,24 +234,19 @@ class PacedFetcher:
         """Make one request, and add its seconds to the time of the fetch."""
         permit = await self._pacer.start_fetch(self._request(hop.origin, hop.url))
         limit_s = max(0.0, self._total_timeout_s - trip.seconds) if is_limited else None
-        sent = False
         try:
             if (closed := await self._closed(hop)) is not None:  # before a place is taken: a store may be slow
                 return closed
-            async with self._admission.place(limit_s):
-                if (closed := await self._closed(hop)) is not None:
-                    return closed  # it was closed while a place was waited for
-                sent = True
-                return await self._fetch(hop, permit, trip)
+            return await self._admission.run(partial(self._send, hop, permit, trip), limit_s)
         except GivenUp as error:
             return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
         finally:
-            if not sent:
+            if permit not in trip.permits:
                 permit.give_back()
 
     def _request(self, origin: Origin, url: str) -> TurnRequest:
         host = origin.pacing_host
-        return TurnRequest(host, str(origin), "", None, url, self._floor_s(host))
+        return TurnRequest(host, origin.text, "", None, url, self._floor_s(host))
 
     async def _closed(self, hop: FetchRequest) -> FetchFault | None:
         host = hop.origin.pacing_host
@@ -262,11 +257,17 @@ class PacedFetcher:
         wait_s = closed_until_wall - self._clock.wall()
         return FetchFault(FaultKind.HOST_CLOSED, detail, hop.url, retry_after_s=wait_s)
 
-    async def _fetch(self, hop: FetchRequest, permit: FetchPermit, trip: _Trip) -> FetchResult:
-        """Make one request; its permit ends before another request to that host is granted one."""
+    async def _send(self, hop: FetchRequest, permit: FetchPermit, trip: _Trip, waited: bool) -> FetchResult:  # noqa: FBT001 - for Admission
+        """Make one request, unless the host was closed while the request ``waited`` for its place.
+
+        The permit ends before another request to that host is granted one.
+        """
+        if waited and (closed := await self._closed(hop)) is not None:
+            return closed
         started_mono = self._clock.monotonic()
         trip.permits.append(permit)
         last = hop.origin
+        host = last.pacing_host
         status, headers = None, None
         try:
             result = await self._fetcher.fetch(hop)
@@ -278,11 +279,11 @@ class PacedFetcher:
         finally:
             elapsed_s = self._clock.monotonic() - started_mono
             trip.seconds += elapsed_s
-            if last.pacing_host == hop.origin.pacing_host:
+            if last.pacing_host == host:
                 permit.end(status, headers, elapsed_s)
             else:
                 permit.end()
-        if last.pacing_host != hop.origin.pacing_host:
+        if last.pacing_host != host:
             answered = await self._pacer.start_fetch(self._request(last, result.final_url), made=True)
             answered.end(status, headers, elapsed_s)
             trip.permits.append(answered)

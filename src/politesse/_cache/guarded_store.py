@@ -23,6 +23,7 @@ An exception other than a StoreError is a bug of the store: it is raised, and be
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from politesse._tasks import ends_within
@@ -81,7 +82,7 @@ class GuardedStore:
         self._until_mono = 0.0
         self._on_trial = False
 
-    async def get(self, key: str) -> bytes | None:
+    def get(self, key: str) -> Coroutine[Any, Any, bytes | None]:
         """Return a record, or None.
 
         Raises:
@@ -89,15 +90,15 @@ class GuardedStore:
             StorePaused: if the store was not called.
             RuntimeError: if the store raises a BaseException.
         """
-        return await self.call(lambda: self._store.get(key))
+        return self.call(partial(self._store.get, key))
 
-    async def put(self, key: str, record: bytes) -> None:
+    def put(self, key: str, record: bytes) -> Coroutine[Any, Any, None]:
         """Keep a record; raises as ``get`` does."""
-        await self.call(lambda: self._store.put(key, record))
+        return self.call(partial(self._store.put, key, record))
 
-    async def delete(self, key: str) -> None:
+    def delete(self, key: str) -> Coroutine[Any, Any, None]:
         """Delete a record; raises as ``get`` does."""
-        await self.call(lambda: self._store.delete(key))
+        return self.call(partial(self._store.delete, key))
 
     async def update(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
         """Replace a record by ``change(record)``; raises as ``get`` does.

@@ -138,19 +138,17 @@ class AccessPolicy:
         too_many = f"more than {self.outcomes.max_redirects} redirects: {self.outcomes.too_many_redirects}"
         return f"{too_many}, others: excused" if self.conditions.excuses_faults else too_many
 
-    def meaning_of(self, result: FetchResult) -> tuple[AccessResult | None, str]:
-        """Return the meaning of an answer or a fault, None for a 304 that confirms the copy, and the fault in words."""
+    def meaning_of(self, result: FetchResult) -> AccessResult | None:
+        """Return the meaning of an answer or a fault; None for a 304 that confirms the copy."""
         if isinstance(result, FetchResponse):
-            return self.classify(result), f"the server answered with status {result.status}"
+            return self.classify(result)
         if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
-            return self.outcomes.too_many_redirects, result.detail
-        closed = result.kind is FaultKind.HOST_CLOSED
-        meaning = AccessResult.TOO_MANY_REQUESTS if closed else AccessResult.UNREACHABLE
-        return meaning, f"{result.kind}: {result.detail}"
+            return self.outcomes.too_many_redirects
+        return AccessResult.TOO_MANY_REQUESTS if result.kind is FaultKind.HOST_CLOSED else AccessResult.UNREACHABLE
 
     def opens(self, result: FetchResult) -> bool:
         """Return whether this answer permits pages of a site without a record."""
-        meaning, _ = self.meaning_of(result)
+        meaning = self.meaning_of(result)
         if meaning is AccessResult.UNREACHABLE:
             return self.outcomes.grace.opens_without_copy
         return meaning in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE, None}

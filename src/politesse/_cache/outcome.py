@@ -39,8 +39,8 @@ request without conditions does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._cache.record import Copy, Record, Trouble, believed
 from politesse._constants import DAY_S
@@ -62,8 +62,7 @@ _TROUBLES: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_RE
 _TICK_S: Final = 0.001  # an answer holds at least for the questions that it was fetched for
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """The meaning of a record at a moment.
 
     Attributes:
@@ -81,7 +80,7 @@ class Standing:
 
 def advance(record: Record | None, result: FetchResult, now_wall: float, policy: AccessPolicy, jitter: float) -> Record:
     """Return the record after an answer or a fault at ``now_wall``; ``jitter`` is 0 to 1, drawn by the caller."""
-    meaning, fault = policy.meaning_of(result)
+    meaning = policy.meaning_of(result)
     if meaning is None:
         validators = None if record is None else record.validators
         confirms = validators is not None and not names_another(result, validators)
@@ -92,8 +91,8 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
     copy = None if record is None else record.copy
     troubled = meaning in _TROUBLES
     if troubled or (meaning is AccessResult.UNAVAILABLE and _counts_though_unavailable(copy, now_wall, policy)):
-        return Record(copy, _trouble(meaning, fault, result, record, now_wall, policy, jitter))
-    return Record(_settled(result, meaning, fault, now_wall, policy), None)
+        return Record(copy, _trouble(meaning, result, record, now_wall, policy, jitter))
+    return Record(_settled(result, meaning, now_wall, policy), None)
 
 
 def was_open(record: Record | None, now_wall: float, policy: AccessPolicy) -> bool:
@@ -129,7 +128,7 @@ def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy
     return min(_lifetime_s(result, known, now_wall, policy), longest_s)
 
 
-def _settled(result: FetchResult, meaning: AccessResult, fault: str, now_wall: float, policy: AccessPolicy) -> Copy:
+def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy: AccessPolicy) -> Copy:
     if isinstance(result, FetchFault):
         return Copy(
             result=meaning,
@@ -140,7 +139,7 @@ def _settled(result: FetchResult, meaning: AccessResult, fault: str, now_wall: f
             last_modified="",
             confirmed_wall=now_wall,
             lifetime_s=policy.outcomes.lifetimes.max_unavailable_s,
-            fault=fault,
+            fault=_fault_in_words(result),
             private_addresses=policy.conditions.private_addresses,
             faults_read=policy.faults_read,
         )
@@ -218,7 +217,7 @@ def _standing_of_trouble(
 
 
 def is_fault_of_kind(source: Source, kind: FaultKind) -> bool:
-    """Return whether robots.txt is unreachable because of a fault of ``kind``, as ``meaning_of`` words it."""
+    """Return whether robots.txt is unreachable because of a fault of ``kind``, by its words."""
     return source.result is AccessResult.UNREACHABLE and source.fault.startswith(f"{kind}: ")
 
 
@@ -270,9 +269,9 @@ def as_read(record: Record | None, policy: AccessPolicy) -> Record | None:
     copy = record.copy
     alike = copy.faults_read == policy.faults_read if copy.fault else copy.result is policy.result_of(copy.status or 0)
     if not alike or not policy.conditions.permit(copy):
-        return None if record.trouble is None else replace(record, copy=None)
+        return None if record.trouble is None else record._replace(copy=None)
     most_s = _longest_s(copy.result, policy)
-    return record if copy.lifetime_s <= most_s else replace(record, copy=replace(copy, lifetime_s=most_s))
+    return record if copy.lifetime_s <= most_s else record._replace(copy=replace(copy, lifetime_s=most_s))
 
 
 def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy) -> float:
@@ -325,7 +324,6 @@ def _longest_s(result: AccessResult, policy: AccessPolicy) -> float:
 
 def _trouble(
     result: AccessResult,
-    fault: str,
     answer: FetchResult,
     record: Record | None,
     now_wall: float,
@@ -347,4 +345,11 @@ def _trouble(
         backoff_s = min(policy.options.retry_min_s * 2.0 ** min(failures - 1, 32), policy.options.retry_max_s)
         wait_s = max(wait_s, min(backoff_s * (1.0 + _JITTER * jitter), policy.options.retry_max_s))
     retry_wall = now_wall + min(wait_s, _MAX_RETRY_S)
+    fault = _fault_in_words(answer)
     return Trouble(result, answer.status, answer.final_url, fault, since_wall, now_wall, failures, retry_wall)
+
+
+def _fault_in_words(result: FetchResult) -> str:
+    if isinstance(result, FetchResponse):
+        return f"the server answered with status {result.status}"
+    return result.detail if result.kind is FaultKind.REDIRECT_LIMIT else f"{result.kind}: {result.detail}"

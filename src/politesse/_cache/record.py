@@ -8,7 +8,7 @@ by as much before it is judged (``ClockCorrection``). If it was set forward, the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from politesse._constants import AGREE_S
 from politesse.ports import Validators
@@ -45,7 +45,8 @@ class FetchConditions:
         )
 
 
-@dataclass(frozen=True, slots=True)
+# This and the next are not frozen: each answer makes them, and that would double the time. Nothing changes them.
+@dataclass(slots=True)
 class Copy:
     """The last answer that settled something.
 
@@ -88,7 +89,7 @@ class Copy:
         return self.confirmed_wall + self.lifetime_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Trouble:
     """The failures in a row since the last answer that settled something.
 
@@ -113,7 +114,7 @@ class Trouble:
     retry_wall: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Moment:
     """Both clocks, read together.
 
@@ -128,8 +129,7 @@ class Moment:
     mono: float
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """The record of a file.
 
     Attributes:
@@ -175,7 +175,7 @@ class ClockCorrection:
             ahead = replace(now, wall=record.copy.confirmed_wall)
         if ahead.wall - ahead.mono > self._foremost.wall - self._foremost.mono:
             self._foremost = ahead
-        return replace(_corrected(record, self._foremost, now), trouble=record.trouble, moment=now)
+        return _corrected(record, self._foremost, now)._replace(trouble=record.trouble, moment=now)
 
 
 def _corrected(record: Record, then: Moment, now: Moment) -> Record:

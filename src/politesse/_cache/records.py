@@ -135,18 +135,18 @@ class StoredRecords(Records):
     async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
         """See Records."""
         del judge
-        stored = await self._call(origin, partial(self._store.get, str(origin)))
+        stored = await self._call(origin, self._store.get(origin.text))
         return Loaded(None if stored is None else await self._decoded(stored, origin))
 
     async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
         """See Records."""
         del lease
-        await self._call(origin, partial(self._store.put, str(origin), await self._encoded(record, origin)))
+        await self._call(origin, self._store.put(origin.text, await self._encoded(record, origin)))
 
     async def delete(self, origin: Origin) -> None:
         """See Records."""
         try:
-            await self._store.delete(str(origin))
+            await self._store.delete(origin.text)
         except StorePaused as error:
             self._publish(origin, StoreError(f"{origin} is kept: {error}"))
         except StoreError as error:
@@ -157,10 +157,10 @@ class StoredRecords(Records):
         if (error := await self._store.aclose()) is not None:
             self._publish(None, error)
 
-    async def _call(self, origin: Origin | None, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result | None:
+    async def _call(self, origin: Origin | None, call: Coroutine[Any, Any, Result]) -> Result | None:
         """Return the result of a call of the store; publish its StoreError, and return None."""
         try:
-            return await call()
+            return await call
         except StorePaused:
             return None
         except StoreError as error:
@@ -168,13 +168,13 @@ class StoredRecords(Records):
             return None
 
     async def _encoded(self, record: Record, origin: Origin) -> bytes:
-        encoding = partial(encode, record, str(origin))
+        encoding = partial(encode, record, origin.text)
         large = record.copy is not None and len(record.copy.body) > LARGE_OCTETS
         return await self._reading.run(encoding) if large else encoding()
 
     async def _decoded(self, stored: object, origin: Origin) -> Record | None:
         """Return a record from the store; publish the error of a damaged record, and return None."""
-        decoding = partial(decode, stored, str(origin))
+        decoding = partial(decode, stored, origin.text)
         large = isinstance(stored, bytes) and len(stored) > _LARGE_PACKED_OCTETS
         try:
             return await self._reading.run(decoding) if large else decoding()
@@ -219,11 +219,11 @@ class LeasedRecords(StoredRecords):
 
     async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
         """Return a record that ``judge`` accepts, or the lease to fetch one, or neither after ``max_wait_s``."""
-        key, version, record = str(origin), "", None
+        key, version, record = origin.text, "", None
         wait_s, end_mono = _FIRST_WAIT_S, self._clock.monotonic() + self._max_wait_s
         while True:
             asking = partial(self._leasing.get_or_lease, key, version)
-            found = await self._call(origin, partial(self._store.call, asking))
+            found = await self._call(origin, self._store.call(asking))
             if isinstance(found, Lease):
                 self._hold(key, found)
                 return Loaded(record, lease=found)
@@ -245,17 +245,17 @@ class LeasedRecords(StoredRecords):
         if lease is None:
             await super().save(origin, record, lease)
             return
-        key = str(origin)
+        key = origin.text
         self._drop(key)
         putting = partial(self._leasing.put_leased, key, await self._encoded(record, origin), lease)
-        await self._call(origin, partial(self._store.call, putting))
+        await self._call(origin, self._store.call(putting))
 
     def release(self, origin: Origin, lease: Lease) -> None:
         """See Records."""
-        key = str(origin)
+        key = origin.text
         self._drop(key)
         releasing = partial(self._leasing.release, key, lease)
-        self._store.run(self._call(origin, partial(self._store.call, releasing)))
+        self._store.run(self._call(origin, self._store.call(releasing)))
 
     def _hold(self, key: str, lease: Lease) -> None:
         self._held[key] = lease
@@ -274,7 +274,7 @@ class LeasedRecords(StoredRecords):
 
     async def _renew(self) -> None:
         renewing = partial(self._leasing.renew, dict(self._held))
-        await self._call(None, partial(self._store.call, renewing))
+        await self._call(None, self._store.call(renewing))
         if self._held and self._renewal is None:
             lasts_s = min(lease.lasts_s for lease in self._held.values())
             self._renewal = self._clock.call_later(_RENEWED_AFTER * lasts_s, self._renew_soon)

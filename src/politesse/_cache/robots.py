@@ -111,7 +111,7 @@ class Entry(FileEntry):
     ) -> None:
         own_bytes = _ENTRY_BYTES + len(held.source.final_url) + len(held.source.fault)
         # An entry does not keep the file, so it remembers only the failures.
-        failures = None if record.trouble is None else replace(record, copy=None)
+        failures = None if record.trouble is None else record._replace(copy=None)
         super().__init__(origin, ROBOTS_TXT, held, failures, at_mono, own_bytes=own_bytes)
         self.rules = rules
         self.basis = _NO_BASIS
@@ -197,19 +197,19 @@ class RobotsCache(FileCache[Entry]):
         self._dialect = dialect
         self._file_rules: dict[bytes, FileRules] = {}  # by digest of the file; of the entries that are kept
 
-    async def entry(self, origin: Origin, agent: str) -> Entry:
+    def entry(self, origin: Origin, agent: str) -> Coroutine[object, object, Entry]:
         """Return a valid entry of ``origin`` that answers ``agent``; fetch robots.txt if need be.
 
         Raises:
             ClosedError: if the cache is closed, or was while robots.txt was fetched.
             WrongEventLoop: if robots.txt is being fetched in another event loop.
         """
-        return await self._get(origin, ROBOTS_TXT, agent)
+        return self._get(origin, ROBOTS_TXT, agent)
 
     def ask_ahead(self, origin: Origin, agent: str) -> None:
         """Have an entry made that answers ``agent``, without waiting for it."""
         if not self._closed:
-            self._flight(origin, ROBOTS_TXT, agent)
+            self._flight(origin.text, origin, ROBOTS_TXT, agent)
 
     def shut(self) -> None:
         """See FileCache."""
@@ -223,7 +223,7 @@ class RobotsCache(FileCache[Entry]):
 
     def _key(self, origin: Origin, path: str) -> str:
         del path
-        return str(origin)
+        return origin.text
 
     def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
         return fetch_guarded(self._fetcher, request, self._publisher)

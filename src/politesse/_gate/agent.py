@@ -161,7 +161,7 @@ class Agent:
 
     def known_entry(self, origin: Origin) -> Entry | None:
         """Return the entry of ``origin`` if it is valid and answers this agent; a refresh that is due is started."""
-        entry = self.state.cache.valid(str(origin))
+        entry = self.state.cache.valid(origin.text)
         return entry if entry is not None and self._answers(entry) else None
 
     async def entry(self, origin: Origin) -> Entry:
@@ -171,7 +171,7 @@ class Agent:
             entry = await cache.entry(origin, self.name)
             for name in self._all_names[1:]:
                 entry = await cache.entry(origin, name)
-            if self._answers(entry):  # otherwise it was evicted meanwhile, and fetched again for the last name only
+            if len(self._all_names) == 1 or self._answers(entry):  # else it was fetched again for the last name only
                 return entry
 
     def counted(self, verdict: Verdict) -> Verdict:
@@ -224,7 +224,7 @@ class Agent:
 
     def known_file(self, origin: Origin) -> bytes | None:
         """Return the digest of the cached file of ``origin``, or None."""
-        entry = self.state.cache.entries.get(str(origin))
+        entry = self.state.cache.entries.get(origin.text)
         return None if entry is None else entry.rules.digest or None
 
     def may_wait_long(self, origin: Origin, wait_s: float) -> bool:

@@ -80,7 +80,17 @@ class Hops:
 
 def first_hop(request: FetchRequest) -> FetchRequest:
     """Return a request without its redirects, which are requests of their own."""
-    return replace(request, max_redirects=0, last=request.max_redirects < 1)
+    # Not by ``replace``, which takes longer than all else here: each fetch begins with it.
+    return FetchRequest(
+        request.origin,
+        0,
+        request.validators,
+        request.path,
+        request.redirected,
+        request.first_url,
+        last=request.max_redirects < 1,
+        refresh=request.refresh,
+    )
 
 
 def after_hop(hops: Hops, hop: FetchRequest, result: FetchResult) -> FetchRequest | FetchResult | None:

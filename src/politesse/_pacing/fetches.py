@@ -73,8 +73,9 @@ class FetchLines:
         """Wait until ``url`` may be requested at ``host``, and hold the place until ``leave``."""
         line, now_mono = self._lines.get(host), self._clock.monotonic()
         if line is None:
-            times_mono = self._earlier.take(host, now_mono), self._ended.take(host, now_mono)
-            line = self._lines[host] = _FetchLine(*times_mono)
+            ended_mono = self._ended.take(host, now_mono)
+            earlier_mono = NEVER if ended_mono == NEVER else self._earlier.take(host, now_mono)
+            line = self._lines[host] = _FetchLine(earlier_mono, ended_mono)
         else:
             await self._wait(host, url, line, floor_s)
         try:

@@ -58,8 +58,8 @@ class ActiveHosts:
 
     def requested(self, name: str, now_mono: float, *, again: bool) -> None:
         """Remember a request to an idle host. Only a request ``again`` replaces an earlier one."""
-        last_mono = self._last_requested.take(name, now_mono)
-        self._last_requested.keep(name, now_mono if again or last_mono == NEVER else last_mono, now_mono)
+        if again or now_mono - self._last_requested.look_up(name) > self.kept_s:
+            self._last_requested.keep(name, now_mono, now_mono)
 
     def last_mono(self, name: str) -> float:
         """Return when a host was last requested; minus infinity if that is unknown."""

@@ -205,8 +205,7 @@ class PageFetcher:
         """Make one request in its turn."""
         with await self._take_turn(hop.url) as turn:
             try:
-                async with self._admission.place():
-                    result = await fetch_guarded(self._fetcher, hop, self._publisher)
+                result = await self._admission.run(lambda _: fetch_guarded(self._fetcher, hop, self._publisher))
             except GivenUp as error:
                 return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
             if result.status is not None:

@@ -1,7 +1,6 @@
 """The two tables at the top of outcome.py, row by row, and the effect of time on a record."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from email.utils import formatdate
 
 import pytest
@@ -591,7 +590,7 @@ def test_no_record_is_younger_than_either_clock_says_however_the_wall_clock_is_s
 ) -> None:
     """Time passes, then the wall clock is set by a part of it; a record may be kept as it was judged, or as it was."""
     now = Moment("run", T0, 0.0)
-    record = replace(advance(None, answer, now.wall, policy, 0.0), moment=now)
+    record = advance(None, answer, now.wall, policy, 0.0)._replace(moment=now)
     held = standing(record, URL, now.wall, policy)
     assert held is not None
     longest_s = held.until_wall - held.at_wall
