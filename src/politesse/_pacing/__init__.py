@@ -23,17 +23,16 @@ The parts, from the inside out. Each pacer implements ``politesse.ports.Pacer``:
       |- FetchLines     fetches.py   requests for robots.txt, which have a line of their own
       `- Recalls        recall.py    states of an earlier process (host_state.py)
 
-``making.py`` puts them together. The way of a turn is in ``lines.py``, the phases and the rule of the line in
-``host.py``.
+``making.py`` assembles the parts. ``lines.py`` describes the steps of a turn, ``host.py`` the phases and the line.
 
 Where to change what:
 
-* A new header that slows the pace: it enters ``PACE_HEADERS`` in ``backoff.py``. ``HostBackoff.observe`` reads it, and
-  ``slow`` applies it, or it closes the host by ``close``. ``BackoffRecord`` keeps its numbers. ``Bound``
-  (``_reasons.py``) gets its name. A bound that closes the host also enters ``CLOSINGS`` in ``state.lua``,
-  ``_CLOSINGS`` in ``fleet/messages.py``, ``CLOSURES`` in ``queue/_robots.py`` and ``_CLOSURES`` in Scrapy's
-  ``_waits.py``.
-* A new statement of robots.txt: ``StatedPace`` in ``politesse.ports``, and ``stated_pace`` in ``pace.py``.
-* A new scope: ``scopes.py`` gets a function from a host to its key, ``ScopedPacer.__init__`` an entry in its order, and
-  ``PacingOptions`` the option, with its checks and ``is_scoped``. ``SCOPES`` in ``fleet/status.py`` names it, too.
+* A new header that slows the pace: add it to ``PACE_HEADERS`` in ``backoff.py``. ``HostBackoff.observe`` reads the
+  header. ``slow`` applies it, or ``close`` closes the host. ``BackoffRecord`` keeps its numbers. Add its name to
+  ``Bound`` (``_reasons.py``). Add a bound that closes the host also to ``CLOSINGS`` in ``state.lua``, ``_CLOSINGS`` in
+  ``fleet/messages.py``, ``CLOSURES`` in ``queue/_robots.py`` and ``_CLOSURES`` in Scrapy's ``_waits.py``.
+* A new statement of robots.txt: change ``StatedPace`` in ``politesse.ports``, and ``stated_pace`` in ``pace.py``.
+* A new scope: write a function from a host to its key in ``scopes.py``, add an entry in ``ScopedPacer.__init__``, and
+  add the option to ``PacingOptions``, with its checks and ``is_scoped``. Add the name to ``SCOPES`` in
+  ``fleet/status.py``.
 """

@@ -1,8 +1,9 @@
-"""The pace and the closings that the answers of a host ask for. Pure; the time is an argument.
+"""The pace and the closings that a host asks for with its answers. Pure; the time is an argument.
 
 Theory of operation. A refusal is a 429 or a 503. A refusal closes the host for our own backoff, or until its
 Retry-After if that is later, and never for longer than ``backoff_max_s``. The backoff is remembered, and changes by
-this table. Overlapping refusals count once: a request that had started before the last refusal doubles nothing.
+this table. Overlapping refusals count once: the refusal of a request that had started before the last refusal does not
+double the backoff.
 
     event                 backoff of pages                            backoff of robots.txt
     the first refusal     first_s = max(backoff_min_s, 4 x interval)  first_s = 60 s
@@ -13,11 +14,12 @@ this table. Overlapping refusals count once: a request that had started before t
     pages at 1 s:  503  503  503  200  503  200  200  200  503
     closed for:    10   20   40        40                  10
 
-The cache waits for the backoff of robots.txt before it fetches the file again (``_cache/outcome.py``), so that the host
-opens at that fetch. This backoff is at least ``backoff_min_s``, and begins with six times that at most.
+The cache fetches robots.txt again when its backoff is over (``_cache/outcome.py``), so that the host is open by then.
+This backoff is at least ``backoff_min_s``, and begins with at most six times ``backoff_min_s``.
 
 Any answer also sets the adaptive delay, and may state a quota (RateLimit headers). The delay follows the smoothed
-response time of requests in a row; a host that rests for much longer than the delay begins anew (``rested``).
+response time of requests in a row; after a rest that is much longer than the delay, the average begins anew
+(``rested``).
 
 A new header that slows the pace enters ``PACE_HEADERS``. ``HostBackoff.observe`` reads it. ``slow`` applies it, or
 ``close`` if it closes the host.
@@ -45,28 +47,28 @@ if TYPE_CHECKING:
 CLOSING: Final = frozenset({429, 503})
 """The statuses that close a host."""
 PACE_HEADERS: Final = QUOTA_FIELDS | {"retry-after"}
-"""An answer without any of these headers, in lower case, need not be read further."""
+"""The headers that may slow the pace, in lower case; an answer without them needs no further reading."""
 
 _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
 _SERVER_ERROR: Final = 500
 _SMOOTHING: Final = 0.5
-_RESTS: Final = 1.1  # delays: an event loop that is late by a tenth of one still counts as steady
+_RESTS: Final = 1.1  # requests count as in a row up to this many delays apart, as the event loop may be late
 _JITTER: Final = 0.1
-_PACES: Final = 4.0  # our own backoff is at least so many intervals
+_PACES: Final = 4.0  # the least backoff, in intervals of the host
 _FETCH_S: Final = 60.0
 _MOST_TIMES: Final = 6.0
 _OPEN: Final = Closing(-inf, Bound.BACKOFF)
-_LONG_AGO_S: Final = 30.0 * DAY_S  # a record holds finite numbers
+_LONG_AGO_S: Final = 30.0 * DAY_S  # stands for minus infinity in a record, whose numbers are finite
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoredHeader:
-    """A header of an answer that is not obeyed as it stands: it is unreadable, too short or too long.
+    """A header that is not obeyed literally, because its value is unreadable, too short or too long.
 
     Attributes:
-        field: its name, in lower case.
-        value: at most 100 characters of it, printable.
+        field: the name of the header, in lower case.
+        value: the first 100 characters of its value, printable.
         applied_s: how long the host is closed instead, in seconds, or None if the header changes nothing.
     """
 
@@ -79,10 +81,10 @@ class BackoffSnapshot(NamedTuple):
     """The backoff of a host at one moment, for other processes of a fleet.
 
     Attributes:
-        pace_s: the interval that they ask for, in seconds; 0 for none.
-        backoff_s: for how long the last refusal of a page would close it; 0 if none is remembered.
-        fetch_backoff_s: the same of robots.txt.
-        closed_s: for how many seconds it is still closed; 0 if it is open.
+        pace_s: the interval that the host's answers ask for, in seconds; 0 for none.
+        backoff_s: for how long the last refusal of a page would close the host; 0 if no refusal is remembered.
+        fetch_backoff_s: the same for refusals of robots.txt.
+        closed_s: for how many seconds the host is still closed; 0 if the host is open.
         closed_by: the reason.
     """
 
@@ -98,10 +100,10 @@ class HostBackoff:
     """The memory of a host's answers.
 
     Attributes:
-        closing: until when nothing may be requested, by the monotonic clock: a wall clock that is set opens no host
-            sooner.
-        backoff_s: for how long the last refusal of a page would close it, in seconds; 0 if none is remembered.
-        fetch_backoff_s: the same of robots.txt.
+        closing: until when the host is closed, by the monotonic clock, so that setting the wall clock opens no host
+            early.
+        backoff_s: for how many seconds the last refusal of a page would close the host; 0 if no refusal is remembered.
+        fetch_backoff_s: the same for refusals of robots.txt.
         latency_s: the smoothed response time.
         quota_until_mono: until when the interval of a quota holds.
     """
@@ -117,10 +119,10 @@ class HostBackoff:
     _learnt_mono: float = -inf
 
     def rested(self, idle_s: float, started_mono: float, options: PacingOptions) -> None:
-        """Forget backoff and response times if their time was over when a request started.
+        """Forget the backoff and the response times if they had become too old before a request started.
 
         Args:
-            idle_s: how long the host had rested then.
+            idle_s: how long the host had rested before the request.
             started_mono: when the request started.
             options: the bounds.
         """
@@ -140,12 +142,12 @@ class HostBackoff:
         jitter: float = 0.0,
         interval_s: float = 0.0,
     ) -> tuple[IgnoredHeader, ...]:
-        """Record an answer; return which of its headers are not obeyed as they stand.
+        """Record an answer; return the headers that are not obeyed literally.
 
         Args:
-            status: of the answer, or None without one.
-            headers: of the answer, names in lower case.
-            elapsed_s: how long it took.
+            status: the status of the answer, or None without an answer.
+            headers: the headers of the answer, names in lower case.
+            elapsed_s: the response time.
             now_mono: the monotonic time.
             now_wall: the Unix time, for headers with a date.
             options: the bounds.
@@ -153,7 +155,8 @@ class HostBackoff:
             interval_s: the pace; needed for a refusal, and as long as ``backoff_s`` is not 0.
         """
         # A fast refusal or error does not show that the server is fast: 429 and 5xx only lengthen the delay. All other
-        # answers may shorten it as well. So may a turn without an observed answer, or the delay would never fall.
+        # answers may also shorten the delay. A turn without an observed answer may shorten it, too: otherwise the delay
+        # of a program that never calls ``observe`` would never fall.
         answered = status is None or (status < _SERVER_ERROR and status not in CLOSING)
         if not self._answered:
             self._answered = answered
@@ -177,7 +180,7 @@ class HostBackoff:
     ) -> tuple[IgnoredHeader, ...]:
         """Record a 429 or 503 to a fetch of robots.txt.
 
-        Without jitter: robots.txt is fetched again when its own backoff is over, and the host must be open then.
+        No jitter is added, because the host must be open when robots.txt is fetched again, right after this backoff.
         """
         if self._is_new_refusal(self.fetch_backoff_s, elapsed_s, now_mono):
             doubled_s = max(_first_fetch_s(options), 2.0 * self.fetch_backoff_s)
@@ -194,12 +197,12 @@ class HostBackoff:
         return pace
 
     def close(self, until_mono: float, bound_by: Bound) -> None:
-        """Let nothing start before ``until_mono``."""
+        """Close the host until ``until_mono``."""
         if until_mono > self.closing.until_mono:
             self.closing = Closing(until_mono, bound_by)
 
     def learn(self, backoff_s: float, fetch_backoff_s: float, now_mono: float) -> None:
-        """Take over longer backoffs, which another process remembers."""
+        """Adopt the longer backoffs that another process remembers."""
         self.backoff_s = max(self.backoff_s, backoff_s)
         self.fetch_backoff_s = max(self.fetch_backoff_s, fetch_backoff_s)
         self._learnt_mono = now_mono
@@ -211,7 +214,7 @@ class HostBackoff:
         return BackoffSnapshot(pace.interval_s, self.backoff_s, self.fetch_backoff_s, closed_s, self.closing.bound_by)
 
     def record(self, now_mono: float) -> BackoffRecord:
-        """Return all of this, as seconds from now on."""
+        """Return a record of the backoff, with all times as seconds from now."""
         return BackoffRecord(
             closed_s=max(self.closing.until_mono - now_mono, -_LONG_AGO_S),
             closed_by=self.closing.bound_by,
@@ -225,9 +228,9 @@ class HostBackoff:
         )
 
     def recall(self, record: BackoffRecord, now_mono: float, options: PacingOptions) -> None:
-        """Add the record of an earlier process, as of now. Of each field, the stricter value counts."""
+        """Merge the record of an earlier process, aged to now. The stricter value of each field counts."""
         most_s = options.backoff_max_s
-        bounded = replace(  # the options of the other process may have permitted more
+        bounded = replace(  # the options of the other process may have permitted longer times
             record,
             closed_s=min(record.closed_s, most_s),
             backoff_s=min(record.backoff_s, _longest_s(options, _LONGEST_S)),
@@ -245,7 +248,7 @@ class HostBackoff:
         self._quota_interval_s, self.quota_until_mono = known.quota_interval_s, now_mono + known.quota_s
 
     def smoothed_s(self, options: PacingOptions) -> float:
-        """Return after how much rest the response times are forgotten."""
+        """Return after how many seconds of rest the response times are forgotten."""
         return _RESTS * max(self._adaptive_s(options), options.min_delay_s)
 
     def _adaptive_s(self, options: PacingOptions) -> float:
@@ -258,7 +261,7 @@ class HostBackoff:
 
     @property
     def remembered_until_mono(self) -> float:
-        """When all of this may be forgotten: a refusal after as much quiet as the backoff took."""
+        """When this object may be forgotten. After the backoff, a refusal is remembered for the same time again."""
         return max(self._backoff_until_mono, self.quota_until_mono)
 
     @property
@@ -266,7 +269,7 @@ class HostBackoff:
         return max(self.closing.until_mono, self._learnt_mono) + max(self.backoff_s, self.fetch_backoff_s)
 
     def _is_new_refusal(self, backoff_s: float, elapsed_s: float, now_mono: float) -> bool:
-        """Return whether the request of a refusal has started after the last refusal, or none is remembered."""
+        """Return whether the refused request started after the last refusal, or no refusal is remembered."""
         is_new = not backoff_s or now_mono - elapsed_s > self._refused_mono
         self._refused_mono = now_mono
         return is_new
@@ -280,7 +283,7 @@ class HostBackoff:
         now_wall: float,
         options: PacingOptions,
     ) -> tuple[IgnoredHeader, ...]:
-        """Close for Retry-After, but ``backoff_s`` at least; without one for ``spread_s``."""
+        """Close the host for Retry-After, but at least ``backoff_s``; without the header, for ``spread_s``."""
         asked_s = retry_after_s(headers, now_wall)
         closed_s, bound = (spread_s, Bound.BACKOFF) if asked_s is None else (max(asked_s, backoff_s), Bound.RETRY_AFTER)
         closed_s = min(closed_s, options.backoff_max_s)
@@ -295,7 +298,7 @@ class HostBackoff:
         """Spread the rest of a quota over the rest of its time; if it is used up, wait for the next quota."""
         fields = quota_fields(headers)
         if not fields:
-            return ()  # nearly every answer
+            return ()  # nearly all answers have no quota
         quota = remaining_quota(headers, now_wall)
         if quota is None:
             return tuple(IgnoredHeader(field, printable(headers[field][:100]), None) for field in fields)

@@ -1,13 +1,14 @@
-"""Requests for robots.txt to one host: one at a time, and after the first two the floor between them.
+"""Requests for robots.txt to one host run one at a time. After the first two, the floor separates them.
 
-Theory of operation. A request for robots.txt waits for no page, and no page waits for it: the two kinds of requests
-share a host only through its closings and through ``FetchPermit.opened``. Among themselves they stand in one line per
-host, first come, first served:
+Theory of operation. Requests for robots.txt and requests for pages do not wait for each other. They share only the
+closings of the host and ``FetchPermit.opened``. The requests for robots.txt of a host stand in one line, first come,
+first served:
 
     waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
 
-A host is fresh while fewer than two requests started there within the last minute: http, https, or a redirect within
-the host need no pause. A line is kept while a request is in it; the times of the last two requests for a minute.
+A host is fresh while fewer than two requests started there within the last minute: its http and https origins, or a
+redirect within the host, need no pause. A line exists while a request is in it. The times of the last two requests are
+kept for a minute.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ class _FetchLine:
 
 
 class FetchLines:
-    """The lines of all hosts. Belongs to one event loop.
+    """The lines for robots.txt of all hosts. Belongs to one event loop.
 
     Args:
-        clock: times the floor.
+        clock: measures the floor.
         publisher: receives LongWait.
     """
 
@@ -102,7 +103,7 @@ class FetchLines:
         try:
             await called
         except asyncio.CancelledError:
-            if not called.cancelled():  # it has got the place
+            if not called.cancelled():  # the request holds the place already
                 self._pass_on(host, line)
             raise
 
@@ -111,7 +112,7 @@ class FetchLines:
         while line.waiting:
             called = line.waiting.pop(0)
             if not called.done():
-                called.set_result(None)  # the line stays: no other request comes in between
+                called.set_result(None)  # the line is not removed, so no other request can take the place first
                 return
         del self._lines[host]
         now_mono = self._clock.monotonic()
@@ -128,7 +129,7 @@ class LocalFetch:
         pacer: the pacer that granted it.
         host: the pacing host.
         url: the URL of the request.
-        lines: the lines in which it holds a place, or None if the request was made before.
+        lines: the lines in which the request holds a place, or None if the request was made before.
     """
 
     pacer: LocalPacer
@@ -145,10 +146,10 @@ class LocalFetch:
         self.pacer.fetched(self, status, headers or NO_HEADERS, elapsed_s)
 
     def give_back(self) -> None:
-        """End without a request."""
+        """End the permit without a request."""
         if self.lines is not None:
             self.lines.leave(self.host, sent=False)
 
     def opened(self) -> None:
-        """Have the next page wait for the interval from now on."""
+        """Let the next page wait for one interval from now."""
         self.pacer.opened(self)

@@ -1,12 +1,12 @@
-"""The state machine of a paced host: its line, its requests under way, and its next start. Pure; time is an argument.
+"""The state machine of a paced host: the line, the requests under way, the next start. Pure; time is an argument.
 
 Theory of operation. A host is in one phase at a time. Events change the host; ``LocalLines`` then asks
 ``next_look_mono`` for the time of the next check:
 
-    phase      its end
-    RECALLING  the memory of an earlier process has answered
+    phase      it ends when
+    RECALLING  the memory of an earlier process answers
     FULL       a request ends, is given back or expires; or max_concurrent is raised
-    CALLED     the waiter that was called takes its permit, or leaves; a callback loses its place after OFFER_S
+    CALLED     the called waiter takes its permit, or leaves; a callback loses its place after OFFER_S
     CLOSED     the closing is over
     SPACED     the interval is over, or a window of the day begins; robots.txt states another pace; a limit changes
     IDLE       a request comes; otherwise the host is soon forgotten
@@ -17,13 +17,13 @@ No field names the phase: ``recalling``, ``under_way``, ``called`` and the start
 
 Tasks in ``start`` and callbacks of ``when_ready`` stand in one line. The line has one rule: first come, first served,
 and *a later waiter delays no earlier one*. So a later waiter goes first only if its request could end, and the interval
-of the earlier waiter could pass, before the earlier waiter may start at all (``Start.yields_until_mono``). This has
+of the earlier waiter could pass, before the earlier waiter may start at all (``Start.yields_until_mono``). The rule has
 three consequences:
 
 * A waiter with a long Crawl-delay holds up the others for its own interval, once for each of its requests. No other
   waiter overtakes it.
-* A waiter whose Visit-time begins in some hours lets the others go until its window is near. Agents whose windows never
-  meet each get theirs.
+* A waiter whose Visit-time begins in some hours lets the others go until its window is near. If the windows of two
+  agents never overlap, each agent gets its own window.
 * All waiters with the same agent and floor have the same start. So only the first of them is checked (``firsts``).
 
 A waiter may give its permit back because it has to check something first. It then joins again with its old ``order``,
@@ -56,8 +56,8 @@ NEVER: Final = float("-inf")
 OFFER_S: Final = 0.05
 """For how long a callback keeps its place at the head of the line after its call."""
 
-_FORGOTTEN_S: Final = 0.1  # an idle host is kept for so long, so that one timer serves all its requests of that time
-_RECALL_S: Final = 0.05  # when to ask again for a host that is being recalled
+_FORGOTTEN_S: Final = 0.1  # an idle host is kept for this time, so that one timer serves all its requests meanwhile
+_RECALL_S: Final = 0.05  # how long to wait for a host that is being recalled
 _ORDER: Final = attrgetter("order")
 
 
@@ -66,24 +66,25 @@ class PacedHost:
     """A host with requests under way, in line, or not long ago.
 
     Attributes:
-        host: its name.
+        host: the name of the host.
         options: the options of the pacer, with the limits that were set for this host.
-        last_mono: the end of the last request; its start if several may be under way. A fetch of robots.txt counts
-            if no request is remembered.
-        agents: the pace of each agent that has requested a turn, by its name and its floor.
-        backoff: the pace and the closings that its answers ask for.
+        last_mono: the end of the last request, or its start if several may be under way. A fetch of robots.txt counts
+            if no other request is remembered.
+        agents: the pace of each agent that has requested a turn, by the agent's name and floor.
+        backoff: the pace and the closings that the host's answers ask for.
         under_way: the permits that have not ended, the oldest first.
         is_full: whether as many requests are under way as are allowed at once.
         marks: how many requests were counted in ``last_mono``.
-        changes: how many changes may have moved a start. A start that was calculated before the last one is void.
-        noted: the ``changes`` that its memory has noted.
+        changes: how many changes may have moved a start. A start that was calculated before the last change is void.
+        noted: the value of ``changes`` when its memory last noted the host.
         recalling: whether the memory of an earlier process is being asked.
         waiting: how many waiters are in line.
         firsts: the first waiter of each agent, in order.
         called: the waiter that was called, or None for none.
-        called_mono: when it was called.
-        armed_mono: the time of its valid entry in the heap, or None for none.
-        closed_mono: until when it is closed by the last HostClosed; minus infinity once a turn was granted after that.
+        called_mono: when that waiter was called.
+        armed_mono: the time of its valid entry in the heap, or None without an entry.
+        closed_mono: the end of the closing that the last HostClosed reported; minus infinity once a later turn was
+            granted.
         long_wait: the cause of the LongWait that was published last, or None for none.
     """
 
@@ -146,13 +147,13 @@ class PacedHost:
             pace = agent.stated = stated_pace(agent.by_origin.values(), now_wall, self.options, agent.floor_s)
         pace = backoff.slow(pace, now_mono, self.options)
         start = earliest_start(self.last_mono, pace, backoff.closing, timed, now_mono, now_wall)
-        # A start that depends on the time of day, or on the end of a quota, is not kept.
+        # Do not keep a start that depends on the time of day, or on the end of a quota.
         agent.start = start if not timed and now_mono >= backoff.quota_until_mono else None
         agent.changes = self.changes
         return start
 
     def may_start(self, agent: AgentPace, order: int, now_mono: float, now_wall: float) -> bool:
-        """Return whether a request may start now: in time, with room for it, and without delay of an earlier waiter."""
+        """Return whether a request may start now: it is due, the host has room, and no earlier waiter is delayed."""
         if self.is_full or self.recalling or self.start_of(agent, now_mono, now_wall).ready_mono > now_mono:
             return False
         for waiter in self.firsts:
@@ -177,14 +178,14 @@ class PacedHost:
     def next_look_mono(self, kept_s: float, now_mono: float, now_wall: float) -> float:
         """Return when a host with room has to be checked if nothing changes until then; infinite for never."""
         if self.called is not None:
-            # A task that was called checks the host itself. A callback may not come back.
+            # A task that was called checks the host itself. A callback may never ask for its permit.
             return inf if self.called.callback is None else self.called_mono + OFFER_S
         if self.waiting:
             return self.next_waiter(now_mono, now_wall)[1]
         return max(self.busy_until(kept_s, now_mono, now_wall), self.last_mono + _FORGOTTEN_S)
 
     def not_yet(self, agent: AgentPace, now_mono: float, now_wall: float) -> NotYet:
-        """Return the answer to a request that cannot start now: its own time, or the time of a waiter before it."""
+        """Return when a request that cannot start now may start: its own time, or the time of an earlier waiter."""
         if self.recalling:
             return NotYet(now_wall + _RECALL_S, Bound.STORE)
         ready_mono, bound_by, pace, _ = self.start_of(agent, now_mono, now_wall)
@@ -209,7 +210,7 @@ class PacedHost:
         elif not waiters:
             waiters[waiter] = None
             insort(self.firsts, waiter, key=_ORDER)
-        else:  # it keeps the place that it had
+        else:  # a waiter that joins again keeps its old place
             self.firsts.remove(next(iter(waiters)))
             waiter.agent.waiters = OrderedDict.fromkeys(sorted((*waiters, waiter), key=_ORDER))
             insort(self.firsts, next(iter(waiter.agent.waiters)), key=_ORDER)
@@ -232,14 +233,14 @@ class PacedHost:
     # Requests under way
 
     def stamp(self, permit: LocalPermit, now_mono: float) -> None:
-        """Count the start of a request. ``last_mono`` as well: several may be allowed before it ends."""
+        """Count the start of a request, in ``last_mono``, too: others may start before this request ends."""
         self.marks += 1
         self.changes += 1
         permit.before_mono, permit.marks = self.last_mono, self.marks
         permit.started_mono = self.last_mono = now_mono
 
     def grant(self, permit: LocalPermit, now_mono: float) -> None:
-        """Let a request be under way."""
+        """Count a request as under way, and stamp its permit."""
         self.under_way.append(permit)
         self.is_full = len(self.under_way) >= self.options.max_concurrent
         self.stamp(permit, now_mono)
@@ -260,12 +261,12 @@ class PacedHost:
     def unmark(self, permit: LocalPermit) -> None:
         """Take back the stamp of a permit with which no request was made."""
         self.changes += 1
-        if self.marks == permit.marks:  # otherwise a later request counts
+        if self.marks == permit.marks:  # otherwise a later request has set ``last_mono``
             self.last_mono = permit.before_mono
             self.marks -= 1
 
     def asked(self, now_mono: float) -> None:
-        """Have the interval count from now on."""
+        """Let the interval count from now."""
         self.last_mono = now_mono
         self.marks += 1
         self.changes += 1
@@ -280,31 +281,31 @@ class PacedHost:
         return max([options.min_delay_s, stated_s, *(agent.floor_s for agent in agents)])
 
     def last_is_known_until(self, kept_s: float) -> float:
-        """Return until when ``last_mono`` counts: for ``kept_s``, or for two of the longest intervals known.
+        """Return until when ``last_mono`` counts: for ``kept_s``, or for twice the longest interval if that is longer.
 
-        A page that is due after such an interval may find that its robots.txt has to be fetched again. That fetch must
-        not pass for the first request to the host, so one interval is too short.
+        One interval is too short: when a page is due after it, robots.txt may have to be fetched again. That fetch must
+        not count as the first request to the host.
         """
         return self.last_mono + max(kept_s, 2.0 * self.longest_s)
 
     def busy_until(self, kept_s: float, now_mono: float, now_wall: float) -> float:
-        """Return until when an idle host has to be kept, because more than ``last_mono`` has to be remembered."""
+        """Return until when an idle host must be kept, because facts other than ``last_mono`` still count."""
         longest_s = self.longest_s
         rest_s = max(longest_s, self.backoff.smoothed_s(self.options))
         until_mono = max(self.last_mono + rest_s, self.backoff.remembered_until_mono)
-        for agent in self.agents.values():  # Visit-times of several origins
+        for agent in self.agents.values():  # the origins of a host may have several Visit-times
             until_mono = max(until_mono, self.start_of(agent, now_mono, now_wall).ready_mono)
         return max(until_mono, self.last_mono + 2.0 * longest_s) if 2.0 * longest_s > kept_s else until_mono
 
     def forget_open_windows(self, now_mono: float, now_wall: float) -> None:
-        """Forget idle agents whose Visit-time has begun: windows that are disjoint are never all open."""
+        """Forget idle agents whose Visit-time has begun. Disjoint windows are never all open at once."""
         for name, agent in list(self.agents.items()):
             opens_s = self.start_of(agent, now_mono, now_wall).ready_mono - now_mono
             if agent.timed and opens_s <= _FORGOTTEN_S and len(self.agents) > 1:
                 del self.agents[name]
 
     def snapshot(self, now_mono: float, now_wall: float) -> HostPace:
-        """Return its state, with the pace of the agent whose next request may start last."""
+        """Return the state of the host, with the pace of the agent whose next request may start last."""
         paces = []
         for agent in self.agents.values() or (AgentPace(),):
             start = self.start_of(agent, now_mono, now_wall)

@@ -1,12 +1,12 @@
 """The state of a host, in a form that outlives its process. Pure; the time is an argument.
 
-Theory of operation. A state is taken at one moment. All its times are seconds from that moment, so that a process with
-another clock can read it. The reader calculates how much time has passed since:
+Theory of operation. A state describes a host at one moment. All its times are seconds from that moment, so that a
+process with another clock can read them. The reader calculates how much time has passed since:
 
     read by                    the time passed
     the same run of the clock  by the monotonic clock: a wall clock that was set changes nothing
     another run                by the wall clock
-    a clock that is behind     zero: the state counts as taken now, and is noted anew, so that it binds only once more
+    a clock that is behind     zero: the state counts as new, and is noted again, so that it binds only once more
 
 A request that was under way may have ended at any time since, so it counts as ended now.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from politesse.verdict import Bound
 
 SEVERAL: Final = ""
-_WRITTEN_LATER_S: Final = 60.0  # a state waits for its store for a few seconds; more is a clock that was set
+_WRITTEN_LATER_S: Final = 60.0  # a state may wait for its store for some seconds; after a longer time, a clock was set
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class BackoffRecord:
         latency_s: the smoothed response time.
         answered: whether any answer was neither a refusal nor an error.
         quota_interval_s: the interval over which a quota is spread.
-        quota_s: for how long that holds.
+        quota_s: for how long that interval holds.
     """
 
     closed_s: float
@@ -57,7 +57,7 @@ class BackoffRecord:
         return self.closed_s > 0.0 or self.quota_s > 0.0
 
     def later(self, passed_s: float) -> BackoffRecord:
-        """Return the same when some seconds have passed."""
+        """Return the record as it is some seconds later."""
         return replace(
             self,
             closed_s=self.closed_s - passed_s,
@@ -66,7 +66,7 @@ class BackoffRecord:
         )
 
     def joined(self, other: BackoffRecord) -> BackoffRecord:
-        """Join two records of the same moment. Of each field, the stricter value counts."""
+        """Merge two records of the same moment. The stricter value of each field counts."""
         closed = max(self, other, key=lambda answers: answers.closed_s)
         quota = max(self, other, key=lambda answers: (answers.quota_s > 0.0, answers.quota_interval_s))
         return BackoffRecord(
@@ -90,11 +90,11 @@ class HostState:
         noted_by: the name of the pacer that has noted it; SEVERAL if states of several pacers were joined.
         run: names the run of the monotonic clock; see ``politesse.clock.Clock``.
         wall: the Unix time of the moment.
-        mono: its monotonic time.
+        mono: the monotonic time of the moment.
         asked_s: how many seconds ago the host was requested last, or None for never.
         under_way: whether a request was under way.
-        answers: the backoff by its answers, or None without answers.
-        answers_s: for how many seconds from the moment these bind an idle host.
+        answers: the backoff that its answers have set, or None without answers.
+        answers_s: for how many seconds from the moment ``answers`` binds an idle host.
     """
 
     noted_by: str
@@ -109,13 +109,13 @@ class HostState:
     def passed_s(self, run: str, now_wall: float, now_mono: float) -> float:
         """Return how many seconds have passed since the moment; 0 if the moment is in the future of the wall clock.
 
-        The clock was ahead then, or is behind now. A closing then counts in full from now on. The host opens late
-        rather than early, and ``backoff_max_s`` bounds that.
+        In that case the clock was ahead or is behind, and a closing counts in full from now. The host opens late rather
+        than early; ``backoff_max_s`` bounds the delay.
         """
         return max(0.0, now_mono - self.mono if run == self.run else now_wall - self.wall)
 
     def since_s(self, earlier: HostState) -> float:
-        """Return how many seconds ``earlier`` was noted before this; negative if this waited for its store meanwhile.
+        """Return how many seconds before this state ``earlier`` was noted; negative if this state waited for its store.
 
         As in ``passed_s``, the result is 0 if a clock was set.
         """
@@ -143,14 +143,14 @@ class HostState:
 
 
 def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
-    """Return our state, joined with the parts of another process's state that still bind.
+    """Return our state, merged with the parts of another process's state that still bind.
 
-    A joined state is noted by SEVERAL. With our name on it, we would replace it next time without joining it.
+    A merged state is noted by SEVERAL. If it had our name, we would next time replace it without merging.
 
     Args:
         ours: the state now.
-        theirs: the state that ours is to replace.
-        passed_s: how many seconds theirs was noted before.
+        theirs: the stored state that ours will replace.
+        passed_s: how many seconds before ours it was noted.
     """
     noted_by, asked_s = ours.noted_by, ours.asked_s
     if theirs.asked_s is not None and (asked_s is None or theirs.asked_s + passed_s < asked_s):
@@ -164,14 +164,14 @@ def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
 
 
 class HostMemory(Protocol):
-    """Keeps the states of hosts for longer than this process. Each belongs to one scope: host, address or domain."""
+    """Keeps the states of hosts for longer than this process. Each memory is for one scope: host, address or domain."""
 
     async def recall(self, key: str, /) -> HostState | None:
         """Return the state of a host, or None if it has none. The call ends within a time limit.
 
         Raises:
-            StoreError: if the state cannot be read. That was published, if it has to be.
+            StoreError: if the state cannot be read; the error was published already if necessary.
         """
 
     def note(self, key: str, take: Callable[[], HostState], /) -> None:
-        """Have the state of a host kept that ``take`` returns; it is called later, once for several notes."""
+        """Keep the state of a host; ``take``, which returns the state, is called later, once for several notes."""

@@ -1,4 +1,4 @@
-"""The hosts that a LocalPacer knows: the active ones, when idle ones were last requested, and when to check each."""
+"""The hosts of a LocalPacer: the active hosts, the last requests to idle hosts, and the timer for the next checks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ActiveHosts:
     """The active hosts, and the limits that were set for single hosts.
 
     Args:
-        options: of all hosts without limits of their own.
+        options: the options of all hosts without limits of their own.
         recall: called with a new host that is not remembered.
 
     Attributes:
         by_name: the active hosts.
-        kept_s: for how many seconds it is remembered when an idle host was last requested.
+        kept_s: for how many seconds the last request to an idle host is remembered.
     """
 
     def __init__(self, options: PacingOptions, recall: Callable[[PacedHost], None]) -> None:
@@ -47,7 +47,7 @@ class ActiveHosts:
         self._last_requested = LastRequestTimes(self.kept_s)
 
     def get(self, name: str, now_mono: float) -> PacedHost:
-        """Return a host, which is active from now on."""
+        """Return a host, and make it active."""
         host = self.by_name.get(name)
         if host is None:
             last_mono = self._last_requested.take(name, now_mono)
@@ -79,7 +79,7 @@ class ActiveHosts:
         return self._options_of.get(name, self._options)
 
     def forget(self, host: PacedHost, now_mono: float) -> None:
-        """Let a host be idle."""
+        """Make a host idle."""
         del self.by_name[host.host]
         self._last_requested.keep(host.host, host.last_mono, now_mono)
 
@@ -101,10 +101,10 @@ class ActiveHosts:
 
 
 class LastRequestTimes:
-    """When idle hosts were last requested: 55 to 85 octets for each beside its name, and no timer.
+    """The times of the last requests to idle hosts, in 55 to 85 octets each besides the name, without a timer.
 
-    Two generations: the younger one becomes the older one after ``kept_s``, or when it is full, and replaces it. So a
-    time is kept for ``kept_s`` at least and twice that at most, of up to 250,000 hosts.
+    The times are in two dicts. After ``kept_s``, or when the younger dict is full, it replaces the older dict. So a
+    time is kept for between ``kept_s`` and twice ``kept_s``, of up to 250,000 hosts.
 
     Args:
         kept_s: for how many seconds a time counts.
@@ -143,11 +143,11 @@ class LastRequestTimes:
 
 
 class Wakeups:
-    """Has each host looked at when its time comes. An entry of the heap is valid while ``armed_mono`` names its time.
+    """Checks each host when its time comes. An entry of the heap is valid while its time equals ``armed_mono``.
 
-    A timer is set when a host is due before the soonest timer; at once if it is due now, so that the event loop does
-    not sleep. Later timers stay. To cancel a timer and set it again costs three times as much, because the event loop
-    keeps a cancelled timer until its time. No timer is set for an entry that is no longer valid.
+    A timer is set when a host is due before the soonest timer. If the host is due now, the loop calls at once. Later
+    timers stay: cancelling a timer and setting another costs three times as much, because the event loop keeps a
+    cancelled timer until its time. No timer is set for an entry that is no longer valid.
 
     Args:
         clock: the monotonic clock and the timer.
@@ -162,13 +162,13 @@ class Wakeups:
         self._look = look
         self._heap: list[tuple[float, int, PacedHost]] = []
         self._pushes = 0
-        self._timers: list[tuple[float, Timer]] = []  # with their times, the soonest last
+        self._timers: list[tuple[float, Timer]] = []  # the timers with their times, the soonest last
         self._soonest_mono = inf
         self.loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
 
     def look_at(self, host: PacedHost, at_mono: float) -> None:
-        """Have a host looked at, at a time sooner than it is armed for; it may be in the past."""
+        """Check a host at ``at_mono``, which is before its armed time and may be in the past."""
         if self._stopped:
             return
         host.armed_mono = at_mono
@@ -187,7 +187,7 @@ class Wakeups:
         return loop
 
     def stop(self) -> None:
-        """Have nothing looked at any more."""
+        """Cancel all checks."""
         self._stopped = True
         for _, timer in self._timers:
             timer.cancel()
@@ -196,7 +196,7 @@ class Wakeups:
 
     def _set_timer(self, at_mono: float) -> None:
         if self.loop is None:
-            with suppress(RuntimeError):  # none is running: then the clock is no event loop's either
+            with suppress(RuntimeError):  # no event loop is running, so the clock does not depend on a loop
                 self.loop = asyncio.get_running_loop()
         delay_s = at_mono - self._clock.monotonic()
         if delay_s > 0.0:
@@ -212,7 +212,7 @@ class Wakeups:
         heap = self._heap
         while heap and (heap[0][0] <= now_mono or heap[0][2].armed_mono != heap[0][0]):
             at_mono, _, host = heapq.heappop(heap)
-            if host.armed_mono == at_mono:  # else another entry took its place
+            if host.armed_mono == at_mono:  # otherwise a later entry has replaced this entry
                 host.armed_mono = None
                 self._look(host, now_mono)
         if heap and heap[0][0] < self._soonest_mono:

@@ -4,24 +4,25 @@ Theory of operation. ``host.py`` decides who may start. This module has the cloc
 timer for all hosts. Each event changes a host first. Then ``_advance`` sets the time of the next check:
 
     try_start, start, when_ready, end, ... -> the host changes -> _advance -> heap -> timer -> _look_at
-    _look_at -> a waiter's turn has come: call it -> a task: it resumes, and takes its permit
-                                                  -> a callback: it calls try_start within OFFER_S
+    _look_at -> a waiter's turn has come: call it -> the task resumes, and takes its permit
+                                                  -> the callback calls try_start within OFFER_S
              -> the host is idle, and its interval is over: forget it
 
-A permit is stamped when it is taken, not when its waiter is called, and the clock is read again then: a task may resume
-late, and a timer may fire early. If the host was closed in between, the waiter waits again, at its place.
+A permit is stamped when its waiter takes it, not when the waiter is called. The clock is read again at that time: a
+task may resume late, and a timer may fire early. If the host was closed in between, the waiter waits again, at its old
+place.
 
 A turn in one process, from the request to the next one:
 
     1. ``start`` finds the host and the AgentPace of the request (``_enter``).
-    2. If it may start now and delays no earlier waiter (``PacedHost.may_start``), it is granted at once: 6.
+    2. If the request may start now and delays no earlier waiter (``PacedHost.may_start``), continue with 6.
     3. Otherwise a Waiter joins the line. ``PacedHost.start_of`` calculates when the first waiter may start.
     4. The heap has the time of each host. At that time ``_look_at`` calls the next waiter.
-    5. The task resumes in ``_take``, and checks ``may_start`` with the clock of that moment; perhaps it waits on.
-    6. ``_grant`` makes the LocalPermit and stamps it. The host is full now.
-    7. ``LocalPermit.observe`` records the answer: it may close the host, or change its pace (``backoff.py``).
-    8. ``LocalPermit.end`` sets ``last_mono``: the interval counts from now, or from the start if several requests may
-       be under way. ``_advance`` sets the next check: 4.
+    5. The task resumes in ``_take``, and checks ``may_start`` with the clock of that moment. If the request may not
+    start, the task waits again. 6. ``_grant`` makes the LocalPermit and stamps it. The host is full now. 7.
+    ``LocalPermit.observe`` records the answer: it may close the host, or change its pace (``backoff.py``). 8.
+    ``LocalPermit.end`` sets ``last_mono``: the interval counts from now, or from the start if several requests may
+       be under way. ``_advance`` sets the time of the next check: 4.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ if TYPE_CHECKING:
     from politesse.verdict import NotYet
 
 _SOONER_S: Final = 0.001
-"""The next check is not moved forward by less than this."""
+"""The next check is not moved for a difference smaller than this."""
 
 
 class LocalLines:
-    """The lines of all hosts, and the permits that they grant; see LocalPacer for the arguments."""
+    """The lines of all hosts, and the permits that the lines grant; see LocalPacer for the arguments."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class LocalLines:
         """Wait in line for a permit; see ``politesse.ports.Pacer``.
 
         Raises:
-            TooFar: if none comes within ``max_wait_s`` seconds; at once if that is clear.
+            TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
             ClosedError: if the pacer is closed.
             WrongEventLoop: in another event loop than the first use.
         """
@@ -127,7 +128,7 @@ class LocalLines:
         self._wait(host, waiter, now_mono, now_wall)
         permit = None
         try:
-            # Not in a method of its own: a frame more would cost every task that is resumed.
+            # Not in a separate method: each task that resumes would pay for the extra frame.
             while permit is None:
                 await waiter.woken  # type: ignore[misc] # set by ``_wait``
                 permit = self._take(host, waiter)
@@ -137,7 +138,7 @@ class LocalLines:
             if alarm is not None:
                 alarm.cancel()
             if permit is None or host.options.max_concurrent > 1:
-                self._advance(host)  # for the next one, whether this one was called or not
+                self._advance(host)  # call the next waiter, even if this waiter was called
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, when ``request`` may start and is first in line; or at the close."""
@@ -150,7 +151,7 @@ class LocalLines:
         self._advance(host)
 
     async def aclose(self) -> None:
-        """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
+        """Raise ClosedError in all waiting tasks, and call the callbacks of ``when_ready``."""
         self._closed = True
         self._wakeups.stop()
         self._expiry.stop()
@@ -179,13 +180,13 @@ class LocalLines:
         return len(self._hosts)
 
     def answered(self, permit: LocalPermit, status: int | None, headers: Mapping[str, str]) -> None:
-        """Record an answer; the first call measures how long it took."""
+        """Record an answer; the first call measures the response time."""
         host, now_mono, now_wall = permit.paced, self._monotonic(), self._wall()
         backoff, elapsed_s = host.backoff, permit.answered_s
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
             backoff.rested(permit.started_mono - permit.before_mono, permit.started_mono, host.options)
-        jitter = interval_s = 0.0  # they count for a refusal only
+        jitter = interval_s = 0.0  # only a refusal needs these values
         if status in CLOSING or backoff.backoff_s:
             jitter, interval_s = self._jitter(), host.start_of(permit.agent, now_mono, now_wall).pace.interval_s
         ignored = backoff.observe(status, headers, elapsed_s, now_mono, now_wall, host.options, jitter, interval_s)
@@ -195,7 +196,7 @@ class LocalLines:
         if backoff.closing.until_mono > now_mono:
             self._reports.closed(host, now_mono, now_wall, permit.url, status)
         elif host.is_full:
-            return  # the end of the request is soon enough
+            return  # the end of the request will do the rest
         self._advance(host)
 
     def ended(self, permit: LocalPermit) -> None:
@@ -207,7 +208,7 @@ class LocalLines:
         self._advance(host)
 
     def given_back(self, permit: LocalPermit) -> None:
-        """Take back a permit with which no request was made."""
+        """Take back a permit that was not used for a request."""
         host = permit.paced
         host.give_back(permit)
         self._advance(host)
@@ -234,7 +235,7 @@ class LocalLines:
         if agent is None or (pace is not None and agent.by_origin.get(request.origin) is not pace):
             agent = host.state(request)
             if host.waiting:
-                self._advance(host)  # a waiter may start sooner than before
+                self._advance(host)  # the new statement may let a waiter start sooner
         return host, agent
 
     def _grant(self, host: PacedHost, agent: AgentPace, url: str, now_mono: float, order: int) -> LocalPermit:
@@ -288,10 +289,10 @@ class LocalLines:
         if self._recalls is not None and host.noted != host.changes:
             self._recalls.note(host)
         if host.is_full:
-            return  # the next end of a request sets it
+            return  # the next end of a request sets the time
         armed_mono = host.armed_mono
         if armed_mono is not None and not host.waiting:
-            return  # an idle host is only checked to be forgotten
+            return  # an idle host is checked only to forget it
         at_mono = host.next_look_mono(self._active.kept_s, self._monotonic(), self._wall())
         if at_mono < inf and (armed_mono is None or at_mono < armed_mono - _SOONER_S):
             self._wakeups.look_at(host, at_mono)
@@ -319,13 +320,13 @@ class LocalLines:
                 self._active.forget(host, now_mono)
 
     def _look_behind(self, host: PacedHost, now_mono: float) -> None:
-        """Publish a long wait behind a request that is under way, now or when it has become long."""
+        """Publish a long wait behind a request under way: now, or when the wait has become long."""
         again_mono = self._reports.held(host, now_mono)
         if again_mono is not None and (host.armed_mono is None or again_mono < host.armed_mono):
             self._wakeups.look_at(host, again_mono)
 
     def _too_far(self, host: PacedHost, waiter: Waiter) -> TooFar:
-        """Return the error of a waiter, with the reason at this moment."""
+        """Return the error for a waiter, with the present reason for its wait."""
         not_yet = host.not_yet(waiter.agent, self._monotonic(), self._wall())
         return TooFar(host.host, not_yet, waiter.max_wait_s)
 
@@ -334,7 +335,7 @@ class LocalLines:
             self._recalls.begin(host)
 
     def _recalled(self, host: PacedHost) -> None:
-        """Refuse tasks that wait too long at a host that was recalled, and call callbacks that have to wait."""
+        """At a recalled host, refuse tasks that would wait too long, and call callbacks that have to wait."""
         now_mono, now_wall = self._monotonic(), self._wall()
         self._reports.closed(host, now_mono, now_wall)
         called = []
@@ -345,6 +346,6 @@ class LocalLines:
                 called.append(waiter.callback)
             elif ready_mono > waiter.joined_mono + waiter.max_wait_s:
                 waiter.fail(self._too_far(host, waiter))
-        self._look_at(host, now_mono)  # at once: a timer would cost each host a millisecond
+        self._look_at(host, now_mono)  # check at once: a timer would delay each host by a millisecond
         for callback in called:
             callback()

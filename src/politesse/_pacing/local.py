@@ -1,4 +1,4 @@
-"""The pacer of a single process: its lines (``lines.py``), and closings, limits and requests for robots.txt."""
+"""The pacer of a single process: lines (``lines.py``), closings, limits, and requests for robots.txt."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LocalPacer(LocalLines):
         clock: the clocks and the timer.
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
         publisher: receives HeaderOverruled, HostClosed, HostOpened, LongWait and TurnExpired.
-        memory: keeps the states of hosts for longer than this process; by default they are forgotten.
+        memory: keeps the states of hosts for longer than this process; without it, they are forgotten.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LocalPacer(LocalLines):
         self._fetch_lines = FetchLines(clock, publisher)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
-        """Let nothing start at ``host`` before the Unix time ``until_wall``; requests that wait included."""
+        """Let no request start at ``host`` before the Unix time ``until_wall``, waiting requests included."""
         now_mono, now_wall = self._monotonic(), self._wall()
         if until_wall > now_wall:
             paced = self._active.get(host, now_mono)
@@ -60,7 +60,7 @@ class LocalPacer(LocalLines):
             self._advance(paced)
 
     async def closed_until(self, host: str, /) -> float | None:
-        """Return the Unix time until which ``host`` is closed, or None if it is open. Waits for its recall."""
+        """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
         paced = self._hosts.get(host)
         if self._recalls is not None and not self._closed:
             if paced is None:
@@ -86,7 +86,7 @@ class LocalPacer(LocalLines):
         return LocalFetch(self, host, url, self._fetch_lines)
 
     def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
-        """Record the answer of a request for robots.txt, which restarts the interval only after a long idle time."""
+        """Record the answer to a request for robots.txt. Only after a long idle time it restarts the interval."""
         now_mono, now_wall = self._monotonic(), self._wall()
         host = self._active_host(fetch, now_mono, becomes_active=status in CLOSING)
         if host is None:
@@ -102,7 +102,7 @@ class LocalPacer(LocalLines):
         self._advance(host)
 
     def opened(self, fetch: LocalFetch) -> None:
-        """Have the next page wait for the interval from now on."""
+        """Let the next page wait for one interval from now."""
         now_mono = self._monotonic()
         host = self._active_host(fetch, now_mono)
         if host is None:
@@ -112,7 +112,7 @@ class LocalPacer(LocalLines):
             self._advance(host)
 
     def _active_host(self, fetch: LocalFetch, now_mono: float, *, becomes_active: bool = False) -> PacedHost | None:
-        """Return the host of a robots.txt, or None if nothing more than the time of the request is to be remembered."""
+        """Return the host of a robots.txt, or None if only the time of the request has to be remembered."""
         if becomes_active or self._recalls is not None:
             return self._active.get(fetch.host, now_mono)
         return self._hosts.get(fetch.host)
@@ -148,7 +148,7 @@ class LocalPacer(LocalLines):
         return paced.backoff.snapshot(self._monotonic(), paced.options)
 
     def learn(self, host: str, backoff_s: float, fetch_backoff_s: float, /) -> None:
-        """Take over longer backoffs of an active host, which another process remembers."""
+        """Adopt the longer backoffs of an active host that another process remembers."""
         paced = self._hosts.get(host)
         if paced is not None:
             paced.changes += 1

@@ -1,4 +1,4 @@
-"""Makes the pacer that the options ask for, from the inside out: one scope, a fleet around it, several scopes."""
+"""Makes the pacer that the options ask for: a pacer of one scope, in a fleet if given, for each scope."""
 
 from __future__ import annotations
 

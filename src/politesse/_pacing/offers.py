@@ -1,9 +1,9 @@
-"""Permits that are kept for a callback, by pacers whose ``try_start`` cannot get one at once.
+"""Permits that are kept for callbacks, by pacers whose ``try_start`` cannot get a permit at once.
 
-Theory of operation. A pacer of several scopes takes the permits of a request in turn, and waits for each in line.
-A pacer of a fleet has to ask Redis. ``try_start`` cannot wait. So a task waits in line as ``start`` does, in place of
-the callback. When the task has the permit, it calls the callback, whose ``try_start`` takes the permit. An unused
-permit is given back after OFFER_S.
+Theory of operation. ``try_start`` cannot wait. But a pacer of several scopes waits in line for each permit of a
+request, and a pacer of a fleet has to ask Redis. So a task waits in line as ``start`` does, in place of the callback.
+When the task has the permit, it calls the callback, whose ``try_start`` takes the permit. An unused permit is given
+back after OFFER_S.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from politesse.clock import Clock, Timer
     from politesse.ports import Permit, TurnRequest
 
-_AGAIN_S: Final = 1.0  # a callback is called after this time if its task was cancelled, to ask again
+_AGAIN_S: Final = 1.0  # after this time, a callback whose task was cancelled is called, so that it asks again
 
 
 class KeptPermit(Protocol):
-    """A permit that may be kept."""
+    """A permit that can be kept for a callback."""
 
     def renew(self) -> bool:
-        """Stamp it again if it could not be used at once; return False if it would not be granted now."""
+        """Stamp the permit again if it could not be used at once; return False if it would not be granted now."""
 
     def give_back(self) -> None:
-        """End without a request."""
+        """End the permit without a request."""
 
 
 Granted = TypeVar("Granted", bound=KeptPermit)
@@ -43,7 +43,7 @@ Answered = TypeVar("Answered", bound="Permit")
 
 @dataclass(slots=True, eq=False)
 class _Offer(Generic[Granted]):
-    """A permit for one callback, while the task waits for it, and while it is kept."""
+    """A permit for one callback: a task waits for it, then it is kept."""
 
     callback: Callable[[], None] | None
     permit: Granted | None = None
@@ -78,7 +78,7 @@ class Offers(Generic[Granted]):
         return None
 
     def wait(self, request: TurnRequest, callback: Callable[[], None]) -> None:
-        """Wait in line for a permit, and call ``callback`` when it is there, or at the close."""
+        """Wait in line for a permit, and call ``callback`` when the permit is granted, or at the close."""
         offer: _Offer[Granted] = _Offer(callback)
         name = f"a start at {request.host}"
         task = asyncio.get_running_loop().create_task(self._wait(request, offer), name=name)
@@ -101,7 +101,7 @@ class Offers(Generic[Granted]):
         try:
             offer.permit = await self._start(request)
         except PolitesseError:
-            self._call(offer)  # it asks again, and meets the error
+            self._call(offer)  # the callback asks again, and gets the error
             return
         key = request.host, request.agent
         self._kept.setdefault(key, deque()).append(offer)
@@ -109,7 +109,7 @@ class Offers(Generic[Granted]):
         self._call(offer)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Call a callback later if its task has failed, or was cancelled, perhaps before its first step."""
+        """If the task has failed or was cancelled, perhaps before its first step, call its callback later."""
         offer = self._tasks.pop(task)
         if self._closed:
             self._call(offer)
@@ -128,7 +128,7 @@ class Offers(Generic[Granted]):
             permit.give_back()
 
     def _drop(self, key: tuple[str, str], offer: _Offer[Granted]) -> Granted | None:
-        """Return a permit, which is no longer kept."""
+        """Stop keeping a permit, and return it."""
         kept = self._kept[key]
         kept.remove(offer)
         if not kept:
@@ -141,7 +141,7 @@ class Offers(Generic[Granted]):
 async def try_all(
     try_one: Callable[[TurnRequest], Coroutine[object, object, Answered | NotYet]], requests: Sequence[TurnRequest]
 ) -> list[Answered | NotYet]:
-    """Try several requests at once. If the caller is cancelled, or one try raises, all permits are given back."""
+    """Try several requests at once. If the caller is cancelled or a try raises, give all permits back."""
     trying = [asyncio.ensure_future(try_one(request)) for request in requests]
     try:
         return [await answer for answer in trying]

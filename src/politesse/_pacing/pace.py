@@ -1,19 +1,20 @@
 """When the next request of an agent to a host may start, and which source binds it. Pure; time is an argument.
 
-Theory of operation. Two sorts of facts meet here, and they are kept apart:
+Theory of operation. Two kinds of facts are kept apart:
 
 * Facts about the host bind every request to it: the time of its last request (``last_mono``), the end of a closing
   (429, 503, Retry-After), the adaptive delay, and a quota.
-* Statements of robots.txt bind the agent that they name: Crawl-delay, Request-rate, Visit-time. They come with each
-  request, and so does the floor of the gate that asks.
+* Statements of robots.txt bind the agent that they name: Crawl-delay, Request-rate, Visit-time. Each request brings
+  these statements, and the floor of its gate.
 
 The interval before a request is the longest of the floors, the statements for the agent of *that* request, the adaptive
-delay and the quota. The interval counts from the last request of any agent. So a statement for one agent changes no
-interval of another.
+delay and the quota. The interval counts from the last request of any agent. So a statement for one agent does not
+change the interval of another agent.
 
-A closing or a window of a Visit-time does not lengthen the interval. The request starts when the interval is over and
-both permit it. The window must be open when the request starts, not now. A Request-rate may have a window as well: the
-interval may become shorter when that window ends, so the schedule never names a later time than that end.
+A closing or a window of a Visit-time does not lengthen the interval. The request starts when the interval is over, the
+host is open and the window permits it. The window must be open at that start, not now. A Request-rate may have a
+window, too. When that window ends, the interval may become shorter. So no start is scheduled after that end; it is
+calculated again then.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class Limit:
     Limit(min_delay_s=1.0, max_concurrent=4)
 
     Attributes:
-        min_delay_s: the least time between two requests to any of them, in seconds; 0 to a day. The delay counts from
-            the end of a request, or from its start if several may be under way.
-        max_concurrent: how many requests may be under way to all of them at once; 1 to 10,000.
+        min_delay_s: the least time between two requests to any of these hosts, in seconds; 0 to a day. The delay counts
+            from the end of a request, or from its start if several may be under way.
+        max_concurrent: how many requests to all these hosts may be under way at once; 1 to 10,000.
     """
 
     min_delay_s: float = 1.0
@@ -57,32 +58,33 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacingOptions:
-    """How slow is polite.
+    """How fast hosts are requested.
 
     >>> options = PacingOptions(min_delay_s=5.0, on_long_crawl_delay="cap")
     >>> options.min_delay_s, options.max_crawl_delay_s
     (5.0, 300.0)
 
     Attributes:
-        key: the unit that has one line, one pace and one closing: a ``"host"``; all hosts at one ``"address"``; or all
-            hosts of a registered ``"domain"``, as example.co.uk (needs the extra ``psl``).
-        address: a further limit for all hosts at one address together. A host with several addresses counts for the
-            lowest.
+        key: the unit that is paced: each ``"host"``; all hosts at one ``"address"``; or all hosts of a registered
+            ``"domain"``, as example.co.uk (needs the extra ``psl``).
+        address: a further limit for all hosts at one address together. A host with several addresses counts at the
+            lowest address.
         domain: a further limit for all hosts of a registered domain together.
         min_delay_s: the least time between the end of a request and the start of the next, per host; 0 or more.
         max_concurrent: how many requests may be under way to a host at once; then the delay counts from start to
             start. Positive.
-        max_crawl_delay_s: from how many seconds on a Crawl-delay or Request-rate is long; positive, infinite for never.
-            The time of the last request to a host is remembered for that long, at least ten minutes and at most a day,
-            so that a pace learnt later binds.
-        on_long_crawl_delay: ``"obey"`` it all the same, ``"cap"`` it, or ``"skip"`` the host.
-        adaptive_factor: wait this many times the smoothed response time; 0 for off. Fast answers shorten it again, with
-            any status but 429 and 5xx.
-        adaptive_max_s: but at most so many seconds; 0 to a day.
-        backoff_min_s: for how long at least 429 or 503 closes a host, in seconds; positive. The first refusal closes it
-            for four times its interval if that is longer. Each further refusal doubles the time, up to 15 minutes, and
-            each other answer halves it. A refusal of a robots.txt closes it for a minute, doubled up to an hour.
-        backoff_max_s: for how long at the most, whatever Retry-After says.
+        max_crawl_delay_s: a Crawl-delay or Request-rate of more seconds is long; positive, infinite for no limit. The
+            last request to a host is remembered for the same time, at least ten minutes and at most a day, so that a
+            pace learnt later binds.
+        on_long_crawl_delay: ``"obey"`` a long delay, ``"cap"`` it at that limit, or ``"skip"`` the host.
+        adaptive_factor: the delay is this many times the smoothed response time; 0 for off. Fast answers shorten the
+            delay again, with any status but 429 and 5xx.
+        adaptive_max_s: the longest such delay, in seconds; 0 to a day.
+        backoff_min_s: the least time for which a 429 or 503 closes a host, in seconds; positive. The first refusal
+            closes the host for four times its interval if that is longer. Each further refusal doubles the time, up to
+            15 minutes, and each other answer halves it. A refusal of a robots.txt closes the host for a minute, doubled
+            up to an hour.
+        backoff_max_s: the longest time for which a refusal closes a host, even if Retry-After is longer.
         max_turn_s: after how many seconds a turn that has not ended expires, so that its host serves the next request;
             positive, infinite for never.
         scope: ``"process"`` gives each process a pace of its own. A LeasingStore, as a RedisStore, may then be
@@ -129,12 +131,12 @@ class PacingOptions:
 
     @property
     def is_scoped(self) -> bool:
-        """Whether anything but the host alone is paced."""
+        """Whether addresses or domains are paced, too."""
         return self.key != "host" or self.address is not None or self.domain is not None
 
 
 PER_PROCESS: Final = "process"
-"""The ``scope`` which says that each process has a pace of its own, whatever else processes share."""
+"""The ``scope`` that gives each process a pace of its own, even if processes share a store."""
 
 
 def limited(options: PacingOptions, min_delay_s: float | None, max_concurrent: int | None) -> PacingOptions:
@@ -150,7 +152,7 @@ class Pace(NamedTuple):
     """The time between two requests to a host.
 
     Attributes:
-        interval_s: in seconds.
+        interval_s: the time, in seconds.
         bound_by: the source that is slowest.
     """
 
@@ -161,8 +163,8 @@ class Pace(NamedTuple):
 def stated_pace(said: Collection[StatedPace], now_wall: float, options: PacingOptions, floor_s: float = 0.0) -> Pace:
     """Return the slowest of the floors of pacer and request, and the statements of robots.txt at ``now_wall``.
 
-    A Request-rate of N documents in T is kept by T/N between two; one with a window counts inside it only
-    (Conner 2.0).
+    A Request-rate of N documents in T means T/N between two requests. A rate with a window counts only inside the
+    window (Conner 2.0).
     """
     pace = Pace(max(options.min_delay_s, floor_s), Bound.FLOOR)
     for rules in said:
@@ -175,16 +177,16 @@ def stated_pace(said: Collection[StatedPace], now_wall: float, options: PacingOp
 
 
 def slower(one: Pace, other: Pace) -> Pace:
-    """Return the slower of two; the first if they are equal."""
+    """Return the slower of two paces; the first if they are equal."""
     return other if other.interval_s > one.interval_s else one
 
 
 PACES_HELD: Final = 2.0
-"""How many intervals a copy of robots.txt has to stay fresh, so that a turn comes before its end."""
+"""A copy of robots.txt has to stay fresh for so many intervals, so that a turn comes before it expires."""
 
 
 def longest_stated_s(said: Collection[StatedPace]) -> float:
-    """Return the longest interval that any of the files names, in seconds, at whatever time of day; 0 for none."""
+    """Return the longest interval in any of the files, in seconds, at any time of day; 0 for none."""
     longest_s = 0.0
     for rules in said:
         longest_s = max(longest_s, rules.crawl_delay or 0.0, rules.timetable.longest_s)
@@ -197,10 +199,10 @@ def rates_hold_until(said: Collection[StatedPace], now_wall: float) -> float:
 
 
 def visit_from(said: Collection[StatedPace], now_wall: float) -> float:
-    """Return the Unix time from which all of the files permit a visit: ``now_wall`` if they do now.
+    """Return the Unix time from which all files permit a visit; ``now_wall`` if they permit a visit now.
 
-    Several Visit-times in a file permit a visit in any of their windows. Files whose windows never meet permit no
-    visit: the result is then a day later, when it is calculated again.
+    Several Visit-times in a file permit a visit in any of their windows. Files whose windows never overlap permit no
+    visit. The result is then a day later, when it is calculated again.
     """
     open_minutes = [rules.timetable.open_minutes for rules in said]
     return next_open(reduce(and_, open_minutes), now_wall) if open_minutes else now_wall
@@ -212,10 +214,10 @@ def bounded(interval_s: float, options: PacingOptions) -> float:
 
 
 class Closing(NamedTuple):
-    """Until when a host is closed.
+    """The end of a closing, and its reason.
 
     Attributes:
-        until_mono: the monotonic time; in the past if it is open.
+        until_mono: the monotonic time of the end; in the past if the host is open.
         bound_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
     """
 
@@ -227,12 +229,12 @@ class Start(NamedTuple):
     """When a request may start.
 
     Attributes:
-        ready_mono: by the monotonic clock; in the past if it may start now.
-        bound_by: the source that binds.
+        ready_mono: the monotonic time of the start; in the past if the request may start now.
+        bound_by: the source that sets this time.
         pace: the interval before the request.
-        yields_until_mono: until when another request may start without delaying this one. The other request takes up
-            to one interval (the adaptive delay makes an interval as long as the usual answer). Then the interval before
-            this one begins.
+        yields_until_mono: until when another request may start without delaying this request. The other request takes
+            up to one interval (the adaptive delay makes an interval as long as the usual answer). Then the interval
+            before this request begins.
     """
 
     ready_mono: float
@@ -253,9 +255,9 @@ def earliest_start(
 
     Args:
         last_mono: when the host was last requested; minus infinity for never.
-        pace: the interval before this request, worked out for ``now_wall``.
-        closing: of the host.
-        timed: the statements for the agent of this request, if the time of day matters to any; else empty.
+        pace: the interval before this request, calculated for ``now_wall``.
+        closing: the closing of the host.
+        timed: the statements for the agent of this request, if any depends on the time of day; else empty.
         now_mono: the monotonic time.
         now_wall: the Unix time.
     """

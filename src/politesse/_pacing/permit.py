@@ -1,4 +1,4 @@
-"""A request at a host: it waits in line (Waiter), and then holds a permit (LocalPermit)."""
+"""A request first waits in the line of its host (Waiter), and then holds a permit (LocalPermit)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Waiter:
     """A request in line.
 
     Attributes:
-        order: its place: lower numbers came earlier.
-        agent: the pace that binds it.
+        order: the place in line: a lower number came earlier.
+        agent: the pace that binds the request.
         url: the URL of the request.
-        joined_mono: when it joined the line.
-        max_wait_s: how long it waits at the most; infinite for no limit.
+        joined_mono: when the request joined the line.
+        max_wait_s: the longest wait; infinite for no limit.
         callback: called when the request may start, or None for a task.
         woken: wakes the task, which then checks whether it may start.
-        error: the error that the task raises instead of waiting on.
+        error: the error that the task raises instead of waiting again.
     """
 
     order: int
@@ -52,8 +52,8 @@ class Waiter:
             self.woken.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Have the task raise ``error``, unless it gets its permit at the same moment."""
-        # Not through the future: a task that was woken already, but may not start, has to raise it as well.
+        """Let the task raise ``error``, unless it gets its permit at the same moment."""
+        # Not as the future's exception: a task that is woken already, but may not start, has to raise the error, too.
         self.error = self.error or error
         self.wake()
 
@@ -65,11 +65,11 @@ class AgentPace:
     Attributes:
         floor_s: the floor.
         by_origin: the latest statement of each origin that was requested.
-        timed: these statements if the time of day matters to any of them, otherwise empty.
-        longest_s: the longest interval that they state for any time of day.
-        stated: the pace by floor, statements and options, or None if it has to be calculated.
-        start: when the next request may start, or None if that has to be calculated.
-        changes: the ``changes`` of the host at that calculation.
+        timed: these statements if any depends on the time of day, otherwise empty.
+        longest_s: the longest interval in these statements, at any time of day.
+        stated: the pace by floor, statements and options; None until calculated.
+        start: when the next request may start; None until calculated.
+        changes: the ``changes`` of the host when ``start`` was calculated.
         waiters: the waiters, in order.
     """
 
@@ -100,12 +100,12 @@ class LocalPermit:
         paced: its host.
         agent: the pace that binds the requests of its agent.
         url: the URL of the request; empty if it is unknown.
-        order: its place in the line; see ``Waiter``.
-        waited: whether it was granted later than it was requested.
-        answered_s: after how many seconds the answer came, or None until then.
-        started_mono: when it was stamped.
-        before_mono: the ``last_mono`` of the host before that.
-        marks: the ``marks`` of the host after that.
+        order: the place in line; see ``Waiter``.
+        waited: whether the request had to wait for the permit.
+        answered_s: after how many seconds the answer came, or None before the answer.
+        started_mono: when the permit was stamped.
+        before_mono: the ``last_mono`` of the host before the stamp.
+        marks: the ``marks`` of the host after the stamp.
     """
 
     lines: LocalLines | None
@@ -126,11 +126,11 @@ class LocalPermit:
 
     @property
     def under_way(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the permit has not ended."""
         return self.lines is not None
 
     def observe(self, status: int, headers: Mapping[str, str] = NO_HEADERS, /) -> None:
-        """Record the answer while the request is under way: it holds back waiting requests at once."""
+        """Record the answer while the request is under way: a refusal stops the waiting requests at once."""
         if self.lines is not None:
             self.lines.answered(self, status, headers)
 
@@ -141,18 +141,18 @@ class LocalPermit:
             lines.ended(self)
 
     def expire(self) -> None:
-        """End it because it was held for too long, which says nothing about how fast the host answers."""
+        """End the permit because it was held for too long; that time is not a response time of the host."""
         self.answered_s = 0.0
         self.end()
 
     def give_back(self) -> None:
-        """End without a request."""
+        """End the permit without a request."""
         lines, self.lines = self.lines, None
         if lines is not None:
             lines.given_back(self)
 
     def renew(self) -> bool:
-        """Stamp it again if it could not be used at once; return False if it would not be granted now."""
+        """Stamp the permit again if it could not be used at once; return False if it would not be granted now."""
         return self.lines is not None and self.lines.renewed(self)
 
 

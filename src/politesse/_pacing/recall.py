@@ -1,4 +1,4 @@
-"""Recalls hosts from the memory of an earlier process, and notes their changes there.
+"""Recalls hosts from the memory of an earlier process, and notes changes in that memory.
 
 Theory of operation. A host that is new to this process is recalled before any request starts there. Meanwhile it
 is in the phase RECALLING: requests wait in line, and ``try_start`` answers NotYet.
@@ -6,8 +6,9 @@ is in the phase RECALLING: requests wait in line, and ``try_start`` answers NotY
     new host -> RECALLING -> recalled:        its state is added to the host
                           -> failed, or late: the host counts as requested just now
 
-Callbacks are called when their host is recalled, ready or not: their owners may give up a host that is closed for long.
-A change is noted with the memory. The memory takes the state later, once for several notes, so a note costs little.
+When a host is recalled, its callbacks are called even if they cannot start yet: their owners may give up a host that is
+closed for long. Changes are noted in the memory. The memory reads the state later, once for several notes, so a note
+costs little.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Recalls:
         memory: keeps the states of hosts.
         clock: the clocks.
         kept_s: for how long a host counts as recalled.
-        recalled: called when a host was recalled, with whether its memory could be read.
+        recalled: called with each recalled host, and with whether its memory could be read.
     """
 
     def __init__(self, memory: HostMemory, clock: Clock, kept_s: float, recalled: Callable[[PacedHost], None]) -> None:
@@ -50,17 +51,17 @@ class Recalls:
         self._name = token_hex(8)
         self._run = run_of(clock)
         self._under_way: dict[PacedHost, tuple[asyncio.Task[None], asyncio.Future[None]]] = {}
-        self._known = LastRequestTimes(kept_s)  # when hosts were recalled that were not requested since
+        self._known = LastRequestTimes(kept_s)  # the hosts that were recalled and not requested since
         self._closed = False
 
     def begin(self, host: PacedHost) -> None:
-        """Let nothing start at a host before it is recalled."""
+        """Begin to recall a host; no request starts there before the end of the recall."""
         now_mono = self._clock.monotonic()
         known_mono = self._known.take(host.host, now_mono)
         if known_mono != _NEVER:
             self._known.keep(host.host, known_mono, now_mono)
         if self._closed or known_mono != _NEVER:
-            return  # closed: it is the answer of a fetch that was under way
+            return  # after the close, only the answer of a fetch that was under way comes here
         loop = asyncio.get_running_loop()
         host.recalling = True
         task = loop.create_task(self._recall(host), name=f"recall of {host.host}")
@@ -74,7 +75,7 @@ class Recalls:
             await asyncio.shield(recall[1])
 
     def note(self, host: PacedHost) -> None:
-        """Have the state of a host kept."""
+        """Note that the state of a host has changed."""
         host.noted = host.changes
         self._memory.note(host.host, partial(self._state, host))
 
@@ -93,9 +94,9 @@ class Recalls:
             clock = self._clock
             passed_s = 0.0 if state is None else state.passed_s(self._run, clock.wall(), clock.monotonic())
         except StoreError:
-            pass  # the memory has published it, and ``passed_s`` is None
+            pass  # the memory has published the error, and ``passed_s`` is None
         finally:
-            self._end(host, state, passed_s)  # in every case: the host must not wait for ever
+            self._end(host, state, passed_s)  # also after an error: the host must not wait for ever
 
     def _end(self, host: PacedHost, state: HostState | None, passed_s: float | None) -> None:
         """Apply the state of a host, once. If it is unknown, the host counts as requested just now."""
@@ -107,7 +108,7 @@ class Recalls:
             return
         self._apply(host, state, passed_s)
         if not recall[1].done():
-            recall[1].set_result(None)  # before any callback, which may raise
+            recall[1].set_result(None)  # first, because a callback may raise
         self._recalled(host)
 
     def _apply(self, host: PacedHost, state: HostState | None, passed_s: float | None) -> None:
@@ -126,7 +127,7 @@ class Recalls:
         if record is not None:
             host.backoff.recall(record, now_mono, host.options)
         if state.is_ahead(self._run, now_wall):
-            self.note(host)  # otherwise a further restart would begin its whole length again
+            self.note(host)  # otherwise the closing would begin again in full at the next restart
 
     def _state(self, host: PacedHost) -> HostState:
         """Return the state of a host now."""

@@ -1,9 +1,9 @@
-"""Publishes long waits and closings, and ends permits that are held for too long.
+"""Publishes long waits and closings, and ends permits that were held for too long.
 
 Theory of operation. A new permit arms the timer unless it is armed already. The end of a permit does not touch the
 timer. When the timer fires, every permit that has not ended is checked. Then the timer is armed again for the first
 permit that becomes old, and for ``HELD_S`` at the latest. So the timer fires every few seconds while a permit is under
-way, and a short request costs one look at ``is_armed``.
+way, and a short request only reads ``is_armed``.
 
     started --- HELD_S -------> ``long`` is called at every check from then on, to warn about waiting requests
             --- max_turn_s ---> ``expired`` is called, and has to end the permit
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from politesse.events import Publisher
 
 LONG_S: Final = 60.0
-"""From how many seconds on a wait in line is long."""
+"""A wait in line is long from this many seconds on."""
 
 HELD_S: Final = 5.0
-"""From how many seconds on a permit that others wait for is held for long."""
+"""A permit that others wait for is held for long from this many seconds on."""
 
 _MIN_TIMER_S: Final = 0.001
 
-_STALL_S: Final = 1.0  # a check that comes later than this: the event loop stood still
-_SAME_S: Final = 1.0  # requests that were under way together are refused one after the other: that is one closing
+_STALL_S: Final = 1.0  # if a check comes later than this, the event loop was blocked
+_SAME_S: Final = 1.0  # several requests under way may be refused one after the other: these refusals are one closing
 
 
 class Reports:
-    """Publishes events about hosts, each once.
+    """Publishes each event about a host once.
 
     Args:
         publisher: receives the events.
@@ -52,7 +52,7 @@ class Reports:
         self._stalled_mono = NEVER
 
     def overruled(self, host: str, headers: Iterable[IgnoredHeader]) -> None:
-        """Publish the headers of an answer that are not obeyed as they stand."""
+        """Publish the headers of an answer that are not obeyed literally."""
         for header in headers:
             self.publish(HeaderOverruled(host, header.field, header.value, header.applied_s))
 
@@ -75,23 +75,23 @@ class Reports:
         self.publish(HostOpened(host.host))
 
     def waits(self, host: PacedHost, waiter: Waiter, wait_s: float, bound_by: Bound) -> None:
-        """Publish a long wait, once for each cause, until a waiter of the host has had its turn in time again."""
+        """Publish a long wait, once for each cause; again after a waiter of the host has got its turn in time."""
         if host.long_wait is not bound_by:
             host.long_wait = bound_by
             self.publish(LongWait(host.host, waiter.url, wait_s, bound_by, host.held_by))
 
     def waited(self, host: PacedHost, waiter: Waiter, waited_s: float) -> None:
-        """Publish that a waiter has had its turn after a long wait in line, if no other cause is published."""
+        """Publish that a waiter got its turn after a long wait in line, unless another cause was published."""
         if waited_s <= (HELD_S if host.long_wait is Bound.IN_FLIGHT else LONG_S):
             host.long_wait = None
         elif host.long_wait is None:
             self.waits(host, waiter, waited_s, Bound.QUEUE)
 
     def held(self, host: PacedHost, now_mono: float) -> float | None:
-        """Publish that the head has waited for a held host for HELD_S; return when to check again if it has not.
+        """Publish that the first waiter has waited for a held permit for HELD_S; else return when to check again.
 
         A program that blocks its event loop can neither end its requests nor read their responses. So the time counts
-        from the end of a stall, and not every host is reported after it.
+        from the end of the block; otherwise every host would be reported then.
         """
         head = host.head
         if head is None or not host.is_full:
@@ -111,7 +111,7 @@ class Held(Protocol):
 
     Attributes:
         url: the URL of the request; empty if it is unknown.
-        started_mono: when it was stamped.
+        started_mono: when the permit was stamped.
     """
 
     url: str
@@ -123,27 +123,27 @@ class Held(Protocol):
 
     @property
     def under_way(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the permit has not ended."""
 
     def expire(self) -> None:
-        """End it because it was held for too long."""
+        """End the permit because it was held for too long."""
 
 
 P = TypeVar("P", bound=Held)
 
 
 class PermitExpiry(Generic[P]):
-    """Looks at the permits that have not ended.
+    """Checks the age of the permits that have not ended.
 
     Args:
         clock: the monotonic clock and the timer.
         max_turn_s: after how many seconds a permit expires; infinite for never.
         under_way: returns the permits that have not ended.
         publisher: receives TurnExpired.
-        long: called with each other permit that is at least HELD_S old, and the monotonic time.
+        long: called with each other permit older than HELD_S, and the monotonic time.
 
     Attributes:
-        is_armed: whether there will be a look; else ``arm`` has to be called when a turn starts.
+        is_armed: whether the timer is set; if not, call ``arm`` when a turn starts.
     """
 
     def __init__(
@@ -164,21 +164,21 @@ class PermitExpiry(Generic[P]):
         self.is_armed = False
 
     def arm(self, delay_s: float | None = None) -> None:
-        """Set the timer to ``delay_s`` seconds, by default to the time at which a permit that starts now is old."""
+        """Set the timer to ``delay_s`` seconds, by default until a permit that starts now has become old."""
         self.is_armed = True
         delay_s = self._first_s if delay_s is None else max(delay_s, _MIN_TIMER_S)
         self._timer = self._clock.call_later(delay_s, partial(_look, ref(self)))
 
     def look(self) -> None:
-        """Look at all permits."""
+        """Check all permits."""
         now_mono = self._clock.monotonic()
         permits = list(self._under_way())
-        self.is_armed = bool(permits)  # a permit that a callback takes needs no timer of its own
+        self.is_armed = bool(permits)  # a permit that a callback takes now must not set a second timer
         next_mono = now_mono + self._first_s
         for permit in permits:
             old_mono = permit.started_mono + self._max_turn_s
             if old_mono <= now_mono:
-                if permit.under_way:  # else it has ended in an event above
+                if permit.under_way:  # otherwise a subscriber to an event above has ended the permit
                     permit.expire()
                     self._publish(TurnExpired(permit.host, permit.url, now_mono - permit.started_mono))
                 continue
@@ -190,13 +190,13 @@ class PermitExpiry(Generic[P]):
             self.arm(next_mono - now_mono)
 
     def stop(self) -> None:
-        """Let nothing expire any more."""
+        """Stop the timer: no permit expires any more."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 def _look(expiry: ref[PermitExpiry[Any]]) -> None:
-    # By a weak reference: the timer stays for up to a minute, and must not keep a pacer that is gone.
+    # A weak reference: the timer may run for another minute, and must not keep an unused pacer alive.
     alive = expiry()
     if alive is not None:
         alive.look()

@@ -1,14 +1,14 @@
 """Turns in several scopes at once: a request waits for its host, and for all hosts that share its address or domain.
 
-Theory of operation. The statements and answers of a site (Crawl-delay, 429, its slowness) bind in the first scope, the
-key. The other scopes have a Limit. Each scope has a pacer of its own, whose hosts are the keys of that scope. A new
-scope needs a function from a host to its key (``scopes.py``), and an entry in ``ScopedPacer.__init__``.
+Theory of operation. The statements and answers of a site (Crawl-delay, 429, slow responses) bind in the first scope,
+the key. Each other scope has only a Limit. Each scope has a pacer of its own, whose hosts are the keys of that scope. A
+new scope needs a function from a host to its key (``scopes.py``), and an entry in ``ScopedPacer.__init__``.
 
 Permits are taken in the order host, domain, address. The order is always the same, so no two requests wait for each
 other. If a later scope fails, all permits are given back. A waiter keeps its host permit while it waits
-for the permit of the domain or address: no other request to the same host could start before it. When it has all
-permits, the earlier ones are stamped again. One of them may be void by then, as the host was closed or its limit
-was lowered. The waiter then gives all back and waits again, at its places in the lines.
+for the permit of the domain or address: no other request to the same host could start earlier. When the waiter has all
+permits, the earlier permits are stamped again. A permit may be void by then, because the host was closed or its limit
+was lowered. Then the waiter gives all permits back and waits again, at its old places in the lines.
 
     request -> host line -> host permit -> domain line -> domain permit -> address line -> all permits -> start
                    ^                                                                        one is void: again
@@ -17,8 +17,8 @@ was lowered. The waiter then gives all back and waits again, at its places in th
 ``try_start`` returns a permit if all scopes have one at once. A callback of ``when_ready`` waits as ``start`` does, in
 a task (``offers.py``), so that tasks and callbacks stand in the same lines.
 
-A turn expires in all scopes at once, ``max_turn_s`` after all of them granted it. The permit of a host may be held for
-longer than that, while it waits for the address. So no scope has a ``max_turn_s`` of its own.
+A turn expires in all scopes at once, ``max_turn_s`` after all of them granted it. While a request waits for the
+address, it may hold the permit of its host for longer. So no scope has a ``max_turn_s`` of its own.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class ScopedPacer:
 
     Args:
         options: see PacingOptions.
-        make: makes the pacer of a scope, ``key`` of its options. Its hosts are the keys of the scope.
+        make: makes the pacer of a scope, which is the ``key`` of its options. The hosts of this pacer are the keys of
+            the scope.
         clock: the clocks and the timer.
         resolver: finds the addresses of hosts.
         publisher: receives AddressNotFound and TurnExpired.
@@ -88,7 +89,7 @@ class ScopedPacer:
         self._addresses = Addresses(resolver, clock, publisher)
 
         def scope(options: PacingOptions) -> _Scope:
-            known: Callable[[str], str | None] = str  # the host itself
+            known: Callable[[str], str | None] = str  # the host is its own key
             if options.key != "host":
                 known = self._addresses.known if options.key == "address" else by_domain()
             return _Scope(make(replace(options, max_turn_s=inf)), known)
@@ -103,7 +104,7 @@ class ScopedPacer:
             self._scopes.append(scope(replace(limits, adaptive_factor=0.0)))
 
     def try_start(self, request: TurnRequest, /) -> ScopedPermit | NotYet:
-        """Return permission in all scopes, or when there may be; an unknown address is looked up meanwhile."""
+        """Return a permit of all scopes, or NotYet; an unknown address is looked up meanwhile."""
         parts = self._known_parts(request)
         if parts is None:
             return NotYet(self._clock.wall(), Bound.ADDRESS)
@@ -123,13 +124,13 @@ class ScopedPacer:
         return max(refusals, key=attrgetter("not_before"))
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[ScopedPermit | NotYet]:
-        """Return permission in all scopes, or when there may be."""
+        """Return a permit of all scopes, or NotYet, for each request."""
         return await try_all(self._try_now, requests)
 
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
     ) -> ScopedPermit:
-        """Wait for permission in all scopes. The lookup of an address counts for the wait; it goes on for others."""
+        """Wait for a permit of all scopes. The wait includes the lookup of an address, which goes on for others."""
         deadline_mono = None if max_wait_s is None else self._clock.monotonic() + max_wait_s
         parts = await self._parts(request, max_wait_s)
         if request.check_lines is not None:  # the address may have been unknown at the first check
@@ -158,7 +159,7 @@ class ScopedPacer:
         self._offers.wait(request, callback)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
-        """Let nothing start at the key of ``host`` before ``until_wall``."""
+        """Let no request start at the key of ``host`` before ``until_wall``."""
         key = self._scopes[0].known(host)
         if key is not None:
             self._first.close_host(key, until_wall, bound_by)
@@ -173,7 +174,7 @@ class ScopedPacer:
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> ScopedFetch:
         """Wait in line for the request of a robots.txt at its key; it counts in all scopes.
 
-        All keys are found before the request, so that it counts before a page can be granted.
+        All keys are looked up before the request, so that the request counts before a page is granted.
         """
         first, *others = await self._parts(request, None)
         permits = [await self._first.start_fetch(first, made=made)]
@@ -190,7 +191,7 @@ class ScopedPacer:
         return {name: pace for scope in reversed(self._scopes) for name, pace in scope.pacer.hosts().items()}
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
-        """Return the lines of the known keys of ``host``."""
+        """Return the line of each key of ``host`` that is known."""
         for scope in self._scopes:
             if (key := scope.known(host)) is not None:
                 yield from scope.pacer.lines(key)
@@ -206,7 +207,7 @@ class ScopedPacer:
             )
 
     async def aclose(self) -> None:
-        """End all lookups, raise ClosedError in all that waits, and call the callbacks of ``when_ready``."""
+        """End all lookups, raise ClosedError in all waiting tasks, and call the callbacks of ``when_ready``."""
         self._closed = True
         self._expiry.stop()
         for scope in self._scopes:
@@ -221,7 +222,7 @@ class ScopedPacer:
 
     @property
     def in_flight(self) -> int:
-        """How many requests are under way, or wait for a limit alone."""
+        """How many requests are under way, or have the permit of their key and wait only for a limit."""
         return self._first.in_flight
 
     def __len__(self) -> int:
@@ -232,7 +233,7 @@ class ScopedPacer:
         return f"<ScopedPacer: {[scope.pacer for scope in self._scopes]!r}>"
 
     async def _try_now(self, request: TurnRequest) -> ScopedPermit | NotYet:
-        """Return permission in all scopes if they grant it one after the other without a wait."""
+        """Return a permit of all scopes if each scope grants it without a wait."""
         parts = self._known_parts(request)
         if parts is None:
             return NotYet(self._clock.wall(), Bound.ADDRESS)
@@ -263,7 +264,7 @@ class ScopedPacer:
         return permit
 
     async def _parts(self, request: TurnRequest, max_wait_s: float | None) -> list[TurnRequest]:
-        """Return the request to each scope, after a lookup if need be; raises TooFar if that takes too long."""
+        """Return the request to each scope, after a lookup if necessary; raises TooFar if the lookup takes too long."""
         while (parts := self._known_parts(request)) is None:
             finding = asyncio.ensure_future(self._addresses.find(request.host))
             if max_wait_s is None:
@@ -273,7 +274,7 @@ class ScopedPacer:
         return parts
 
     def _known_parts(self, request: TurnRequest) -> list[TurnRequest] | None:
-        """Return the request to each scope, or None if its address has to be looked up, which begins then.
+        """Return the request to each scope; begin a lookup and return None if the address is unknown.
 
         The floor and the statements of a site bind in the first scope only; the others have the floor of their Limit.
         """

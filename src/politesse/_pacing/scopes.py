@@ -1,6 +1,6 @@
 """The keys of a host in each scope (host, registered domain, address), and the permits of a request in all scopes.
 
-The addresses found are kept for an hour. If the address of a host cannot be found, its name is its key for a minute:
+An address is kept for an hour. If the address of a host cannot be found, its name is its key for a minute:
 no other host shares its key.
 """
 
@@ -58,7 +58,7 @@ class Addresses:
 
     Args:
         resolver: finds the addresses.
-        clock: its monotonic time limits how long they are kept.
+        clock: its monotonic time limits how long addresses are kept.
         publisher: receives AddressNotFound.
     """
 
@@ -136,9 +136,9 @@ class ScopedPermit:
         host: the key.
         url: the URL of the request; empty if it is unknown.
         parts: the permits of the scopes, in their order.
-        started_mono: when it was granted in all scopes.
-        waited: whether any scope granted it later than it was requested.
-        others: all permits of the pacer that have not ended.
+        started_mono: when all scopes had granted the permit.
+        waited: whether the request had to wait in any scope.
+        others: the set of all permits of the pacer that have not ended.
     """
 
     host: str
@@ -159,23 +159,23 @@ class ScopedPermit:
             permit.end()
 
     def expire(self) -> None:
-        """End it in all scopes because it was held for too long."""
+        """End the permit in all scopes because it was held for too long."""
         self.others.pop(self, None)
         for permit in self.parts:
             permit.expire()
 
     def give_back(self) -> None:
-        """End without a request, in all scopes."""
+        """End the permit in all scopes, without a request."""
         self.others.pop(self, None)
         give_back_all(self.parts)
 
     def renew(self) -> bool:
-        """Stamp it again in all scopes; return False if it would not be granted now."""
+        """Stamp the permit again in all scopes; return False if it would not be granted now."""
         return all(permit.renew() for permit in self.parts)
 
     @property
     def under_way(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the permit has not ended."""
         return self.parts[0].under_way
 
 
@@ -194,11 +194,11 @@ class ScopedFetch(NamedTuple):
             permit.end()
 
     def give_back(self) -> None:
-        """End without a request."""
+        """End the permit without a request."""
         self.permits[0].give_back()
 
     def opened(self) -> None:
-        """Have the next page wait for the interval from now on, in all scopes."""
+        """Let the next page wait for one interval from now, in all scopes."""
         for permit in self.permits:
             permit.opened()
 

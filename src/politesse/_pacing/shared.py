@@ -1,8 +1,8 @@
 """One pace for several gates: a SharedPacer is given to each of them, and each gate holds a share of it.
 
-Theory of operation. The first gate that joins makes the pacer, and the last gate that closes closes it. The waiters of
-one gate must end when that gate closes, while the pacer goes on for the others. So a GateShare stands between a gate
-and the pacer: it knows the tasks and callbacks that wait through it.
+Theory of operation. The first gate to join makes the pacer, and the last gate to leave closes the pacer. When a gate
+closes, its own waiters must end, while the pacer goes on for the other gates. So each gate uses the pacer through a
+GateShare, which knows the waiting tasks and callbacks of its gate.
 
 Each request brings the floor of its gate (``TurnRequest.min_delay_s``). The other PacingOptions belong to the pacer.
 """
@@ -54,8 +54,8 @@ class SharedPacer:
     >>> asyncio.run(main())
     'floor'
 
-    Each gate keeps its own floor: ``Gatekeeper(pacer=pacer, pacing=PacingOptions(min_delay_s=5.0))``. Its other
-    PacingOptions must be equal to the options of the pacer. The pacer ends with the last of its gates. The next gate
+    Each gate keeps its own floor: ``Gatekeeper(pacer=pacer, pacing=PacingOptions(min_delay_s=5.0))``. All other
+    PacingOptions of the gate must equal those of the pacer. The pacer closes with the last of its gates. The next gate
     makes a new pacer.
 
     Args:
@@ -82,7 +82,7 @@ class SharedPacer:
         self._jitter = jitter
         self._pacer: Pacer | None = None
         self._publisher = Publisher()
-        self._shares: dict[GateShare, MemoryOf | None] = {}  # in the order in which they joined
+        self._shares: dict[GateShare, MemoryOf | None] = {}  # in the order in which the gates joined
         self._remembers = False
         self.loop: asyncio.AbstractEventLoop | None = None
 
@@ -92,14 +92,14 @@ class SharedPacer:
         Args:
             publisher: receives the events of the pacer.
             memory: returns the memory of each scope. The pacer uses the memory of the gate that has been open for
-                longest. It has no memory if the first gate has none.
+                longest. If the first gate has no memory, the pacer has none.
             resolver: finds the addresses of hosts if the SharedPacer has no resolver.
         """
         if self._pacer is None or not self._shares or (self.loop is not None and self.loop.is_closed()):
             self.loop = None
             self._shares.clear()
             self._remembers = memory is not None
-            self._publisher = Publisher(EventLog())  # logged once, not for each gate
+            self._publisher = Publisher(EventLog())  # an event is logged once, not for each gate
             self._pacer = make_pacer(
                 self.options,
                 clock=self.clock,
@@ -139,7 +139,7 @@ class _OldestMemory:
     """The memory of the gate that has been open for longest; see ``HostMemory``.
 
     Args:
-        memories: the memories of each gate, or None for a gate without.
+        memories: the memories of each gate, or None for a gate without a memory.
         scope: ``"host"``, ``"address"`` or ``"domain"``.
     """
 
@@ -182,7 +182,7 @@ class GateShare:
         self._shared = shared
         self._unsubscribe = unsubscribe
         self._waits: set[asyncio.Timeout] = set()
-        self._callbacks: dict[object, Callable[[], None]] = {}  # in the order in which they came
+        self._callbacks: dict[object, Callable[[], None]] = {}  # in the order in which the callbacks came
         self._closed = False
 
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
@@ -194,7 +194,7 @@ class GateShare:
         """Return the permits that are free now; see ``politesse.ports.Pacer``."""
         self._check_open()
         answers = await self.pacer.try_starts(requests)
-        if self._closed:  # granted at the moment of the close
+        if self._closed:  # the permit was granted during the close
             give_back_all(answers)
             raise ClosedError("the pacer was closed while turns were requested")
         return answers
@@ -205,7 +205,7 @@ class GateShare:
         """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
         self._check_open()
         closed = ClosedError(f"the pacer was closed during the wait for a turn at {request.host}")
-        wait = asyncio.timeout(None)  # without a limit: ``aclose`` ends it
+        wait = asyncio.timeout(None)  # without a time limit, so that ``aclose`` can end the wait
         self._waits.add(wait)
         try:
             async with wait:
@@ -216,7 +216,7 @@ class GateShare:
             raise closed from None
         finally:
             self._waits.discard(wait)
-        if self._closed:  # granted at the moment of the close
+        if self._closed:  # the permit was granted during the close
             permit.give_back()
             raise closed
         return permit
@@ -248,7 +248,7 @@ class GateShare:
         return self.pacer.hosts()
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
-        """Return the lines in which a request to ``host`` waits, the same at all gates."""
+        """Return the lines in which a request to ``host`` waits; all gates share them."""
         return self.pacer.lines(host)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
@@ -256,7 +256,7 @@ class GateShare:
         self.pacer.set_limits(host, min_delay_s, max_concurrent)
 
     async def aclose(self) -> None:
-        """Raise ClosedError in all that waits at this gate; close the pacer if this is its last gate."""
+        """Raise ClosedError in all waiting tasks of this gate; close the pacer if this is its last gate."""
         if self._closed:
             return
         self._closed = True
@@ -281,7 +281,7 @@ class GateShare:
         return f"<GateShare of {self.pacer!r}>"
 
     def _call(self, place: object) -> None:
-        """Call a callback, unless it was called already."""
+        """Call a callback, unless it has been called before."""
         callback = self._callbacks.pop(place, None)
         if callback is not None:
             callback()

@@ -1,7 +1,8 @@
 """One pace for a fleet of processes: each process asks a shared Redis before it starts a request.
 
 The life of a key. Each host is one hash in Redis; ``scripts/state.lua`` lists its fields. Only scripts change the hash,
-by the clock of Redis. A script answers how long to wait, not until when, so the clocks of processes need not agree.
+and they use the clock of Redis. A script answers with the seconds to wait, not with a time, so the clocks of processes
+need not agree.
 
     reserve.lua                              release.lua
     +------+   granted: lease and start   +-----------+   end: last = now      +--------------+
@@ -16,42 +17,43 @@ by the clock of Redis. A script answers how long to wait, not until when, so the
     renew.lua: the lease of a request that is under way goes on, in the present session of its owner
 
 Besides the hosts, each server has one roster of the processes (``member.lua``, ``roster.py``). The roster names the
-round. A round ends when the server has lost data.
+present round. A round ends when the server loses data.
 
-The way of a request.
+The steps of a request.
 
-1.  It waits in the line of its process until it is first there and its interval is over (``LocalPacer``).
-2.  The reserver takes a ticket; one request at a time per host and process asks Redis. It sends ``reserve.lua`` the
-    interval, how late the start may be, and the lease.
+1.  The request waits in the line of its process until it is first in line and its interval is over (``LocalPacer``).
+2.  The reserver makes a ticket, and runs ``reserve.lua`` with the interval, the tolerance of the start, and the lease.
+    Each process asks for one request of a host at a time.
 3.  If the host has room, Redis grants a start: now, or after the last end plus the interval, or after the closing. It
     stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue of the host.
     A start that is too far off is answered with ``wait``, and nothing is stored.
 4.  A queued ticket is granted by the script that makes room. Redis publishes the answer to the owner of the ticket.
     Redis does nothing when a lease ends: the waiting process reserves again then.
 5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant still holds.
-6.  If it does, the permit is given out, and the request starts. If it does not, the ticket is reserved again.
+6.  If the grant holds, the process gives out the permit, and the request starts. Otherwise it reserves the ticket
+again.
 7.  If the answer says that the host is closed, the process notes it, and the request goes back into its own line.
-8.  While the request is under way, its process renews the lease. Without its process, the lease ends.
-9.  If an answer closes the host, the process runs ``close.lua``. Redis tells all processes with a lease there. A
-    process with a queued ticket learns it from its next answer.
+8.  While the request is under way, its process renews the lease. If the process dies, the lease ends.
+9.  If an answer closes the host, the process runs ``close.lua``. Redis tells all processes with a lease at the host. A
+    process with a queued ticket learns of the closing from its next answer.
 10. At the end ``release.lua`` drops the lease, stores the time of this request, and grants the first queued ticket.
 
 Why no start is too early. A granted start is used only if, at that moment,
 
-* its wait is over by the monotonic clock, which is read again after the timer;
-* the start is late by at most ``tolerance``, counted from the moment at which the question was sent. So if the process
-  was stopped, or its event loop was blocked, the grant is void. A late start is reserved again, and its tolerance
-  grows: a slow connection slows the pace, and does not stop it;
+* the wait is over by the monotonic clock, which is read again after the timer;
+* the start is late by at most ``tolerance``, counted from the moment at which the question was sent. So the grant is
+  void if the process was stopped, or its event loop was blocked. A late start is reserved again with a longer
+  tolerance, so that a slow connection slows the pace, but does not stop it;
 * no other process has closed the host since the grant (``version``);
 * the connection was not lost since the grant.
 
-After a connection that is made again, or to a server that has just started, a host waits for the interval of its next
-request, and at least for ``HOLD_S``: a server that has lost data does not know when the last request ended. Only the
-processes that have requested a host know its adaptive interval. They send it again before they report, with their
-requests under way and the closings. And no request starts until all known processes have reported.
+After the process reconnects, or if the server has just started, a host waits for the interval of its next request, and
+at least for ``HOLD_S``: a server that has lost data does not know when the last request ended. Only the processes that
+have requested a host know its adaptive interval. They send this interval again before they report, with their requests
+under way and the closings. No request starts until all known processes have reported.
 
-If several requests may be under way at a host, the interval counts from start to start. Then the time by which a start
-may be late (``slack``) is added to the interval. Otherwise the interval counts from the end of the last request. Redis
+If several requests may be under way at a host, the interval counts from start to start. The interval is then longer by
+``slack``, the time by which a start may be late. Otherwise the interval counts from the end of the last request. Redis
 learns of this end after it happens, so delays only make the next start later.
 
 While Redis is away, no request starts. When Redis is back, each process reports the requests that have ended meanwhile.

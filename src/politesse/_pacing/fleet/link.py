@@ -1,18 +1,19 @@
-"""One process's link to the Redis of its fleet: it connects by itself, delivers in order, and reports each loss.
+"""The link of a process to the Redis of its fleet: it connects itself, sends calls in order, and reports each loss.
 
-Theory of operation. One task does everything. Calls that come while a batch is under way go with the next batch, so
+Theory of operation. One task does all the work. Calls that come while a batch is under way wait for the next batch, so
 many hosts share a round trip. There are two kinds of calls:
 
-    ask    a reservation: its caller waits for the answer. After a loss it raises WireLost and is not sent again
-    post   the end of a request, a closing, a renewal: it is sent again after a loss, in its order, until it is answered
+    ask    a reservation: its caller waits for the answer. After a loss the call raises WireLost and is not sent again
+    post   the end of a request, a closing, a renewal: after a loss it is sent again, in the same order, until Redis
+    answers
 
-These are losses: an error of a connection, no answer for ``timeout_s``, an error that says that the server cannot serve
-now, a clock of the server that was set or runs too fast (``server_clock.py``), and lost data (``roster.py``). After
-each connection the link first joins the roster, then sends all posts, and then reports.
+Each of these counts as a loss: an error of a connection, no answer for ``timeout_s``, an error that says that the
+server cannot serve now, a clock of the server that was set or runs too fast (``server_clock.py``), and lost data
+(``roster.py``). After each connection the link first joins the roster, then sends all posts, and then reports.
 
 Every few seconds the link reports again. The report checks that the server is still the same, that it can write, that
 it permits all commands of the scripts, and that its messages arrive. While requests wait or are under way, the link
-also checks the epoch when it has sent nothing for half of ``timeout_s``. So the link notices a silent server after at
+also checks the epoch whenever it has sent nothing for half of ``timeout_s``. So it notices a silent server after at
 most ``1.5 * timeout_s``. Until then, a request still starts if the server has granted its start before.
 """
 
@@ -45,12 +46,12 @@ if TYPE_CHECKING:
     from politesse.events import Publisher
 
 _NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
-_MOST_NODE: Final = 20  # characters of the name of a machine
+_MOST_NODE: Final = 20  # at most so many characters of the machine's name
 _LONGEST_RETRY_S: Final = 0.5  # well below HOLD_S
-_OPENING: Final = 5.0  # so many times the timeout: it takes several round trips
+_OPENING: Final = 5.0  # times the timeout: connecting takes several round trips
 _ALL: Final = "all"  # the channel of all processes
 _CANCELLED: Final = "its task was cancelled"
-_FLUSH_S: Final = 1.0  # that the last calls may take at the close
+_FLUSH_S: Final = 1.0  # for the last calls at the close
 
 
 class FleetLink(Session):
@@ -59,11 +60,12 @@ class FleetLink(Session):
     Args:
         wire: the connections.
         options: see FleetOptions.
-        clock: the monotonic clock measures the time since a connection.
+        clock: its monotonic time measures the time since a connection.
         publisher: see Session.
 
     Attributes:
-        owner: the name of this process in Redis: its machine, its process id, and a random part, as neither is unique.
+        owner: the name of this process in Redis: its machine, its process id, and a random part, because process ids
+            are used again.
     """
 
     def __init__(self, wire: FleetWire, options: FleetOptions, *, clock: Clock, publisher: Publisher) -> None:
@@ -106,11 +108,11 @@ class FleetLink(Session):
         return FleetAnswer.of(await answered)
 
     def post(self, script: Script, key: str, *args: str | int) -> None:
-        """Have a script run, now or when Redis is back."""
+        """Send a script to run, now or when Redis is back."""
         if not self._is_closed:
             self._check_process()
             if self._task is None and (asyncio.current_task() is None or is_anything_left()):
-                self._start()  # else it is the end of a request that ends with the event loop
+                self._start()  # otherwise a request has ended with the event loop
             self._outbox.put(script, self.options.prefix + key, args)
 
     async def leave(self, member: Reserver) -> None:
@@ -132,10 +134,10 @@ class FleetLink(Session):
                 await task
         self._outbox.fail_questions(ClosedError("the pacer is closed"))
         await self._dropped(self._wire.aclose())
-        await asyncio.sleep(0)  # a transport that is closed ends in the next step
+        await asyncio.sleep(0)  # a closed transport ends in the next step of the loop
 
     def _check_process(self) -> None:
-        """Take an identity of its own after a fork; raises ConfigurationError if the link was used before it."""
+        """Get a new identity after a fork; raises ConfigurationError if the link was used before the fork."""
         if (pid := os.getpid()) == self._pid:
             return
         if self._task is not None:
@@ -151,7 +153,7 @@ class FleetLink(Session):
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Count the cancellation of the task by others, maybe before its first step, as a loss."""
+        """Count it as a loss if others cancelled the task, perhaps before its first step."""
         if task.cancelled() and not self._is_closed:
             self._task = None
             self._away(_CANCELLED)
@@ -159,7 +161,7 @@ class FleetLink(Session):
                 self._start()
 
     async def _run(self) -> None:
-        """Connect, again and again, until the close."""
+        """Connect, and reconnect after each loss, until the close."""
         while True:
             try:
                 opening = self._wire.open(*(f"{self.options.prefix}to:{name}" for name in (self.owner, _ALL)))
@@ -170,7 +172,7 @@ class FleetLink(Session):
                 self._fault = error
             except WireLost as error:
                 if isinstance(error, RoundOver):
-                    self.clocks.forget()  # a clock that was set before the new round began does no harm any more
+                    self.clocks.forget()  # if the clock was set before the new round, that does no harm now
                 self._away(str(error))
             except asyncio.CancelledError:
                 if not self._is_closed:
@@ -190,7 +192,7 @@ class FleetLink(Session):
                 return
 
     async def _dropped(self, work: Awaitable[None]) -> None:
-        """Close connections, which may hang if the other end stands still."""
+        """Close connections in a task; closing may hang if the other end does not respond."""
         with suppress(WireLost, OSError):
             await self._bounded(work)
 

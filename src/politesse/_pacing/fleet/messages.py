@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _US: Final = 1_000_000
 _MOST_CALLS: Final = 500  # in one batch
-_MOST_POSTED: Final = 100_000  # that wait for Redis to be back
-_OF_SESSION: Final = (Script.MEMBER, Script.RENEW)  # each session sends its own
+_MOST_POSTED: Final = 100_000  # calls that wait until Redis is back
+_OF_SESSION: Final = (Script.MEMBER, Script.RENEW)  # each session makes these calls itself
 
 
 def microseconds(seconds: float) -> int:
-    """Return whole microseconds, rounded up: nothing starts early for it."""
+    """Return whole microseconds, rounded up so that no request starts early."""
     return math.ceil(seconds * _US - 1e-3)
 
 
@@ -38,9 +38,9 @@ class ScriptCall(NamedTuple):
     """A script to run.
 
     Attributes:
-        script: which.
-        key: its key.
-        args: its arguments, including the arguments of all scripts.
+        script: the script.
+        key: the key that it changes.
+        args: its arguments, including the arguments that all scripts have.
     """
 
     script: Script
@@ -52,8 +52,8 @@ class Server(NamedTuple):
     """The server that a process is connected to.
 
     Attributes:
-        run_id: names one run of it.
-        uptime_s: for how long it has run, at least.
+        run_id: the name of the server's present run.
+        uptime_s: for how many seconds the server has run, at least.
     """
 
     run_id: str
@@ -69,16 +69,16 @@ class FleetAnswer(NamedTuple):
 
     Attributes:
         kind: ``granted``, ``queued``, ``wait`` or ``closed``.
-        ticket: of the reservation; empty for ``closed``.
+        ticket: the ticket of the reservation; empty for ``closed``.
         at_us: the time of Redis when the answer was made.
-        wait_s: in how many seconds the request may start, or is to be reserved again, or the host is open.
+        wait_s: the seconds until the request may start, or is reserved again, or the host opens.
         version: when the host was closed last, by the time of Redis.
         bound_by: the reason of the wait; ``interval`` for the interval of the request.
         tolerance_s: by how much the start may be late.
         backoff_s: for how long the last refusal of a page would close the host.
-        fetch_backoff_s: the same of robots.txt.
+        fetch_backoff_s: the same for refusals of robots.txt.
         held_by: the URL of a request that is under way.
-        holders: the owners and sessions of the requests that are under way, if it has to wait for their end.
+        holders: the owners and sessions of the requests under way, if the ticket waits for their end.
     """
 
     kind: str
@@ -118,7 +118,7 @@ class FleetAnswer(NamedTuple):
         return Bound(self.bound_by) if self.bound_by in _CLOSINGS else None
 
     def bound(self, own: Bound) -> Bound:
-        """Return the bound of the wait, if ``own`` is the bound of the request's interval."""
+        """Return the bound of the wait; ``own`` is the bound of the request's own interval."""
         return own if self.bound_by == "interval" else Bound(self.bound_by or Bound.QUEUE)
 
 
@@ -133,12 +133,12 @@ class Sent:
     answered: asyncio.Future[Reply] | None = None
 
     def settle(self, outcome: Reply | Exception) -> None:
-        """Return the answer in the task that waits for it, if any does, or raise an error there."""
+        """Hand the answer, or an error, to the task that waits for it, if there is a task."""
         if self.answered is None or self.answered.done():
             return
         if isinstance(outcome, Exception):
             self.answered.set_exception(outcome)
-            self.answered.exception()  # its waiter may be gone and never retrieve it
+            self.answered.exception()  # if the waiter is gone, asyncio must not report an unread error
         else:
             self.answered.set_result(outcome)
 
@@ -147,9 +147,9 @@ class Outbox:
     """The calls that Redis has not answered. See ``link.py`` for the two kinds of calls.
 
     Args:
-        clock: the monotonic clock tells for how long a call has waited.
-        prefix: of all keys and channels.
-        is_cluster: whether a batch keeps no order between keys; see ``wire.py``.
+        clock: its monotonic time measures for how long a call has waited.
+        prefix: the prefix of all keys and channels.
+        is_cluster: whether the keys of a batch have no common order; see ``wire.py``.
 
     Attributes:
         work: set when a call was put.
@@ -168,9 +168,9 @@ class Outbox:
     def put(
         self, script: Script, key: str, args: tuple[str | int, ...], answered: asyncio.Future[Reply] | None = None
     ) -> None:
-        """Send a call; in place of the oldest when very many wait."""
+        """Send a call; if very many calls wait, drop the oldest."""
         if len(self.waiting) >= _MOST_POSTED:
-            # Without its report, a request counts as under way until its lease is over.
+            # A request whose end is not reported counts as under way until its lease ends.
             self.waiting.popleft().settle(WireLost("too many calls wait"))
         self.waiting.append(Sent(script, key, args, self._clock.monotonic(), answered))
         self.work.set()
@@ -178,7 +178,7 @@ class Outbox:
     def next_batch(self) -> list[ScriptCall]:
         """Begin the next batch: return the scripts to send.
 
-        A cluster keeps no order between a report and the keys that it is about, so these are batches of their own.
+        A cluster keeps no order between a report and the keys in it, so a report is a batch of its own.
         """
         some = list(islice(self.waiting, _MOST_CALLS))
         if self._is_cluster and some:
@@ -200,7 +200,7 @@ class Outbox:
             sent.settle(error)
 
     def _call(self, sent: Sent) -> ScriptCall:
-        waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # not too much, by rounding
+        waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # rounding must not lengthen it
         common = (f"{self._prefix}to:", int(not self._is_cluster), max(0, waited))
         return ScriptCall(sent.script, sent.key, (*common, *sent.args))
 
@@ -211,5 +211,5 @@ def _is_whole(word: str) -> bool:
 
 _KINDS: Final = frozenset({"granted", "queued", "wait", "closed"})
 _BOUNDS: Final = frozenset({"", "interval", *(bound.value for bound in Bound)})
-_DIGITS: Final = 17  # of a time in microseconds
+_DIGITS: Final = 17  # the digits of a time in microseconds
 _CLOSINGS: Final = frozenset({Bound.RETRY_AFTER.value, Bound.BACKOFF.value, Bound.RATE_LIMIT.value})

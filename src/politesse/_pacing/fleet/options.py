@@ -21,18 +21,18 @@ class FleetOptions:
     60.0
 
     Attributes:
-        url: of the server: ``redis://user:password@host:6379/0``, ``rediss://`` (TLS), ``unix:///path/of/socket``,
-            ``redis+sentinel://host:26379,host2:26379/service/0`` or ``redis+cluster://host:6379,host2:6379``. The query
-            may hold options of redis-py, as ``?ssl_ca_certs=/path/of/ca.pem``. Its user, password and query are shown
-            in no repr and no message.
+        url: the URL of the server: ``redis://user:password@host:6379/0``, ``rediss://`` (TLS),
+            ``unix:///path/of/socket``, ``redis+sentinel://host:26379,host2:26379/service/0`` or
+            ``redis+cluster://host:6379,host2:6379``. The query may hold options of redis-py, as
+            ``?ssl_ca_certs=/path/of/ca.pem``. Reprs and messages never show its user, password or query.
         prefix: all keys and channels begin with it; give each fleet on the same Redis its own prefix.
         lease_s: for how many seconds a request counts as under way after the last sign of life of its process; 1 to a
-            day. A process renews its leases. The host of a killed process waits until the lease ends.
+            day. A process renews its leases. If a process is killed, its host waits until the lease ends.
         timeout_s: after how many seconds without an answer Redis counts as away; 0.01 to 60.
         slack: by which share of its interval a start may be late; 0.001 to 1. If several requests may be under way at a
-            host, starts are spaced by that much more; otherwise by 10 ms at most.
-        max_slack_s: by how many seconds such a start may be late at most; 0.001 to 60. With one request at a time, a
-            start may always be so late.
+            host, this share is added to the interval; otherwise at most 10 ms are.
+        max_slack_s: the most seconds by which such a start may be late; 0.001 to 60. With one request at a time, this
+            limit alone counts.
     """
 
     url: str = field(default="redis://localhost:6379/0", kw_only=False)
@@ -52,7 +52,7 @@ class FleetOptions:
                 "max_slack_s": (0.001, 60.0),
             },
         )
-        if not isinstance(self.url, str):  # its value may hold a password, whatever it is
+        if not isinstance(self.url, str):  # the message must not show the value: it may hold a password
             raise ConfigurationTypeError(f"url: give a text, as 'redis://host:6379/0', no {type_name(self.url)}")
         check_prefix(self.prefix)
 
@@ -67,8 +67,8 @@ class FleetOptions:
     def spacing_s(self, interval_s: float, max_concurrent: int = 1) -> float:
         """Return by how much more than their interval the starts at a host are spaced, in seconds.
 
-        One at a time, the interval counts from the end of a request, however late that has started. So the spacing has
-        to cover no more than the drift of the clocks.
+        With one request at a time, the interval counts from the end of the last request, even if its start was late. So
+        the spacing only has to cover the drift of the clocks.
         """
         slack_s = self.slack_s(interval_s)
         return slack_s if max_concurrent > 1 else min(slack_s, _DRIFT_S)

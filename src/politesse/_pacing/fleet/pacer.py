@@ -62,7 +62,7 @@ class FleetPacer:
         )
 
     def try_start(self, request: TurnRequest, /) -> FleetPermit | NotYet:
-        """Return the permit that a callback was called for; NotYet if there is none, because Redis has to be asked."""
+        """Return the permit that a callback was called for; otherwise NotYet, because only Redis can grant another."""
         self._reserver.check_open()
         if (permit := self._offers.take(request)) is not None:
             return permit
@@ -73,14 +73,14 @@ class FleetPacer:
         return NotYet(self._clock.wall(), Bound.FLEET)
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[FleetPermit | NotYet]:
-        """Return the permits that there are now, and when there may be the others; they share a round trip.
+        """Return the permits that Redis grants now, and NotYet for the others; all share a round trip.
 
-        A host with several places takes one round trip for each. Nothing is reserved for later.
+        A host that permits several requests at once takes a round trip for each. No start is reserved for later.
 
         Raises:
             ClosedError: if the pacer is closed.
-            ConfigurationError: Redis refuses this client, or a key that holds something else, if the request is the
-                only one. Among several, such a key is published, and NotYet.
+            ConfigurationError: Redis refuses this client; or the only request has a key with a foreign value. Among
+                several requests, such a key is published, and the answer is NotYet.
         """
         self._reserver.check_open()
         return await try_all(partial(self._try_now, is_only=len(requests) == 1), requests)
@@ -91,10 +91,10 @@ class FleetPacer:
         """Wait in line for a permit, in this process and then in the fleet.
 
         Raises:
-            TooFar: if none comes within ``max_wait_s`` seconds; at once if that is clear.
+            TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
             ClosedError: if the pacer is closed.
             WrongEventLoop: in another event loop than the first use.
-            ConfigurationError: Redis refuses this client, or its key holds something else.
+            ConfigurationError: Redis refuses this client, or the key has a foreign value.
         """
         self._reserver.check_open()
         limit_s = inf if max_wait_s is None else max_wait_s
@@ -132,7 +132,7 @@ class FleetPacer:
     async def closed_until(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed; None if it is open.
 
-        Where Redis is away or refuses, as far as this process knows: ``start`` raises then.
+        If Redis is away or refuses this client, the answer is from the memory of this process, and ``start`` raises.
         """
         try:
             await self._link.tried()
@@ -143,7 +143,7 @@ class FleetPacer:
         return await self._own.closed_until(host)
 
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FleetFetch:
-        """Wait for the request of a robots.txt, behind the others of this process; it counts in all processes."""
+        """Wait in the line of this process to request a robots.txt; the request counts in all processes."""
         permit = await self._own.start_fetch(request, made=made)
         return FleetFetch(permit, request.host, self._own, self._reserver)
 
@@ -171,7 +171,7 @@ class FleetPacer:
         self._own.set_limits(host, min_delay_s, max_concurrent)
 
     async def aclose(self) -> None:
-        """Raise ClosedError in all that waits, call the callbacks of ``when_ready``, and disconnect."""
+        """Raise ClosedError in all waiting tasks, call the callbacks of ``when_ready``, and disconnect."""
         if self._reserver.is_closed:
             return
         self._expiry.stop()
@@ -211,7 +211,7 @@ class FleetPacer:
         except TooFar as far:
             answer = far.not_yet
         except ConfigurationError as error:
-            self._link.check()  # raises an error of all keys
+            self._link.check()  # raises an error that concerns all keys
             if is_only:
                 raise
             self._publish(ComponentFailed(None, "pacer", error))

@@ -29,9 +29,9 @@ class FleetHostState:
     Attributes:
         version: when the host was closed last, by the time of Redis, as far as this process knows.
         patience: how many times its slack a start may be late; doubled for each start that was later.
-        turn: held by the reservation that asks Redis.
+        turn: a lock; the reservation that asks Redis holds it.
         reservations: the waiting reservations, by ticket.
-        used: the tickets of requests that have started, or may start, until their end.
+        used: the tickets of requests that may start or have started and have not ended.
     """
 
     version: int = 0
@@ -41,11 +41,11 @@ class FleetHostState:
     used: set[str] = field(default_factory=set)
 
     def was_late(self) -> None:
-        """Let starts be later, and be spaced by as much more."""
+        """Permit later starts, and space them by as much more."""
         self.patience = min(self.patience * _PATIENCE, _MOST_PATIENCE)
 
     def was_in_time(self) -> None:
-        """Let starts be less late again."""
+        """Permit only less late starts again."""
         self.patience = max(self.patience / _PATIENCE, 1.0)
 
 
@@ -54,19 +54,19 @@ class Reservation:
     """A ticket, and the last answer of Redis to it.
 
     Attributes:
-        ticket: its name at Redis.
+        ticket: the name of the reservation at Redis.
         request: the request that wants to start.
-        state: of its host.
+        state: the state of its host.
         deadline_mono: until when it waits; infinite for no limit.
-        max_wait_s: the wait that its caller stated.
-        answer: the last answer; None before the first, and after it was void.
-        holders: the owners and sessions of the requests that it has waited for.
+        max_wait_s: the longest wait that its caller permits.
+        answer: the last answer; None before the first answer, and once the last answer is void.
+        holders: the owners and sessions of the requests that the reservation has waited for.
         asked_mono: when the last question was sent.
-        asked_at_us: the time of Redis at the answer to it.
-        starts_mono: from when on the request may start, by an answer that it may.
+        asked_at_us: the time of Redis when it answered that question.
+        starts_mono: the time from which the request may start, according to a grant.
         losses: how often the connection had been lost when the question was sent; -1 before the first, when Redis
             cannot know the ticket.
-        not_yet: the reason of its wait; None if it had to wait for no more than the answer.
+        not_yet: the reason for the wait; None if only the answer was waited for.
     """
 
     ticket: str
@@ -84,13 +84,13 @@ class Reservation:
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, answer: FleetAnswer, now_mono: float) -> None:
-        """Take an answer, or a message that grants it; they come by two connections, in any order."""
+        """Accept an answer, or a message with the grant; they come by two connections, in any order."""
         if self.answer is None or answer.at_us >= self.answer.at_us:
             self.answer = answer
             self.starts_mono = now_mono + answer.wait_s
 
     def wake(self) -> None:
-        """Have it look at once."""
+        """Let the waiting task check its answer at once."""
         self._woken.set()
 
     async def pause(self, clock: Clock, wait_s: float) -> None:
@@ -105,8 +105,8 @@ class Reservation:
     def late_s(self, now_mono: float, stretch: float) -> float:
         """Return by how much a start now would be late at most; see ``ServerClock`` for ``stretch``.
 
-        The question was sent before Redis read its clock, so no more time has passed there since that reading than here
-        since the question.
+        The question was sent before Redis read its clock. So the time since the question, measured here, is at least
+        the time since that reading.
         """
         answer = self.answer
         if answer is None:
@@ -120,14 +120,14 @@ class FleetPermit:
     """Permission of a fleet for one request; see ``politesse.ports.Permit``.
 
     Attributes:
-        reserver: reserved its start; None after the end.
+        reserver: the reserver that reserved the start; None after the end.
         host: the pacing host.
-        url: of the request; empty if it is unknown.
+        url: the URL of the request; empty if it is unknown.
         own: the permit of the pacer of this process.
         reservation: the reservation that was granted.
-        started_mono: when it was granted.
-        is_alone: whether no other request may be under way beside it; then the interval counts from its end.
-        waited: whether it was granted later than it was requested.
+        started_mono: when the permit was granted.
+        is_alone: whether the host permits only one request at a time; the interval then counts from its end.
+        waited: whether the request had to wait for the permit.
     """
 
     reserver: Reserver | None
@@ -149,20 +149,20 @@ class FleetPermit:
         self._end(self.own.end)
 
     def expire(self) -> None:
-        """End it because it was held for too long."""
+        """End the permit because it was held for too long."""
         self._end(self.own.expire)
 
     def give_back(self) -> None:
-        """End without a request."""
+        """End the permit without a request."""
         self._end(self.own.give_back, with_request=False)
 
     @property
     def under_way(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the permit has not ended."""
         return self.reserver is not None
 
     def renew(self) -> bool:
-        """Stamp it again if it could not be used at once; return False if it would not be granted now."""
+        """Stamp the permit again if it could not be used at once; return False if it would not be granted now."""
         return self.reserver is not None and self.reserver.holds(self) and self.own.renew()
 
     def _end(self, end_own: Callable[[], None], *, with_request: bool = True) -> None:
@@ -192,10 +192,10 @@ class FleetFetch:
         self._reserver.report_closing(self._host, before_s)
 
     def give_back(self) -> None:
-        """End without a request."""
+        """End the permit without a request."""
         self._permit.give_back()
 
     def opened(self) -> None:
-        """Have the next page wait for the interval from now on, in all processes."""
+        """Let the next page wait for one interval from now, in all processes."""
         self._permit.opened()
         self._reserver.count(self._host)

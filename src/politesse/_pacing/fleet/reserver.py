@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.ports import TurnRequest
 
-_COMFORTABLE: Final = 0.25  # of its tolerance: a start that is later than that is not comfortable
+_COMFORTABLE: Final = 0.25  # a start that is late by more than this share of its tolerance was nearly too late
 _AFTER_LEASE_S: Final = 0.01
 _MOST_LATE: Final = 10_000
 
@@ -44,7 +44,7 @@ class Reserver:
 
     Attributes:
         reserving: the reservations that wait.
-        under_way: the permits that have not ended.
+        under_way: the permits that have not yet ended.
         is_closed: whether the pacer is closed.
     """
 
@@ -53,7 +53,8 @@ class Reserver:
         self._own = own
         self._scope = scope
         self._clock = clock
-        # A reservation and a permit hold the state of their host. A host with late starts is remembered for longer.
+        # Reservations and permits keep the state of their host alive. The state of a host with late starts is kept for
+        # longer.
         self._states: WeakValueDictionary[str, FleetHostState] = WeakValueDictionary()
         self._late: LRUCache[str, FleetHostState] = LRUCache(_MOST_LATE)
         self.reserving: dict[Reservation, None] = {}
@@ -68,9 +69,9 @@ class Reserver:
         self._link.check()
 
     async def aclose(self) -> None:
-        """Give all tickets back, raise ClosedError in all that waits, and leave the link.
+        """Give all tickets back, raise ClosedError in all waiting tasks, and leave the link.
 
-        A grant that is not given back would keep its host from all others until its lease is over.
+        A grant that is not given back would hold up its host for all processes until the lease ends.
         """
         self.is_closed = True
         for reservation in self.reserving:
@@ -78,7 +79,7 @@ class Reserver:
         self.wake()
         await self._link.leave(self)
 
-    # What the link calls
+    # Called by the link
 
     def is_busy(self) -> bool:
         """Return whether a request waits for Redis, or is under way."""
@@ -90,13 +91,13 @@ class Reserver:
             reservation.wake()
 
     def lost(self) -> None:
-        """Void all answers, and the times of closings: the next answers may be by another clock."""
+        """Void all answers and the times of closings, because the next answers may come from another clock."""
         for state in self._states.values():
             state.version = 0
         self.wake()
 
     def found(self) -> None:
-        """Renew the requests under way, and repeat which hosts are closed and which are slow."""
+        """Renew the leases of the requests under way, and send the closed and slow hosts again."""
         self.renew(0.0)
         for host, pace in self._own.hosts().items():
             self._report_slow(host)
@@ -104,16 +105,16 @@ class Reserver:
                 self.report_closing(host)
 
     def renew(self, least_s: float) -> None:
-        """Have requests count as under way for longer that might have started so many seconds ago or earlier."""
+        """Renew the leases of requests that may have started ``least_s`` seconds ago or earlier."""
         latest_mono = self._clock.monotonic() - least_s
         lease_us, session = self._link.us_there(self._link.options.lease_s), self._link.roster.session
         for permit in self.under_way:
-            if permit.reservation.starts_mono <= latest_mono:  # its lease counts from then, however late it started
+            if permit.reservation.starts_mono <= latest_mono:  # the lease counts from the granted start
                 key, ticket = self._scope + permit.host, permit.reservation.ticket
                 self._link.post(Script.RENEW, key, ticket, lease_us, permit.url, session)
 
     def pushed(self, key: str, answer: FleetAnswer) -> None:
-        """Take a message about a key."""
+        """Handle a message about a key."""
         if not key.startswith(self._scope):
             return
         host = key.removeprefix(self._scope)
@@ -125,7 +126,7 @@ class Reserver:
         if reservation is not None:
             reservation.take(answer, self._clock.monotonic())
             reservation.wake()
-        elif answer.kind == "granted" and (state is None or answer.ticket not in state.used):  # withdrawn meanwhile
+        elif answer.kind == "granted" and (state is None or answer.ticket not in state.used):  # ticket was withdrawn
             self._give_back(host, answer.ticket)
 
     def most(self, host: str) -> int:
@@ -138,7 +139,7 @@ class Reserver:
     async def reserve(
         self, request: TurnRequest, own: LocalPermit, deadline_mono: float, max_wait_s: float
     ) -> Reservation | None:
-        """Return a reservation if the request starts now; None if it has to wait in its process again."""
+        """Return a reservation if the request may start now; None if it has to wait in its process again."""
         state = self._states.setdefault(request.host, FleetHostState())
         reservation = Reservation(self._link.ticket(), request, state, deadline_mono, max_wait_s)
         self.reserving[reservation] = None
@@ -158,7 +159,7 @@ class Reserver:
     async def _granted(self, reservation: Reservation) -> bool:
         """Wait until the request may start now; return False if the host is closed."""
         request = reservation.request
-        pace = self._own.pace(request._replace(pace=None))  # as stated since by others, too
+        pace = self._own.pace(request._replace(pace=None))  # other requests may have stated another pace since
         while True:
             answer = reservation.answer
             if answer is None or self.is_void(reservation):
@@ -181,7 +182,7 @@ class Reserver:
                 not_yet = NotYet(now_wall + wait_s, answer.bound(pace.bound_by))
             elif answer.kind == "granted" and self.is_in_time(reservation):
                 return True
-            else:  # late, or its time to be reserved again
+            else:  # the start is late, or it is time to reserve it again
                 reservation.answer = None
                 continue
             reservation.not_yet = not_yet
@@ -214,7 +215,7 @@ class Reserver:
         options, most = self._link.options, self.most(reservation.request.host)
         slack_s = options.slack_s(pace.interval_s)
         tolerance_s = (slack_s or options.max_slack_s) * reservation.state.patience
-        if most == 1:  # the next one counts from its end, however late it starts
+        if most == 1:  # the next interval counts from the end of this request, even if its start is late
             tolerance_s = max(tolerance_s, options.max_slack_s)
             slack_s = options.spacing_s(pace.interval_s)
         left_s = min(options.lease_s, max(0.0, reservation.deadline_mono - reservation.asked_mono))
@@ -233,7 +234,7 @@ class Reserver:
         left_s = reservation.deadline_mono - now_mono
         if left_s <= 0.0 or (wait_s or 0.0) > left_s:
             raise TooFar(reservation.request.host, not_yet, reservation.max_wait_s)
-        if wait_s is None:  # a message comes, or the lease of the request that holds the host ends
+        if wait_s is None:  # until a message comes, or the lease of the request under way ends
             wait_s = self._link.options.lease_s
             if reservation.answer is not None:
                 wait_s = reservation.starts_mono + _AFTER_LEASE_S - now_mono
@@ -251,7 +252,7 @@ class Reserver:
         )
 
     def is_in_time(self, reservation: Reservation) -> bool:
-        """Return whether a start now is late by no more than it may be."""
+        """Return whether a start now is within its tolerance."""
         state, answer = reservation.state, reservation.answer
         late_s = reservation.late_s(self._clock.monotonic(), self._link.clocks.stretch)
         if answer is None or late_s > answer.tolerance_s:
@@ -263,11 +264,11 @@ class Reserver:
         return True
 
     def holds(self, permit: FleetPermit) -> bool:
-        """Return whether a request may still start that could not be started at once."""
+        """Return whether a request that could not start at once may still start."""
         reservation = permit.reservation
         if self.is_void(reservation):
             return False
-        if permit.is_alone:  # beside it nothing starts, however late it is, as long as its lease holds
+        if permit.is_alone:  # while its lease holds, no other request starts, so a late start does no harm
             late_s = reservation.late_s(self._clock.monotonic(), self._link.clocks.stretch)
             return late_s <= 0.5 * self._link.options.lease_s
         return self.is_in_time(reservation)
@@ -275,13 +276,13 @@ class Reserver:
     # Reports
 
     def answered(self, permit: FleetPermit, status: int, headers: Mapping[str, str]) -> None:
-        """Record an answer, and close the host for all if it says so."""
+        """Record an answer, and close the host for all processes if the answer says so."""
         before_s = self._own.heard(permit.host).closed_s
         permit.own.observe(status, headers)
         self.report_closing(permit.host, before_s)
 
     def ended(self, permit: FleetPermit, *, with_request: bool) -> None:
-        """Report an end, and the backoff and pace of the host."""
+        """Report the end of a request, with the backoff and pace of the host."""
         self.under_way.pop(permit, None)
         reservation = permit.reservation
         if with_request:
@@ -293,7 +294,7 @@ class Reserver:
             self.withdraw(reservation)
 
     def withdraw(self, reservation: Reservation) -> None:
-        """Give a ticket back that was not used."""
+        """Give an unused ticket back."""
         reservation.state.used.discard(reservation.ticket)
         if reservation.losses >= 0:
             self._give_back(reservation.request.host, reservation.ticket)
@@ -306,7 +307,7 @@ class Reserver:
         self._link.post(Script.RELEASE, self._scope + host, "", "end", 1, -1, 0, 0, 0)
 
     def learn(self, host: str, answer: FleetAnswer) -> None:
-        """Take over the closings and backoff of a host from other processes."""
+        """Adopt the closings and backoff of a host from other processes."""
         state = self._states.get(host)
         if state is not None and answer.version > state.version:
             state.version = answer.version
@@ -318,9 +319,10 @@ class Reserver:
             self._own.close_host(host, self._clock.wall() + answer.wait_s, answer.closed_by)
 
     def _report_slow(self, host: str) -> None:
-        """Have all processes wait out the interval that the answers of a host ask for, from now on, if it is long.
+        """If the answers of a host ask for a long interval, let all processes wait for that interval from now on.
 
-        Processes that have not asked it do not know that interval: they wait for ``HOLD_S`` and their own interval.
+        Processes that have not requested the host do not know this interval. They wait for ``HOLD_S`` and their own
+        interval.
         """
         heard = self._own.heard(host)
         if heard.pace_s > HOLD_S:

@@ -1,4 +1,4 @@
-"""The processes of a fleet, as this process knows them, and whether the server may have lost data. Times are arguments.
+"""The known processes of a fleet, and whether the server may have lost data. Times are arguments.
 
 Theory of operation. The server keeps a roster (``member.lua``): each process with its session, the number of its
 connection. The name of the present round is the epoch. A round and its epoch end when the roster is gone (FLUSHALL),
@@ -43,8 +43,8 @@ class Roster:
         self.epochs: dict[str, str] = {}
         self.is_suspect = False
         self._former_epochs: Mapping[str, str] = {}
-        self._sessions: dict[str, int] = {}  # of each owner that has reported
-        self._members: dict[str, dict[str, bool]] = {}  # whether each has reported, by owner, by key
+        self._sessions: dict[str, int] = {}  # the last session of each owner that has reported
+        self._members: dict[str, dict[str, bool]] = {}  # whether each owner has reported, by roster key and owner
         self._reports_until_mono: dict[str, float] = {}
 
     def begin_session(self) -> None:
@@ -61,7 +61,7 @@ class Roster:
         return owner, self.session, act, run, epoch, int(self.is_suspect and act == "join"), lease_us, known
 
     def take(self, key: str, reply: Reply, now_mono: float) -> None:
-        """Take the reply to a report; raises RoundOver if another round has begun."""
+        """Handle the reply to a report; raises RoundOver if another round has begun."""
         wait_us, epoch, members = reply[3], reply[6], reply[7].split()
         self.check_epoch(key, epoch)
         self.epochs[key] = epoch
@@ -73,7 +73,7 @@ class Roster:
         self._reports_until_mono[key] = now_mono + int(wait_us) / _US
 
     def hear(self, key: str, owner: str, session: str, phase: str, epoch: str) -> None:
-        """Take a message of another process that has joined, reported or left; raises RoundOver for another round."""
+        """Handle a message: another process has joined, reported or left; raises RoundOver for another round."""
         self.check_epoch(key, epoch)
         members = self._members.setdefault(key, {})
         if session == "0":
@@ -94,7 +94,7 @@ class Roster:
         return len(self._reports_until_mono) >= keys
 
     def waits_s(self, now_mono: float) -> float:
-        """Return for how long at most other processes may still report."""
+        """Return for how many seconds at most other processes may still report."""
         return max((until - now_mono for until in self._reports_until_mono.values()), default=0.0)
 
     def missing(self) -> list[str]:
@@ -102,7 +102,7 @@ class Roster:
         return sorted({name for members in self._members.values() for name, done in members.items() if not done})
 
     def alive_words(self, owner: str, holders: str) -> str:
-        """Return the owners and sessions whose earlier leases are dead: this one, and others among the holders."""
+        """Return this process and the holders with dead leases, each with the session before which leases are dead."""
         return " ".join([f"{owner} {self.session}", *self._later_sessions(holders)])
 
     def has_dead(self, holders: str) -> bool:
@@ -110,7 +110,7 @@ class Roster:
         return bool(self._later_sessions(holders))
 
     def _later_sessions(self, holders: str) -> list[str]:
-        """Return the owners among some owners and sessions that have reported in a later session, each with that."""
+        """Return the holders that have reported in a later session, each with that session."""
         words = iter(holders.split())
         later = ((name, int(session), self._sessions.get(name, 0)) for name, session in zip(words, words, strict=True))
         return [f"{name} {reported}" for name, session, reported in later if reported > session]

@@ -1,8 +1,9 @@
-"""Whether the clock of a server runs as the monotonic clock of this process does. Pure; times are arguments.
+"""Compares the clock of a server with the monotonic clock of this process. Pure; times are arguments.
 
 Theory of operation. Redis has only the time of the wall clock of its machine, which may be set, or run too fast. A
-clock that is set forward lets intervals and leases end early. So each reading is compared with those before. The server
-reads its clock after the question was sent and before the answer came, which bounds the offset between both clocks:
+clock that is set forward lets intervals and leases end early. So each reading is compared with earlier readings. The
+server reads its clock after the question was sent and before the answer came. This bounds the offset between both
+clocks:
 
     offset - at most: at - sent_mono    offset - at least: at - received_mono
 
@@ -10,9 +11,9 @@ The narrowest bounds of all readings are kept, and widened by the drift of two g
 one of two things:
 
 * The offset has moved by no more than a tenth of the time that has passed: the clock runs too fast or too slowly, as
-  while chrony corrects it. More drift is allowed from then on. If the clock is fast, ``stretch`` says by which factor
-  intervals have to be longer on it.
-* It has moved by more: the clock was set.
+  while chrony corrects it. More drift is allowed from then on. If the clock is fast, ``stretch`` is the factor by which
+  intervals are longer on that clock.
+* The offset has moved by more: the clock was set.
 
 In both cases an interval or a lease may have ended early, so ``fault`` reports the reading.
 """
@@ -22,12 +23,12 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-_DRIFT: Final = 0.001  # twice as much as a crystal, or ntpd while it adjusts a clock, differs at most
+_DRIFT: Final = 0.001  # twice the most by which a crystal drifts, or ntpd adjusts a clock
 _MOST_DRIFT: Final = 0.1  # chrony corrects a clock by 8 % at most
-_MARGIN: Final = 1.5  # by which a drift that was measured is exceeded
-_TOLERANCE_S: Final = 0.01  # by as much starts are spaced more than their interval
+_MARGIN: Final = 1.5  # the factor by which a measured drift is widened
+_TOLERANCE_S: Final = 0.01  # starts are spaced by so much more than their interval
 
-_Reading = tuple[float, float, float]  # the offset at least, at most, and when it was read
+_Reading = tuple[float, float, float]  # the least and the greatest offset, and when it was read
 
 
 class ServerClock:
@@ -40,8 +41,8 @@ class ServerClock:
     __slots__ = ("_bounds", "_drift", "_last", "stretch")
 
     def __init__(self) -> None:
-        self._bounds: tuple[float, float, float] | None = None  # at least, at most, and the time of the reading
-        self._last = (0.0, 0.0, 0.0)  # of the reading before
+        self._bounds: tuple[float, float, float] | None = None  # least and greatest offset, time of the reading
+        self._last = (0.0, 0.0, 0.0)  # the previous reading
         self._drift = _DRIFT
         self.stretch = 1.0
 
@@ -50,7 +51,7 @@ class ServerClock:
         self._bounds = None
 
     def fault(self, at_us: int, sent_mono: float, received_mono: float) -> str:
-        """Return the fault of the clock since the readings before; empty for none.
+        """Return the fault of the clock since the earlier readings; empty for none.
 
         Args:
             at_us: the time of the clock, in microseconds.
@@ -89,7 +90,7 @@ class ServerClock:
 
 
 def _shift_s(reading: _Reading, before: _Reading, drift: float) -> float:
-    """Return by how much the offset of a reading lies beyond earlier bounds that were widened by a drift."""
+    """Return by how much the offset of a reading exceeds the earlier bounds, widened by a drift."""
     drift_s = drift * max(0.0, reading[2] - before[2])
     if reading[0] > before[1] + drift_s:
         return reading[0] - before[1] - drift_s
@@ -105,7 +106,7 @@ class ServerClocks:
         self._by_number: dict[int, ServerClock] = {}
 
     def forget(self) -> None:
-        """Forget the readings of all."""
+        """Forget the readings of all clocks."""
         for clock in self._by_number.values():
             clock.forget()
 

@@ -1,4 +1,4 @@
-"""What a process and its Redis say to each other while they are connected; ``link.py`` connects them.
+"""The exchange between a process and its Redis while they are connected; ``link.py`` connects them.
 
 In each session the process first joins the rosters. Then it renews its tickets and repeats its closings, and then it
 reports. After that it sends the calls of its pacers, reads messages, and reports again every few seconds.
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HOLD_S: Final = 1.0
-"""For how many seconds at least nothing starts after a connection: the others need time to connect as well."""
+"""The least seconds after a connection before a request starts: other processes need time to connect, too."""
 
 RETRY_S: Final = 0.05
 
-_LOOK_S: Final = 5.0  # between two reports; a third of lease_s if that is shorter
-_OTHERS_S: Final = 1.0  # between two reports while others have to report; then a wait for them is published
+_LOOK_S: Final = 5.0  # the time between two reports; a third of lease_s if that is shorter
+_OTHERS_S: Final = 1.0  # the same while other processes have to report; after it, the wait for them is published
 _ROSTER: Final = "members"
-_MOST_NAMES: Final = 10  # of processes, in a message
-_MOST_UNUSABLE: Final = 1_000  # keys whose fault is remembered, to report it once
+_MOST_NAMES: Final = 10  # the most processes that a message names
+_MOST_UNUSABLE: Final = 1_000  # the most unusable keys that are remembered, so that each is reported once
 _MEMBER_WORDS: Final = 5
 
 
@@ -49,7 +49,7 @@ class Session:
     Args:
         wire: the connections.
         options: see FleetOptions.
-        clock: the monotonic clock measures the time since a connection.
+        clock: its monotonic time measures the time since a connection.
         publisher: receives FleetAway and FleetBack, and ComponentFailed once for each key that cannot be used.
 
     Attributes:
@@ -58,7 +58,7 @@ class Session:
         roster: the processes of the fleet.
         clocks: the clocks of the server or of its nodes.
         is_up: whether the connection is there.
-        losses: how often it was lost.
+        losses: how often the connection was lost.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class Session:
         self._known_since_mono = 0.0
         self._away_since_mono: float | None = None
         self._run_id = ""
-        self._keys: list[str] = []  # of the rosters of all nodes
+        self._keys: list[str] = []  # the keys of the rosters of all nodes
         self._echo = asyncio.Event()
-        self._look_at = 0.0  # by the event loop's time, as all that follow
+        self._look_at = 0.0  # in the time of the event loop, like the times below
         self._answered_at = 0.0
-        self._waiting_since = inf  # for the reports of other processes
+        self._waiting_since = inf  # since when this process waits for the reports of others
         self._unusable: set[str] = set()
 
     def hold_s(self, interval_s: float) -> float | None:
         """Return for how long no request may start yet at a host; None if the time is unknown.
 
         The time is unknown while Redis is away, and until other processes have reported to a server that has lost data.
-        After that the server may not know the last interval.
+        After a loss of data the server may not know the last interval.
         """
         if not self.is_up or not self.roster.has_reported(len(self._keys)):
             return None
@@ -113,8 +113,8 @@ class Session:
         if server.run_id != self._run_id:
             self.clocks = ServerClocks()
         now_mono = self._clock.monotonic()
-        # At the first connection, a server that was there before this process knows the others' requests. A server that
-        # has just started or was lost may not know them.
+        # At the first connection, a server that ran before this process knows the requests of others. A server that has
+        # just started, or to which the connection was lost, may not know them.
         self._known_since_mono = now_mono if self._run_id else now_mono - server.uptime_s
         self._run_id, self.is_up = server.run_id, True
         self._keys = self._wire.roster_keys(f"{self.options.prefix}{_ROSTER}")
@@ -128,11 +128,11 @@ class Session:
         self._report()
 
     def _away(self, why: str) -> None:
-        """Void all grants, and fail the questions; the posts wait for the next session."""
+        """Void all grants and fail the reservations that wait; the posts wait for the next session."""
         self.losses += self.is_up
         self.is_up = False
         self._outbox.lost(why)
-        if self._away_since_mono is None and is_anything_left():  # else the program ends without closing its gate
+        if self._away_since_mono is None and is_anything_left():  # otherwise the program ends without closing its gate
             self._publish_away(why)
         for member in self._members:
             member.lost()
@@ -142,7 +142,7 @@ class Session:
         self._publish(FleetAway(self._wire.name, why))
 
     def _is_back(self) -> None:
-        """Note that the server has answered all that was sent since the connection."""
+        """Note that the server has answered all calls since the connection."""
         self._retry_s = RETRY_S
         if self._away_since_mono is not None:
             away_s = self._clock.monotonic() - self._away_since_mono
@@ -152,7 +152,7 @@ class Session:
     # Reports
 
     def _speak_up(self, act: str) -> None:
-        """Send a word to the rosters of all nodes."""
+        """Send an act (join, report or leave) to the rosters of all nodes."""
         for key in self._keys:
             lease_us = self.us_there(self.options.lease_s)
             self._outbox.put(Script.MEMBER, key, self.roster.words(self.owner, act, key, self._run_id, lease_us))
@@ -163,7 +163,7 @@ class Session:
         self._look_at = asyncio.get_running_loop().time() + min(_LOOK_S, self.options.lease_s / 3.0)
 
     def _reported(self, key: str, reply: Reply) -> None:
-        """Take the reply to a report; the last one of them may let requests start."""
+        """Handle the reply to a report; the last reply may let requests start."""
         now, now_mono = asyncio.get_running_loop().time(), self._clock.monotonic()
         self.roster.take(key, reply, now_mono)
         if not self.roster.has_reported(len(self._keys)):
@@ -197,7 +197,7 @@ class Session:
     # Calls
 
     async def _serve(self) -> None:
-        """Exchange until the connection is lost, or all is sent after the close."""
+        """Send calls and read replies until the connection is lost, or all calls are sent after the close."""
         loop = asyncio.get_running_loop()
         reader = loop.create_task(self._read())
         reader.add_done_callback(lambda _: self._outbox.work.set())
@@ -253,12 +253,12 @@ class Session:
         """Raise WireLost if the clock that rules a key was set, or runs too fast."""
         fault = self.clocks.fault(self._wire.clock_of(key), at_us, sent_mono, self._clock.monotonic())
         if fault:
-            self.roster.is_suspect = True  # leases may have ended early: all processes renew theirs
+            self.roster.is_suspect = True  # leases may have ended early, so all processes renew their leases
             self.clocks.forget()
             raise WireLost(fault)
 
     def _take(self, sent: Sent, reply: Reply | Exception) -> None:
-        """Take the reply to a call."""
+        """Handle the reply to a call."""
         if isinstance(reply, Exception):
             self._take_fault(sent, reply)
         elif sent.script is Script.MEMBER:
@@ -271,7 +271,7 @@ class Session:
                 self._push(sent.key, FleetAnswer.of(reply))
 
     def _take_fault(self, sent: Sent, error: Exception) -> None:
-        """Raise the error of a key in the task that asked for it; publish it if there is none."""
+        """Raise the error of a key in the task that asked; publish it if no task did."""
         fault = ConfigurationError(
             f"the key {sent.key!r:.200} at {self._wire.name} cannot be used: {error}. Remove it, or give the fleet "
             "another prefix"
@@ -300,7 +300,7 @@ class Session:
             self._push(key, answer)
 
     def _hear(self, key: str, words: Sequence[str]) -> None:
-        """Take a message about a roster."""
+        """Handle a message about a roster."""
         if words[0] == "probed":
             self._echo.set()
         elif len(words) == _MEMBER_WORDS:
@@ -312,7 +312,7 @@ class Session:
                 member.wake()
 
     def _push(self, key: str, answer: FleetAnswer) -> None:
-        """Take a message about a key to the pacers."""
+        """Pass a message about a key to its pacer."""
         for member in self._members:
             member.pushed(key.removeprefix(self.options.prefix), answer)
 

@@ -1,9 +1,9 @@
-"""The state of the hosts of a fleet, read from its Redis without a change; needs the extra ``redis``.
+"""Reads the state of a fleet's hosts from Redis, without changing it; needs the extra ``redis``.
 
-Theory of operation. SCAN finds the keys, some at a time, so that the server serves others meanwhile. A script reads
-one key, and one round trip runs it for some hundred hosts. So the state of a host belongs to one moment, and two hosts
-may belong to two. SCAN may miss a host that comes or goes during the scan, and may return a host twice while the table
-of the server grows.
+Theory of operation. SCAN finds the keys in steps, so that the server serves others meanwhile. A script reads one key,
+and one round trip runs it for some hundred hosts. So the state of a host is from one moment, and the states of two
+hosts may be from two. SCAN may miss a host that comes or goes during the scan, and may return a host twice while the
+table of the server grows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 SCOPES: Final = ("host", "address", "domain")
 """The kinds of keys; each key begins with the name of its kind."""
 
-_OTHERS: Final = ("{record:", "members")  # how keys of a RedisStore and of rosters go on after the prefix
+_OTHERS: Final = ("{record:", "members")  # after the prefix, the keys of a RedisStore and of rosters begin with these
 _SCANNED_AT_ONCE: Final = 1_000  # keys in one step of SCAN; other clients are served between the steps
 _READ_AT_ONCE: Final = 250
 _TIMEOUT_S: Final = 5.0  # for one round trip
@@ -47,8 +47,8 @@ class FleetLease:
 
     Attributes:
         owner: the process that makes it.
-        url: of the request; empty if it is unknown.
-        left_s: for how many seconds it counts as under way if its process is not heard of any more.
+        url: the URL of the request; empty if it is unknown.
+        left_s: for how many seconds the request counts as under way if its process is gone.
     """
 
     owner: str
@@ -62,17 +62,17 @@ class FleetHost:
 
     Attributes:
         scope: ``"host"``, ``"address"`` or ``"domain"``.
-        name: of the host, the address or the domain.
-        read_wall: the Unix time at which it was read.
-        asked_wall: the Unix time of the last request; in the future if the next start is granted already. None for no
-            known request.
-        closed_until_wall: the Unix time until which it is closed; None if it is open.
-        closed_by: the reason; None if it is open.
-        interval_s: the longest interval that a request had, in seconds.
-        adaptive_s: the interval that its answers ask for, by their slowness; 0 for none.
+        name: the name of the host, the address or the domain.
+        read_wall: the Unix time at which the state was read.
+        asked_wall: the Unix time of the last request; in the future if the next start is granted already; None if no
+            request is known.
+        closed_until_wall: the Unix time until which the host is closed; None if it is open.
+        closed_by: the reason for the closing; None if the host is open.
+        interval_s: the longest interval of any request to the host, in seconds.
+        adaptive_s: the interval that its slow answers ask for; 0 for none.
         leases: the requests under way, ordered by the end of their leases.
-        waiting: how many requests wait at its Redis, by process. Redis does not know the requests in the lines of the
-            processes: each process reserves only for the head of a line.
+        waiting: how many requests wait in Redis, by process. Each process reserves only for the head of its line, so
+            Redis does not know the others.
     """
 
     scope: str
@@ -88,7 +88,7 @@ class FleetHost:
 
     @classmethod
     def of(cls, scope: str, name: str, reply: Sequence[str]) -> FleetHost:
-        """Parse a reply of ``status.lua``; raises ValueError if it is none."""
+        """Parse a reply of ``status.lua``; raises ValueError if the reply is none."""
         now, last, closed, why, adaptive, longest, *requests = reply
         read_wall, asked_wall, closed_wall = int(now) / _US, int(last) / _US, int(closed) / _US
         is_closed = closed_wall > read_wall
@@ -120,11 +120,11 @@ class FleetHost:
 
 
 class UnreadableKey(NamedTuple):
-    """A key under the prefix of a fleet that is none of its hosts.
+    """A key under the prefix of a fleet that holds no host.
 
     Attributes:
         key: the key.
-        error: its fault, as a phrase.
+        error: the fault of the key, as a phrase.
     """
 
     key: str
@@ -138,7 +138,7 @@ class FleetReader:
         fleet: the URL of its Redis, and its prefix.
 
     Raises:
-        ConfigurationError: the URL is none.
+        ConfigurationError: the URL is invalid.
     """
 
     def __init__(self, fleet: FleetOptions) -> None:
@@ -147,11 +147,11 @@ class FleetReader:
         self._is_open = False
 
     async def scan(self) -> AsyncIterator[list[FleetHost | UnreadableKey]]:
-        """Yield all hosts, some at a time.
+        """Yield all hosts, in several lists.
 
         Raises:
             ConfigurationError: Redis refuses this client.
-            ConnectionError: it is away.
+            ConnectionError: Redis is away.
         """
         pattern = f"{_GLOB.sub(lambda found: chr(92) + found[0], self._prefix)}*"
         keys = self._wire.keys(pattern, _SCANNED_AT_ONCE)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Client = TypeVar("Client", _redis.Redis, _redis.RedisCluster)
 
-_MOST_TRIED: Final = 200  # keys among which one for each node of a cluster is found
+_MOST_TRIED: Final = 200  # so many keys are tried until each node of a cluster has one
 _PRIMARIES: Final = _redis.RedisCluster.PRIMARIES
 
 
@@ -38,7 +38,7 @@ class _Wire(Generic[Client]):
     """The client, and the connection for messages to this process.
 
     Args:
-        client: connects to the server; closed with this object. The client must not retry.
+        client: the client, which must not retry; this object closes it.
     """
 
     def __init__(self, client: Client) -> None:
@@ -66,7 +66,7 @@ class _Wire(Generic[Client]):
                 yield _redis.text_of(message["data"])
 
     async def aclose(self) -> None:
-        """Close the connections, until ``open`` makes others; raises WireLost if one cannot be closed in time."""
+        """Close the connections; ``open`` makes new ones. Raises WireLost if a connection cannot be closed in time."""
         pubsub, self._pubsub = self._pubsub, None
         with self._failures():
             if pubsub is not None:
@@ -77,7 +77,7 @@ class _Wire(Generic[Client]):
             await _redis.close_client(self._client)
 
     async def _subscribe(self, *names: str) -> None:
-        """Subscribe, and wait until that is done."""
+        """Subscribe, and wait for the confirmation."""
         if not names:
             return
         self._pubsub = pubsub = self._client.pubsub()
@@ -90,7 +90,7 @@ class _Wire(Generic[Client]):
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Raise WireLost, or ConfigurationError for a server that refuses this client, for errors of redis-py."""
+        """Replace errors of redis-py by WireLost, or by ConfigurationError if the server refuses this client."""
         try:
             yield
         except _redis.FAILURES as error:
@@ -181,7 +181,7 @@ class RedisWire(_Wire[_redis.Redis]):
     async def aclose(self) -> None:
         """Close the connections; raises WireLost if one cannot be closed in time."""
         connection, self._connection = self._connection, None
-        if connection is not None:  # at once: the next steps may be cut short
+        if connection is not None:  # first of all, because the next steps may be cut short
             await connection.disconnect(nowait=True)
             with self._failures():
                 await self._client.connection_pool.release(connection)
@@ -194,10 +194,10 @@ class RedisWire(_Wire[_redis.Redis]):
         return ("EVALSHA", self._shas[call.script], 1, call.key, *call.args)
 
     async def _ask_server(self, *commands: tuple[str, ...]) -> tuple[Server, list[str]]:
-        """Check the server; return it and the answers to some commands, all in one round trip."""
+        """Check the server; return it, with the answers to the commands, all in one round trip."""
         found, memory, *others = await self._send([("INFO", "server"), ("INFO", "memory"), *commands])
         info = _fields_of(_redis.text_of(found))
-        _redis.check_mode(self.name, info)  # before all others: a Sentinel knows no scripts
+        _redis.check_mode(self.name, info)  # before the other checks: a Sentinel knows no scripts
         for reply in (found, memory, *others):
             if isinstance(reply, Exception):
                 raise reply
@@ -206,7 +206,7 @@ class RedisWire(_Wire[_redis.Redis]):
 
     async def _send(self, commands: Sequence[tuple[str | int, ...]]) -> list[Any]:
         connection = self._connection
-        if connection is None or not connection.is_connected:  # sending would connect it again
+        if connection is None or not connection.is_connected:  # sending would reconnect a lost connection
             raise WireLost("it is not connected")
         await connection.send_packed_command(connection.pack_commands(commands))
         replies: list[Any] = []
@@ -282,7 +282,7 @@ class ClusterWire(_Wire[_redis.RedisCluster]):
             try:
                 try:
                     reply = await self._client.execute_command("EVALSHA", call.script.sha, *words)
-                except _redis.NoScriptError:  # a node that is new, or has forgotten it
+                except _redis.NoScriptError:  # a node is new, or has forgotten the script
                     reply = await self._client.execute_command("EVAL", call.script.source, *words)
             except _redis.ResponseError as error:
                 reply = error

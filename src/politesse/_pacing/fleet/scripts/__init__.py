@@ -20,11 +20,11 @@ class Script(StrEnum):
 
     @cached_property
     def source(self) -> str:
-        """Its text, after the functions of all scripts."""
+        """The text of the script, after the functions that all scripts share."""
         here = files(__name__)
         return "\n".join(here.joinpath(f"{name}.lua").read_text("utf-8") for name in ("state", self.value))
 
     @cached_property
     def sha(self) -> str:
-        """The name by which a server runs it that has loaded it."""
+        """The name by which a server runs the script once it has loaded it."""
         return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
