@@ -1,11 +1,12 @@
 """One question: may this URL be requested, and when?
 
-The way of a request::
+The steps of a request::
 
     gate.turn(url)                                view.py      AgentView: the methods for users
       TurnWait.take()                             turns.py     check, wait, check again
         agent.hit(url)                            agent.py     a fresh entry whose rules alone decide, or
-        agent.judged(url), agent.fetched(url)     agent.py     the first reads the cache, the second fetches robots.txt
+        agent.judged(url), agent.fetched(url)     agent.py     ``judged`` reads the cache, ``fetched`` fetches
+          robots.txt
           judge(evidence)                         judge.py     pure
         agent.turn_request(...)                   agent.py     raises Disallowed
         pacer.start(TurnRequest(...))             politesse._pacing
@@ -13,7 +14,7 @@ The way of a request::
     turn.observe(status, headers); turn.end()     turn.py      -> permit.observe, permit.end
 
 ``peek`` and ``check`` stop after ``judge``. ``try_turn`` asks ``pacer.try_start``, which never waits. Queues and
-integrations use Agent, the base of AgentView. Around that way:
+integrations use Agent, the base class of AgentView. The other modules:
 
     gatekeeper.py   the gate with all its parts, and the view of its own agent
     assemble.py     builds the parts from the bottom up

@@ -1,11 +1,12 @@
 """The gate for one agent, as other packages use it.
 
-Theory of operation. Each question goes the same way: the entry of the origin comes from the cache, it becomes evidence,
-``judge`` judges that, and the judgement becomes a verdict. ``hit`` is this way for the usual origin, whose entry is
-fresh and whose rules alone decide. ``peek``, ``check``, turns and queues all begin with it.
+Theory of operation. Each question takes the same steps: the agent takes the entry of the origin from the cache, makes
+evidence from the entry, lets ``judge`` judge the evidence, and makes a verdict from the judgement. ``hit`` is a short
+cut for the usual origin, whose entry is fresh and whose rules alone decide. ``peek``, ``check``, turns and queues all
+begin with ``hit``.
 
-A verdict is counted and published when it is given. A queue judges a URL more often: when the URL is put, and
-each time its host is not ready. So only the method ``counted`` counts verdicts.
+A verdict is counted and published when it is given. A queue judges a URL several times: when the URL is put, and each
+time its host is not ready. So no method but ``counted`` counts verdicts.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 GateContext: TypeAlias = "tuple[Entry | None, HostPolicy | None, object]"
 """The context of a verdict: the cache entry, the host policy, and tdmrep.json if its reservations are enforced.
 
-Compare by equality: a verdict holds as long as its context is the same.
+Compare contexts by equality: a verdict holds as long as its context stays equal.
 """
 
 _NO_FILE: Final = RobotsTxt.parse(b"").rules_for("*")
@@ -72,21 +73,21 @@ class Agent:
         self.pacer = state.pacer
         self.clock = state.clock
         self._enforcement = enforcement
-        # The rules of policy tokens have to be known, too: they state usage preferences.
+        # The rules of policy tokens are needed, too: they state usage preferences.
         self._all_names = (self.name, *state.policy_tokens.agents.values()) if state.policy_tokens else (self.name,)
-        # Rules do not decide alone if usage is enforced or policy tokens are read.
+        # If usage is enforced or policy tokens are read, rules alone do not decide.
         self._hits = {} if enforcement is not None or state.policy_tokens else state.cache.entries
 
     def hit(self, url: str) -> tuple[Verdict, Entry] | None:
-        """Return the verdict on ``url`` and the entry behind it, if rules alone decide and are fresh.
+        """Return the verdict on ``url`` and its entry, if fresh rules alone decide.
 
-        The key of the origin is the slice before the third slash: the keys of entries are valid origins. A target
-        without special characters is matched as it is. The context of the verdict is ``(entry, None, None)``.
+        All keys of entries are valid origins, so the part of ``url`` before the third slash is the key. A target
+        without special characters is matched unchanged. The context of the verdict is ``(entry, None, None)``.
 
-        If the result is None, call ``judged``: the origin is spelt in another way, it has a host policy, or its entry
-        is unknown or expired. Call ``check_usable`` first.
+        If the result is None, call ``judged``: the origin is not in normal form or has a host policy, or its entry is
+        unknown or expired. Call ``check_usable`` first.
         """
-        place = url.find("/", 8)  # behind "https://" and "http://" there is a host
+        place = url.find("/", 8)  # the host begins after "https://" or "http://"
         entry = self._hits.get(url[:place]) if place > 0 else None
         if entry is None:
             return None
@@ -121,7 +122,7 @@ class Agent:
             return None if enforced is None else self._made(url, judge(enforced), entry, enforced.site_usage)
         match = match_without_file(url, target, self.state.cache.normalise)
         if match.reason is not Reason.ROBOTS_TXT or self.state.public_resolver is not None:
-            return None  # the fetch finds out whether the host has a private address
+            return None  # only a fetch shows whether the host has a private address
         return self._made(url, Judgement(match))
 
     async def learn(self, url: str) -> Verdict:
@@ -147,7 +148,7 @@ class Agent:
     def exempted(self, url: str, reason: str) -> Verdict:
         """Return the verdict on a URL that is exempt for ``reason``: allowed, unless a policy denies its host.
 
-        It is neither counted nor published.
+        The verdict is neither counted nor published.
 
         Raises:
             InvalidURL: if ``url`` is no absolute http(s) URL.
@@ -175,7 +176,7 @@ class Agent:
                 return entry
 
     def counted(self, verdict: Verdict) -> Verdict:
-        """Count and publish a verdict that is given now."""
+        """Count and publish a verdict that the caller gives now."""
         state, match = self.state, verdict.match
         if match.allowed:
             state.allowed += 1
@@ -193,13 +194,13 @@ class Agent:
         """Return the request for the pacer. A host whose robots.txt was answered with 429 is closed first.
 
         Raises:
-            Disallowed: if ``verdict`` denies, or sites with such a pace are skipped.
+            Disallowed: if ``verdict`` denies, or if sites with so slow a pace are skipped.
         """
         if not verdict.allowed:
             raise Disallowed(verdict)
         source, host = verdict.source, origin.pacing_host
         if source is not None and source.of_host and source.not_before is not None and verdict.match.allowed:
-            # An older copy is still used. Without a copy, the verdict denies, or the gate only reports.
+            # Here an older copy still serves, or the gate only reports: otherwise the verdict would deny.
             self.pacer.close_host(host, source.not_before, Bound.RETRY_AFTER)
         rules = self._stated(context[0])
         if rules is not None and (rules.crawl_delay or rules.request_rates):
@@ -218,7 +219,7 @@ class Agent:
         return entry, policy, None if enforcement is None else enforcement.basis(origin)
 
     def too_long_s(self, rules: RuleSet | None) -> float | None:
-        """Return the seconds between requests that rules state, if they exceed ``max_crawl_delay_s``."""
+        """Return the interval in seconds that the rules state, if it exceeds ``max_crawl_delay_s``."""
         delay_s = 0.0 if rules is None else longest_stated_s((rules,))
         return delay_s if delay_s > self.state.pacing.max_crawl_delay_s else None
 
@@ -228,7 +229,7 @@ class Agent:
         return None if entry is None else entry.rules.digest or None
 
     def may_wait_long(self, origin: Origin, wait_s: float) -> bool:
-        """Return whether the rules of ``origin`` may make a page wait for longer than ``wait_s``, or be TOO_SLOW."""
+        """Return whether the rules of ``origin`` may delay a page by more than ``wait_s``, or make it TOO_SLOW."""
         entry = self.state.cache.entries.get(origin.text)
         rules = None if entry is None else entry.rules.get(self.name)
         if rules is None:
@@ -236,7 +237,7 @@ class Agent:
         return rules.timetable.is_timed or longest_stated_s([rules]) > min(wait_s, self.state.pacing.max_crawl_delay_s)
 
     def ask_ahead(self, origin: Origin) -> None:
-        """Start to fetch the files that a verdict needs, without waiting."""
+        """Start to fetch the files that a verdict needs, and do not wait for them."""
         if self.known_entry(origin) is None:
             for name in self._all_names:
                 self.state.cache.ask_ahead(origin, name)
@@ -250,8 +251,7 @@ class Agent:
     async def site_file(self, files: SiteFiles, origin: Origin, path: str) -> SiteFile:
         """Return the file of ``origin`` at ``path`` as this agent may see it.
 
-        RFC 9309 2.2.2 exempts only /robots.txt itself: a file that is denied is neither fetched nor returned from the
-        cache.
+        RFC 9309 2.2.2 exempts only /robots.txt itself: a denied file is neither fetched nor returned from the cache.
 
         Raises:
             TurnHeld: if the file has to be fetched, and the fetch would wait for a turn that this task holds.
@@ -265,13 +265,14 @@ class Agent:
             raise TurnHeld(verdict.url, held_by=held.url)
         try:
             return await files.get(origin, path)
-        except Disallowed as error:  # the gatekeeper's own agent requests it, and may be denied; or rules changed
+        except Disallowed as error:  # the gatekeeper's own agent makes the request, and may be denied
             return denied_file(error.verdict)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once, when it is first in the line of the host of ``origin`` and a turn may start.
+        """Call ``callback`` once, when it is first in line at the host of ``origin`` and a turn may start.
 
-        The event loop calls ``callback``, also when the gatekeeper is closed. Then call ``try_turn`` to get the turn.
+        The event loop calls ``callback``, also when the gatekeeper is closed. In the callback or later, ``try_turn``
+        takes the turn.
 
         Raises:
             ClosedError: if the gatekeeper is closed.
@@ -283,7 +284,7 @@ class Agent:
         self.pacer.when_ready(request, callback)
 
     def checked_origin(self, url: str) -> Origin:
-        """Return the origin of ``url``. Raise InvalidURL for each URL that ``check`` calls invalid, now or later."""
+        """Return the origin of ``url``; raise InvalidURL for each URL that ``check`` may ever call invalid."""
         origin, target = split(url)
         match_without_file(url, target, self.state.cache.normalise)
         return origin
@@ -293,7 +294,7 @@ class Agent:
         self.state.publisher.publish(event)
 
     def _stated(self, entry: Entry | None) -> RuleSet | None:
-        """Return the rules of an origin that set its pace, empty rules without a file, or None if they are unknown."""
+        """Return the rules that set the pace of an origin: empty without a file, None if the rules are unknown."""
         rules = None if entry is None else entry.rules.get(self.name)
         return _NO_FILE if rules is None and entry is not None and entry.answers(self.name) else rules
 
@@ -308,7 +309,7 @@ class Agent:
             raise Disallowed(self.counted(self._refused(origin.robots_url, origin, Reason.TOO_SLOW, note)))
 
     def _refused(self, url: str, origin: Origin, reason: Reason, note: str, not_before: float | None = None) -> Verdict:
-        """Return a refusal, in report mode as well: it is not about permission."""
+        """Return a refusal, also in report mode, because the refusal is not about permission."""
         judgement = Judgement(WITHOUT_RULE[reason], note, not_before)
         verdict = self._made(url, judgement, self.state.cache.entries.get(origin.text))
         verdict.allowed = False
@@ -331,7 +332,7 @@ class Agent:
     def _made(
         self, url: str, judgement: Judgement, entry: Entry | None = None, site_usage: StatesUsage | None = None
     ) -> Verdict:
-        """Make a verdict. ``entry`` is its source, unless a host policy decided."""
+        """Make a verdict. Unless a host policy decided, ``entry`` is the source."""
         state, match = self.state, judgement.match
         source, age_s = None, 0.0
         if entry is not None and match.reason not in BY_POLICY:

@@ -1,4 +1,4 @@
-"""Building the parts of a gatekeeper, from the bottom up: each gets its parts in the constructor, and none later."""
+"""Builds the parts of a gatekeeper, from the bottom up: each part gets the parts that it needs in its constructor."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatekeeperOptions:
-    """The arguments of Gatekeeper, checked; see there.
+    """The checked arguments of Gatekeeper; see Gatekeeper.
 
     Raises:
         ConfigurationError: for arguments of the wrong type, and for arguments that exclude each other.
@@ -172,7 +172,7 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
         pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher=publisher, admission=admission)
         return SiteFiles(pages, options=options, clock=state.clock, publisher=publisher, max_days=max_days)
 
-    # The fetch of tdmrep.json enforces no usage: it would wait for itself.
+    # The agent that fetches tdmrep.json must not enforce usage: it would need tdmrep.json first.
     plain = Agent(state, state.identity)
     state.tdm_files = files_for(plain, max_days=1)
     state.reservations = Reservations(state.tdm_files, state.cache.reading)
@@ -193,7 +193,7 @@ def _store_and_pacer(
     shared, cache_options = options.pacer, options.cache or CacheOptions()
     fleet_given = options.fleet if shared is None else shared.fleet
     fleet = FleetOptions(fleet_given) if isinstance(fleet_given, str) else fleet_given
-    wire = None if fleet is None else fleet_wire(fleet)  # raises before a store is made
+    wire = None if fleet is None else fleet_wire(fleet)  # before a store is made, because this may raise
     store = _store(options.store, fleet, timeout_s=cache_options.store_timeout_s, clock=clock)
     is_of_processes = store.leasing is not None and store.outlives
     if is_of_processes and fleet is None and pacing.scope != PER_PROCESS:
@@ -202,7 +202,7 @@ def _store_and_pacer(
             "meet them all at once. Give fleet= as well, or PacingOptions(scope='process') if that is intended"
         )
     memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher) if store.outlives else None
-    # The last that may raise: only the close of the gate leaves a SharedPacer.
+    # The last step that may raise: after it, only the close of the gate leaves the SharedPacer.
     if shared is not None:
         return store, shared.join(publisher, memory, resolver)
     pacer = make_pacer(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory, fleet=wire)

@@ -1,12 +1,12 @@
 """Pairs each item of a source with its verdict, in the order in which verdicts become known.
 
 Theory of operation. One task reads the source. An item with a cached verdict goes straight to the queue of answers.
-Any other item waits behind its origin: one task fetches robots.txt once and then answers all items that wait for it.
-The caller's generator takes from the queue of answers. Two bounds hold. At most ``max_pending`` items are read and not
-yet yielded. At most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. The last answer in
-the queue is the error of the source, or None, once all items that were read have been answered. An error of the gate
-comes at once, and so does ClosedError when the gate closes: the source may yield nothing more. The generator cancels
-all tasks when it ends.
+Any other item waits for its origin: one task fetches robots.txt once and then answers all waiting items of the origin.
+The caller's generator takes from the queue of answers. At most ``max_pending`` items are read and not yet yielded. At
+most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. The last answer in the queue is the
+error of the source, or None, once all items that were read have been answered. An error of the gate is raised at once,
+and so is ClosedError when the gate closes, because the source may never yield again. The generator cancels all tasks
+when it ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ItemFilter(Generic[Item]):
     def __init__(self, view: AgentView, key: Callable[[Item], StrOrURL] | None, max_pending: int) -> None:
         self._view = view
         self._key = key
-        self._room = asyncio.Semaphore(max_pending - 1)  # it is waited for after an item was read, for the next one
+        self._room = asyncio.Semaphore(max_pending - 1)  # the reader waits for room after it has read an item
         self._waiting: dict[Origin, deque[tuple[Item, StrOrURL]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: asyncio.Queue[tuple[Item, Verdict] | BaseException | None] = asyncio.Queue(_READ_AHEAD)
@@ -84,7 +84,7 @@ class ItemFilter(Generic[Item]):
                 await self._take_in(item)
 
     async def _take_in(self, item: Item) -> None:
-        """Answer the item or let it wait for its robots.txt; return when there is room for the next one."""
+        """Answer the item, or let it wait for its robots.txt; return when the next item may be read."""
         url = cast("StrOrURL", item) if self._key is None else self._key(item)
         verdict = self._view.peek_or_invalid(url)
         if verdict is not None:
@@ -104,13 +104,13 @@ class ItemFilter(Generic[Item]):
 
     async def _answer(self, origin: Origin) -> None:
         waiting = self._waiting[origin]
-        while waiting:  # more items may come while robots.txt is fetched for the first
+        while waiting:  # more items may come during the fetch for the first item
             item, url = waiting.popleft()
             await self._answers.put((item, await self._view.check(url)))
         del self._waiting[origin]
 
     def _close(self, error: ClosedError) -> None:
-        """Have ``error`` raised after all that was answered before; the queue of answers may be full."""
+        """Let the caller raise ``error`` after all earlier answers; the queue of answers may be full."""
         self._start(self._answers.put(error))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -123,12 +123,12 @@ class ItemFilter(Generic[Item]):
         self._tasks.discard(task)
         if task.cancelled():
             self._is_cancelled = True
-            if self._answers.empty():  # else the caller is not waiting
+            if self._answers.empty():  # otherwise the caller is not waiting
                 self._answers.put_nowait(asyncio.CancelledError())
 
 
 async def _error_of(work: Awaitable[None]) -> BaseException | None:
-    """Wait for ``work`` and return the error that it raised, for another task; a cancellation of this task passes."""
+    """Wait for ``work`` and return its error, for another task; a cancellation of this task is raised."""
     try:
         await work
     except BaseException as error:

@@ -54,32 +54,34 @@ class Gatekeeper(AgentView):
         False Disallow: /private
 
     Args:
-        user_agent: the User-Agent of the crawler, sent with every robots.txt request; send the same with pages.
+        user_agent: the User-Agent of the crawler, sent with every request for robots.txt; send the same User-Agent with
+            pages.
         token: the product token that chooses the groups, or several tokens, the most specific first. By default the
             first product of ``user_agent``.
         dialect: how robots.txt is read.
-        cache: how long answers are used.
+        cache: for how long answers are used.
         fetch: how robots.txt is fetched.
         pacing: how fast hosts are requested.
-        pacer: a SharedPacer, which paces several gates together. ``pacing`` may then state another ``min_delay_s``
-            than the pacer: the floor of this gate.
+        pacer: a SharedPacer, which paces several gates together. In ``pacing``, only ``min_delay_s`` may then differ:
+            it is the floor of this gate.
         store: keeps the records: a Store, or the path of a file for a SqliteStore. The path may be a URL:
             ``"sqlite:///robots.db"`` is relative, ``"sqlite:////var/lib/robots.db"`` is absolute. By default, this
             process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps the
-            demands of hosts: until when each is closed, and when each was last requested. The gatekeeper closes the
-            store. A LeasingStore, as a RedisStore, needs a ``fleet``, or each process would have its own pace. If you
-            want that, set ``PacingOptions(scope="process")``.
+            demands of hosts: until when each host is closed, and when each host was last requested. The gatekeeper
+            closes the store. A LeasingStore, such as a RedisStore, needs a ``fleet``, because each process would
+            otherwise have its own pace. To permit that, set ``PacingOptions(scope="process")``.
         fleet: a Redis or Valkey: its URL, as ``"redis://host:6379/0"``, or FleetOptions. All processes and machines
             with the same fleet behave as a single crawler. A fleet needs the extra ``redis``, and connects when it is
             first needed. Redis paces the requests of all processes together, and keeps the demands of hosts. While
             Redis is away, no request starts. Redis is the store as well: each robots.txt is fetched once for all
             processes, and a process answers from its memory while Redis is away. If you also give ``store``, Redis only
-            sets the pace. The records are then in that store, as in a file of each machine, or in a RedisStore on a
+            sets the pace, and that store keeps the records: for example a file on each machine, or a RedisStore on a
             server that may evict them.
         session: an aiohttp session. The gate borrows its connector and uses nothing else of it.
         fetcher: fetches robots.txt instead of aiohttp; not together with ``fetch`` or ``session``.
         resolver: finds the addresses of hosts, for the fetcher and for pacing by address. With ``session``, the fetcher
-            uses it only to check redirects. By default the resolver of the connector of ``session``, or of the system.
+            uses it only to check redirects. The default is the resolver of the connector of ``session``, or of the
+            system.
         clock: the clocks; by default the clocks of the system.
         mode: ``"enforce"``, or ``"report"``: every verdict then allows, and its reason and the events report the
             denials that would apply. Turns keep the pace in both modes, and sites with too slow a pace are refused.
@@ -147,13 +149,13 @@ class Gatekeeper(AgentView):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End all fetches, and close the fetcher and the store. Pending and later calls raise ClosedError.
+        """End all fetches, and close the fetcher and the store. Waiting and later calls raise ClosedError.
 
-        If the caller is cancelled, the gatekeeper still closes. If closing a part raises, the other parts are closed,
-        and then the error is raised. A second call waits for the first.
+        If the caller is cancelled, the gatekeeper still closes. If closing a part raises an error, the other parts are
+        still closed, and then the error is raised. A second call waits for the first.
 
         Raises:
-            WrongEventLoop: if another event loop runs than the gatekeeper's, unless the gatekeeper's is closed.
+            WrongEventLoop: in another event loop than the gatekeeper's, unless the gatekeeper's loop is closed.
         """
         state = self.state
         if state.loop is not None and not state.loop.is_closed():
@@ -165,10 +167,10 @@ class Gatekeeper(AgentView):
             await asyncio.shield(state.ending)
 
     def agent(self, *, tokens: str | Sequence[str], user_agent: str | None = None) -> AgentView:
-        """Return a view that judges for other product tokens, and shares the cache.
+        """Return a view of this gatekeeper for other product tokens; all views share the cache.
 
         Args:
-            tokens: the product token, or several, the most specific first.
+            tokens: the product token, or several tokens, the most specific first.
             user_agent: the User-Agent that this agent sends with page requests; the gatekeeper's own by default.
                 Requests for robots.txt always send the gatekeeper's User-Agent.
 
@@ -181,10 +183,10 @@ class Gatekeeper(AgentView):
         return AgentView(self.state, Identity.of(user_agent or self.identity.user_agent, names))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:
-        """Set the policy for ``host``, all its schemes and ports; None removes it.
+        """Set the policy for ``host`` at all schemes and ports; None removes the policy.
 
         Raises:
-            InvalidURL: if ``host`` is no host.
+            InvalidURL: if ``host`` is not the name or address of a host.
             ConfigurationError: if ``policy`` sets ``min_delay_s`` or ``max_concurrent``, but ``PacingOptions(key=...)``
                 paces by address or domain.
             ClosedError: if the gatekeeper is closed.
@@ -206,10 +208,10 @@ class Gatekeeper(AgentView):
     async def forget(self, origin: Origin | StrOrURL) -> None:
         """Drop the cached files of an origin, or of the origin of a URL. The next check fetches them again.
 
-        The demands of the host, as a Retry-After, stay in force.
+        The demands of the host, such as a Retry-After, stay in force.
 
         Raises:
-            InvalidURL: if ``origin`` is a text that is no URL.
+            InvalidURL: if ``origin`` is a str but not a URL.
             TypeError: if ``origin`` is neither an Origin nor a URL.
             ClosedError: if the gatekeeper is closed.
         """
@@ -220,7 +222,7 @@ class Gatekeeper(AgentView):
         await self.state.cache.forget(origin)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Call ``subscriber`` with every event, as Decided, RobotsFetched, ComponentFailed.
+        """Call ``subscriber`` with every event, for example Decided, RobotsFetched, ComponentFailed.
 
         The call is synchronous, so ``subscriber`` must be quick. Errors of ``subscriber`` are logged.
 

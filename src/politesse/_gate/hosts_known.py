@@ -1,7 +1,7 @@
 """The status of each host, from all parts of a gate.
 
-The pacer knows the busy hosts, the cache knows hosts with a cached robots.txt. A pacer learns what robots.txt
-states with the first turn of an agent; before that, the pace comes from the cache, for one agent.
+The pacer knows the busy hosts, the cache knows the hosts with a cached robots.txt. A pacer learns the statements of
+robots.txt with the first turn of an agent. Before that turn, the pace comes from the cache, for one agent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
 def held_longest(pacer: Pacer) -> str:
     """Return the turns under way, as the end of a phrase; empty for none.
 
-    The phrase has their number, the oldest turn, and the number of requests that wait for the Redis of a fleet.
+    The phrase names the number of turns, the oldest turn, and the number of requests that wait for the Redis of a
+    fleet.
     """
     paces = pacer.hosts().values()
     waits_for_redis = any(pace.fleet_wait is not None and pace.fleet_wait.bound_by is Bound.FLEET for pace in paces)

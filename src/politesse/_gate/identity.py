@@ -31,7 +31,7 @@ class Identity:
 
     Attributes:
         user_agent: the User-Agent header.
-        tokens: its product tokens, the most specific first, as they are compared: in lower case.
+        tokens: its product tokens in lower case, as they are compared, the most specific first.
     """
 
     user_agent: str
@@ -39,10 +39,10 @@ class Identity:
 
     @classmethod
     def of(cls, user_agent: str, tokens: str | Sequence[str] | None = None) -> Identity:
-        """Return the checked identity; without ``tokens`` the first product of the User-Agent is the token.
+        """Return the checked identity. The default of ``tokens`` is the first product of the User-Agent.
 
-        Warns (PolitesseWarning) of a token that is not valid in RFC 9309, and of tokens that the User-Agent does not
-        contain.
+        Emits a PolitesseWarning for a token that RFC 9309 does not permit, and for a token that is not in the
+        User-Agent.
 
         Raises:
             ConfigurationError: for a User-Agent or a token that would hide who is crawling.
@@ -59,7 +59,7 @@ class Identity:
         if tokens is None:
             if first == BROWSER:
                 raise browser_refusal(f"user_agent={user_agent!r}", "token=")
-            tokens = first_word(user_agent)  # not cut at an invalid character, which is refused
+            tokens = first_word(user_agent)  # the whole word, so that an invalid character is refused, not cut off
             if _TOKEN.fullmatch(tokens) is None:
                 raise ConfigurationError(
                     f"user_agent={user_agent!r:.100}: its first word has to be the crawler's name, in letters, digits, "
@@ -75,8 +75,8 @@ class Identity:
     def of_request(self, user_agent: str) -> Identity:
         """Return the identity of a request that states ``user_agent``: this identity, or another crawler.
 
-        It is this one for another version of its product, and for a browser's User-Agent that names it in full. The
-        tokens of this identity follow the stated name if they are part of that User-Agent.
+        The result is this identity if ``user_agent`` is another version of its product, or a browser's User-Agent that
+        contains its full name. If the tokens of this identity are in ``user_agent``, they follow the stated name.
 
         Raises:
             ConfigurationError: if ``user_agent`` names no crawler.
@@ -115,7 +115,7 @@ def checked_token(token: object) -> str:
 
 
 def _warn(message: str) -> None:
-    """Warn at the line outside of this package that gave the name: warnings of Python are shown once for a line."""
+    """Warn at the caller's line outside of this package, because Python shows a warning once for each line."""
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         level, frame = level + 1, frame.f_back

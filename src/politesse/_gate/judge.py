@@ -1,13 +1,14 @@
-"""The judgement: from the evidence about a URL and its site to a match and its words. Pure.
+"""Judges a URL: from the evidence about the URL and its site to a match and its explanation. Pure.
 
-The first of these that has an answer decides:
+The first of these questions that has an answer decides:
 
-1. Has this crawler denied or exempted the host by a policy of its own?
+1. Does a policy of this crawler deny or exempt the host?
 2. Does the URL name robots.txt? It may be requested (RFC 9309 2.2.2), unless its host has a refused address.
 3. Could robots.txt be fetched? Unavailable allows the whole site (RFC 9309 2.3.1.3), unreachable disallows it
    (RFC 9309 2.3.1.4), and so do 429, and 401 and 403 if the dialect says so.
 4. Do its rules allow the URL? The most specific match decides (RFC 9309 2.2.2).
-5. Does the site want the content used? Asked with ``enforce_usage`` only, if the URL is allowed so far.
+5. Does the site permit the use of the content? This question is asked only with ``enforce_usage``, about an allowed
+URL.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ _WHOLE_SITE: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPolicy:
-    """The policy of this crawler for a host, agreed by other means than robots.txt.
+    """The policy of this crawler for a host, independent of robots.txt.
 
     Attributes:
-        deny: request nothing from it, robots.txt included (except as a redirect target of another
-            site's robots.txt).
-        exempt: request anything from it without fetching robots.txt: for your own servers, or by agreement.
-        reason: in words, for the verdicts; required for an exemption.
-        min_delay_s: in place of ``PacingOptions.min_delay_s``, or None to keep that. The pace of the host
+        deny: request nothing from the host, not even robots.txt (except as a redirect target of another site's
+            robots.txt).
+        exempt: request any URL of the host without fetching robots.txt: for your own servers, or by agreement.
+        reason: the reason, in words, for the verdicts; required for an exemption.
+        min_delay_s: replaces ``PacingOptions.min_delay_s``; None keeps that value. The pace that the host asks for
             still counts.
-        max_concurrent: in place of ``PacingOptions.max_concurrent``, or None to keep that.
+        max_concurrent: replaces ``PacingOptions.max_concurrent``; None keeps that value.
 
     Raises:
         ConfigurationError: for a policy that both denies and exempts, an exemption without a reason, and numbers out of
@@ -72,7 +73,7 @@ class HostPolicy:
             raise ConfigurationError("HostPolicy: deny and exempt contradict each other")
         if self.exempt and not self.reason.strip():
             raise ConfigurationError("HostPolicy(exempt=True): give the reason, as in reason='our own server'")
-        self.pacing(PacingOptions())  # raises for numbers that are out of range
+        self.pacing(PacingOptions())  # raises if a number is out of range
 
     def pacing(self, options: PacingOptions) -> PacingOptions:
         """Return ``options`` with the limits of this policy."""
@@ -87,7 +88,7 @@ class HostPolicies(dict[str, HostPolicy]):
     """The policies of a gate, by pacing host.
 
     Args:
-        pacing: of all hosts without a policy.
+        pacing: the options of all hosts without a policy.
     """
 
     __slots__ = ("_pacing",)
@@ -104,12 +105,12 @@ class HostPolicies(dict[str, HostPolicy]):
 
 @dataclass(frozen=True, slots=True)
 class EnforcedUsage:
-    """The usage preferences that the crawler holds itself to.
+    """The usage preferences that the crawler obeys.
 
     Attributes:
         purposes: the planned uses of the content.
         unknown: why the reservations of the site are unknown, in words; empty if they are known.
-        not_before: the Unix time from which a new answer is possible, or None if no time is set.
+        not_before: the Unix time from which a new answer is possible, or None without such a time.
     """
 
     purposes: frozenset[Purpose]
@@ -123,10 +124,10 @@ class Evidence:
 
     Attributes:
         url: the URL as given.
-        target: its path and query, as written.
+        target: the path and query of the URL, as written.
         normalise: returns the normal form of a target in the dialect; raises InvalidURL.
         policy: the crawler's own policy for the host, if any.
-        result: how robots.txt was fetched.
+        result: the result of fetching robots.txt.
         rules: the rules of the agent, or None unless ``result`` is SUCCESSFUL.
         site_usage: the statements of the site about the use of its content, if any.
         enforced: the usage preferences to enforce, or None for none.
@@ -145,11 +146,11 @@ class Evidence:
 
 
 class Judgement(NamedTuple):
-    """A match and its words.
+    """A match and its explanation.
 
     Attributes:
-        match: the answer, its rule and its reason.
-        note: the words of the policy or of the usage preference that decided; else empty.
+        match: the answer, with its rule and its reason.
+        note: the words of the policy or usage preference that decided; else empty.
         not_before: the Unix time from which the answer may change, if ``note`` gives the reason; else None.
     """
 
@@ -189,7 +190,7 @@ def settle(policy: HostPolicy | None) -> Judgement | None:
 
 
 def match_without_file(url: str, target: str, normalise: Callable[[str], str]) -> Match:
-    """Return the match of a URL without robots.txt: ROBOTS_TXT for its own URL, else NO_RULE.
+    """Return the match of a URL without robots.txt: ROBOTS_TXT for the URL of robots.txt, else NO_RULE.
 
     Raises:
         InvalidURL: if the target has no normal form.
@@ -202,7 +203,7 @@ def match_without_file(url: str, target: str, normalise: Callable[[str], str]) -
 
 
 def match_rules(url: str, target: str, rules: RuleSet) -> Match:
-    """Return the match of a target, as written, in ``rules``.
+    """Return the match of a URL in ``rules``; ``target`` is its path and query, as written.
 
     Raises:
         InvalidURL: if the target has no normal form.
@@ -214,7 +215,7 @@ def match_rules(url: str, target: str, rules: RuleSet) -> Match:
 
 
 def _objection(evidence: Evidence, enforced: EnforcedUsage) -> Judgement | None:
-    """Return the judgement on a URL that may be requested and not used, or None if no preference objects."""
+    """Return the judgement on a URL that may be requested but not used, or None if no preference forbids the use."""
     usage = None if evidence.site_usage is None else evidence.site_usage.usage(evidence.url)
     for purpose in Purpose:
         if purpose in enforced.purposes and usage is not None:

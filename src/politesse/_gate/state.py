@@ -36,19 +36,19 @@ class GateState:
     """The parts that all agents of a gatekeeper share, and their counters.
 
     Attributes:
-        identity: the gatekeeper's own, in whose name all files are fetched.
-        purposes: the uses to enforce preferences for; empty for none.
-        policy_tokens: the tokens whose groups speak about a use, or None for none.
-        policies: by pacing host.
-        public_resolver: for the connectors that request pages, or None unless private addresses are denied.
+        identity: the gatekeeper's own identity, under which all files are fetched.
+        purposes: the uses for which preferences are enforced; empty for none.
+        policy_tokens: the tokens whose groups state usage preferences, or None for none.
+        policies: the host policies, by pacing host.
+        public_resolver: the resolver for connectors that request pages; None unless private addresses are denied.
         reports: whether every verdict allows (``mode="report"``).
-        loop: the event loop in which the gate was used first, its own; None before.
-        ending: the end of the close, once that has begun.
+        loop: the event loop of the first use; None before the first use.
+        ending: the task or future that ends the close, once the close has begun.
         closing: the methods to call at the close, in order; None once the gate is closed.
         closed_with: functions that close further parts with the gate.
-        files: files of sites that are fetched as pages, as data.txt. They are requested in turns of this gate.
-        tdm_files: the cache of the tdmrep.json files, which are requested likewise.
-        reservations: the contents of these.
+        files: the cache of files such as data.txt, which are requested like pages, in turns of this gate.
+        tdm_files: the cache of the tdmrep.json files, which are requested in the same way.
+        reservations: the parsed contents of the tdmrep.json files.
     """
 
     identity: Identity
@@ -85,14 +85,14 @@ class GateState:
             raise ClosedError("the gatekeeper was closed")
 
     def check_usable(self) -> None:
-        """Raise ClosedError if the gate was closed, WrongEventLoop if another event loop than its own is running."""
+        """Raise ClosedError if the gate was closed, WrongEventLoop if another event loop than the gate's is running."""
         if self.closing is None:
             self.check_open()
         if self.loop is None or self.loop is not _get_running_loop():
             self.check_loop()
 
     def check_loop(self) -> None:
-        """Raise WrongEventLoop in another event loop than the gate's. Without a running loop it passes."""
+        """Raise WrongEventLoop in another event loop than the gate's. Does nothing without a running loop."""
         loop = _get_running_loop()
         if self.loop is None:
             self.loop = loop
@@ -100,9 +100,9 @@ class GateState:
             raise WrongEventLoop
 
     def when_closed(self, method: Callable[[ClosedError], None]) -> None:
-        """Call a bound method with the error to raise when the gatekeeper is closed, before anything else raises it.
+        """At the close of the gatekeeper, first call a bound method with the error to raise.
 
-        It is called at once if the gatekeeper is closed already, and never once its object is garbage.
+        The method is called at once if the gatekeeper is closed already, and never after its object is garbage.
         """
         closing = self.closing
         if closing is None:
@@ -111,9 +111,9 @@ class GateState:
             closing[WeakMethod(method, lambda gone: closing.pop(gone, None))] = None
 
     def close(self) -> None:
-        """Close the gate: answer nothing from now on, and call the methods that were given to ``when_closed``."""
+        """Close the gate: give no more answers, and call the methods that were given to ``when_closed``."""
         closing, self.closing = self.closing, None
-        self.cache.shut()  # at once: a hit of peek looks at nothing but the entries
+        self.cache.shut()  # first, because a hit of ``peek`` checks only the entries
         for reference in list(closing or ()):
             method = reference()
             if method is not None:
@@ -121,9 +121,9 @@ class GateState:
 
     async def aclose(self) -> None:
         """Close all parts, even if some of them raise."""
-        async with AsyncExitStack() as closing:  # in reverse order
+        async with AsyncExitStack() as closing:  # closes the parts in reverse order
             for part in (self.cache, self.files, self.tdm_files, self.reservations):
                 closing.push_async_callback(part.aclose)
             for aclose in tuple(self.closed_with):
                 closing.push_async_callback(aclose)
-            await self.pacer.aclose()  # before anything is waited for: meanwhile no turn is granted
+            await self.pacer.aclose()  # before any other wait, so that no turn is granted meanwhile

@@ -1,12 +1,12 @@
 """A turn, and the tasks that hold it.
 
 Theory of operation. A turn is permission for one URL plus the permit of its host. The turn holds the permit until the
-turn ends. The interval to the next request counts from that end.
+turn ends. The interval before the next request counts from that end.
 
 A task *holds* each turn that it has entered. Entering a turn notes a weak reference in a context variable, so child
 tasks (``asyncio.gather``) inherit the turns of their parent. A host (or its address or domain) grants a limited number
-of turns at once. A task that holds all of them would wait for itself, or for its parent, which usually waits for the
-child. So its next turn there raises TurnHeld at once.
+of turns at once. A task that holds all turns of a host would wait for itself, or for its parent, which usually waits
+for the child. So its next turn at that host raises TurnHeld at once.
 
 The library's own background tasks start in an empty context: they hold no turn of the caller that started them.
 """
@@ -43,9 +43,9 @@ _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Turn:
-    """Permission to make one request now. Use it as a context manager, synchronous or not; its end ends the turn.
+    """Permission to make one request now. Use it with ``with`` or ``async with``; the end of the block ends the turn.
 
-    The task that enters it holds it: a second turn of the same host in this task raises TurnHeld. PoliteSession,
+    The task that enters the turn holds it: a second turn of the same host in this task raises TurnHeld. PoliteSession,
     PoliteTransport and RobotsMiddleware use the turn that the task holds for the URL that they request.
 
     >>> import asyncio
@@ -79,18 +79,18 @@ class Turn:
         return self.verdict.url
 
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
-        """Record the answer of the server as soon as its headers arrive: they set the pace of this host.
+        """Record the answer of the server as soon as its headers arrive: the headers set the pace of this host.
 
-        A 429 or 503 closes the host from now on, for all other turns as well. How long the answer took is counted up
-        to here, so that a long body does not make a slow server. After the end of the turn it has no effect, nor after
-        an integration that made the request has recorded the answer.
+        A 429 or 503 closes the host from now on, for all other turns as well. The response time is measured up to this
+        call, so a long body does not count. The call has no effect after the end of the turn, or if an integration that
+        made the request has recorded the answer.
 
         Args:
             status: the HTTP status.
             headers: the headers of the answer, names in any case.
 
         Raises:
-            TypeError: ``status`` is no int.
+            TypeError: if ``status`` is no int.
         """
         if not isinstance(status, int):
             raise TypeError(f"status={status!r:.100}: give an int, as 200")
@@ -105,49 +105,49 @@ class Turn:
         self._permit.observe(status, lower)
 
     def claim(self) -> None:
-        """Take an unused turn over for a request, as integrations do.
+        """Claim an unused turn for a request; for integrations.
 
-        From then on the first answer that is recorded counts, and later calls of ``observe`` have no effect.
+        After a claim, only the first recorded answer counts; later calls of ``observe`` have no effect.
         """
         self._claimed = True
 
     @property
     def is_unused(self) -> bool:
-        """Whether no request was made in it, and it has not ended."""
+        """Whether the turn has not ended, and no request was made in it."""
         return self._permit is not None and not self._claimed and not self._observed
 
     def end(self) -> None:
-        """End the turn: the interval to the next one counts from now. Calling it again has no effect."""
+        """End the turn: the interval before the next turn counts from now. Another call has no effect."""
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.end()
 
     def give_back(self) -> None:
-        """End the turn without a request: it has cost the host nothing. After ``end`` it has no effect."""
+        """End the turn without a request, so that no interval follows. After ``end`` the call has no effect."""
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.give_back()
 
     @property
     def under_way(self) -> bool:
-        """Whether it holds the permit of its host: it has not ended."""
+        """Whether the turn has not ended, and so holds the permit of its host."""
         return self._permit is not None and self._permit.under_way
 
     def report_drop(self) -> None:
-        """Publish that its response was garbage collected, unless it has ended."""
+        """Publish that the response of this turn was garbage collected, unless the turn has ended."""
         if self.under_way:
             soon(self._state.loop, partial(self._state.publisher.publish, self._dropped()))
 
     def is_at(self, host: str) -> bool:
-        """Return whether it is a turn at a pacing host."""
+        """Return whether this is a turn at a pacing host."""
         return Origin.of(self.url).pacing_host == host
 
     def is_in(self, line: PacedLine) -> bool:
-        """Return whether it takes one of the places of a line."""
+        """Return whether this turn counts against the limit of a line."""
         return line in self._state.pacer.lines(Origin.of(self.url).pacing_host)
 
     def is_of(self, state: GateState) -> bool:
-        """Return whether the gatekeeper with this state granted it."""
+        """Return whether the gatekeeper with this state granted the turn."""
         return self._state is state
 
     def __enter__(self) -> Self:
@@ -188,7 +188,7 @@ class Turn:
         else:
             soon(loop, end)
         soon(loop, partial(self._state.publisher.publish, self._dropped()))
-        warnings.warn(message, ResourceWarning, stacklevel=2)  # last: it may be set to raise
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # last, because a filter may raise the warning
 
     def _dropped(self) -> TurnDropped:
         return TurnDropped(Origin.of(self.url).pacing_host, self.url)
@@ -198,21 +198,21 @@ class Turn:
         return f"<Turn {printable(self.url)}: {state}>"
 
 
-# Set anew, never reset by a token: a generator that the collector closes ends in another context than it began in.
+# Never reset with a token: a generator that the garbage collector closes ends in another context than it began in.
 _ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
 """The turns that the current task, or a task that started it, has entered; some may have ended."""
 
 
 def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object]) -> None:
-    """Have ``callback`` called by the event loop of a turn, or at once without a loop; for finalizers.
+    """Let the event loop of a turn call ``callback``; without a loop, call it at once. For finalizers.
 
     The garbage collector may run in any thread and between any two instructions, also while a subscriber or a log
-    handler runs. Neither may be entered again.
+    handler runs. A finalizer must not call these again.
     """
     if loop is None:
         callback()
     else:
-        with suppress(RuntimeError):  # the event loop is closed, and with it every waiter
+        with suppress(RuntimeError):  # the event loop is closed, so there are no waiters
             loop.call_soon_threadsafe(callback)
 
 
@@ -223,7 +223,7 @@ def entered_turns() -> Sequence[Turn]:
         return ()
     turns = [turn for reference in entered if (turn := reference()) is not None and turn.under_way]
     if not turns:
-        _ENTERED.set(())  # a turn that has ended does not begin again
+        _ENTERED.set(())  # a turn that has ended stays ended
     return turns
 
 
@@ -233,10 +233,10 @@ def holds_turn_at(host: str) -> bool:
 
 
 def blocking_turn(pacer: Pacer, host: str) -> Turn | None:
-    """Return a turn of the current task that has to end before the task gets another turn at ``host``, or None.
+    """Return a turn of the current task that must end before the task can get another turn at ``host``, or None.
 
-    That is so if the task holds as many turns of a line as the line grants at once. The request would wait in the
-    line of the host, and in those of its address or domain if they are paced.
+    A turn must end if the task holds as many turns of a line as the line grants at once. The lines are the line of the
+    host, and the lines of its address or domain if these are paced.
     """
     held = entered_turns()
     for line in pacer.lines(host) if held else ():
@@ -250,9 +250,9 @@ def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> T
     """Claim a turn that the current task holds and has not used.
 
     Args:
-        state: of the gatekeeper that granted the turn.
+        state: the state of the gatekeeper that granted the turn.
         agent: the product tokens for which it was granted, joined by commas.
-        is_for: returns whether a turn with this URL will do.
+        is_for: returns whether a turn for this URL fits the request.
 
     Returns:
         The matching turn that was entered last, or None.

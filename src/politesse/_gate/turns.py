@@ -1,7 +1,7 @@
-"""Taking turns: check, wait for the permit, check again if something changed.
+"""Takes turns: check the URL, wait for the permit, check again if the context has changed.
 
-Theory of operation. A turn covers one hop. The turn of the next hop is taken after this one has ended, so that crossed
-redirects cannot wait for each other.
+Theory of operation. A turn covers one hop. A task takes the turn of the next hop after the last turn has ended. So two
+crossed redirects cannot wait for each other.
 
 A verdict is made before the wait, and the wait may be long. Permission is checked again only if the context of the
 verdict has changed: the cache entry or the host policy. An entry that merely expired during the wait has not changed.
@@ -12,7 +12,7 @@ verdict on a copy older than a day is made again (RFC 9309 2.4).
                   -> new context in the cache, with the same pace ----------------------------> turn
                   -> new context states another pace: give the permit back, wait again --------> as above
                   -> new context denies: give the permit back, raise Disallowed
-                  -> new context is unknown: give the permit back, check (fetch), wait again --> that verdict holds
+                  -> new context is unknown: give the permit back, check (fetch), wait again --> the new verdict holds
 
 A waiter that gives its permit back keeps its place in line.
 """
@@ -50,8 +50,8 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
         agent: judges the URL.
         url: the URL to request.
         max_wait_s: how long to wait at the most, in seconds, or None for no limit.
-        exempt: why robots.txt is not checked, or None if it is.
-        counts: whether the verdict is counted and published; if not, only TOO_SLOW is.
+        exempt: the reason not to check robots.txt, or None to check it.
+        counts: whether to count and publish every verdict; if false, only TOO_SLOW.
     """
 
     agent: Agent
@@ -63,8 +63,8 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
     _entered: bool = field(default=False, init=False)
     _checked_again: bool = field(default=False, init=False)
     _turn: Turn | None = field(default=None, init=False)
-    _verdict: Verdict | None = field(default=None, init=False)  # to be counted
-    _context: GateContext = field(init=False)  # of the verdict, as the origin
+    _verdict: Verdict | None = field(default=None, init=False)  # the verdict to count
+    _context: GateContext = field(init=False)  # the context of the verdict
     _origin: Origin = field(init=False)
 
     def __aenter__(self) -> Coroutine[object, object, Turn]:
@@ -80,14 +80,14 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
             self._turn.end()
 
     async def take(self) -> Turn:
-        """Wait for the turn, and return it; raises as ``AgentView.turn``."""
+        """Wait for the turn, and return it. Raises the same errors as ``AgentView.turn``."""
         agent, max_wait_s, clock = self.agent, self.max_wait_s, self.agent.clock
         agent.state.check_usable()
         self._check_arguments()
         self._url = url_text(self.url)
         deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
         check_lines = None
-        permit: Permit | None = None  # a permit that was given back keeps its place in line
+        permit: Permit | None = None  # the permit that was given back, whose place in line is kept
         try:
             if entered_turns():
                 check_lines = self._refuse_to_wait_for_itself
@@ -107,11 +107,11 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
                     self._turn = turn.__enter__()
                 return turn
         except TooFar as far:
-            # The error names the caller's limit, not the rest of it after the fetch of robots.txt.
+            # The error names the caller's limit, not the time that was left after the fetch of robots.txt.
             raise TooFar(far.host, far.not_yet, far.max_wait_s if max_wait_s is None else max_wait_s) from None
         except Disallowed as error:
             if error.verdict is not self._verdict:
-                self._verdict = None  # too slow: which was counted
+                self._verdict = None  # a TOO_SLOW verdict, which was counted already
             raise
         finally:
             if self.counts and self._verdict is not None:
@@ -120,7 +120,7 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
     def _check_arguments(self) -> None:
         if self.max_wait_s is not None:
             check_wait("max_wait_s", self.max_wait_s)
-        given: object = self.exempt  # exempt=True is soon written
+        given: object = self.exempt  # callers may pass exempt=True by mistake
         if given is not None and (not isinstance(given, str) or not given.strip()):
             kind = ConfigurationError if isinstance(given, str) else ConfigurationTypeError
             raise kind(f"exempt={given!r:.100}: give the reason, as in exempt='our own server'")
@@ -140,7 +140,7 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
         return None if judged is None else self._noted(self._origin, judged)
 
     def _noted(self, origin: Origin, verdict: Verdict) -> Verdict:
-        """Note a verdict in the step in which it was made: later its context may be another."""
+        """Note a verdict in the same step in which it was made, before its context can change."""
         self._origin, self._verdict, self._context = origin, verdict, self.agent.context(origin)
         return verdict
 
@@ -153,14 +153,14 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
 
         if deadline_mono is None:
             return await learn()
-        # A task that can be given up: the fetch of robots.txt goes on for other waiters.
+        # A task, so that the wait can end early; the fetch of robots.txt goes on for other waiters.
         learning = asyncio.get_running_loop().create_task(learn())
         if not await ends_within(agent.clock, max(0.0, deadline_mono - agent.clock.monotonic()), learning):
             raise TooFar(origin.pacing_host, NotYet(agent.clock.wall(), Bound.ROBOTS_TXT), self.max_wait_s or 0.0)
         verdict = learning.result()
         if agent.context(origin) == self._context:
             return verdict
-        # The context changed between the end of that task and the next step of this one.
+        # The context changed between the end of that task and the next step of this task.
         judged = self._judged()
         return verdict if judged is None else judged
 
@@ -176,7 +176,7 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
             if judged is not None:
                 holds = agent.turn_request(origin, self._url, judged, self._context).pace is request.pace
             else:
-                judged, holds = verdict, usable and self._checked_again  # the last verdict was fetched for this turn
+                judged, holds = verdict, usable and self._checked_again  # robots.txt was fetched for this turn already
         except BaseException:
             permit.give_back()
             raise
@@ -199,12 +199,12 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
 
 
 def try_turn(agent: Agent, url: str, verdict: Verdict | None) -> Turn | NotYet:
-    """Return a turn at ``url`` if it may start now; raises as ``AgentView.try_turn``.
+    """Return a turn at ``url`` if it may start now. Raises the same errors as ``AgentView.try_turn``.
 
     Args:
-        agent: for whom.
+        agent: the agent that requests the turn.
         url: the URL to request.
-        verdict: on it, or None if that is unknown.
+        verdict: the verdict on ``url``, or None if it is unknown.
     """
     origin, _ = split(url)
     if verdict is None:
@@ -214,10 +214,10 @@ def try_turn(agent: Agent, url: str, verdict: Verdict | None) -> Turn | NotYet:
 
 
 async def try_turns(agent: Agent, judged: Iterable[tuple[str, Verdict | None]]) -> list[Turn | NotYet | Verdict]:
-    """Return the answer of ``try_turn`` for each URL and its verdict; the verdict instead of Disallowed.
+    """Return the answer of ``try_turn`` for each URL and its verdict; a denying verdict is returned, not raised.
 
-    The pacer grants all turns at once. It may have to wait for a server. A turn is given back if the context of its
-    verdict has changed meanwhile.
+    The pacer grants all turns in one call, in which it may wait for a server. If the context of a verdict changes
+    meanwhile, its turn is given back.
     """
     answers: list[Turn | NotYet | Verdict] = []
     asked: list[tuple[int, Verdict, Origin, GateContext]] = []
@@ -237,7 +237,7 @@ async def try_turns(agent: Agent, judged: Iterable[tuple[str, Verdict | None]]) 
             answers.append(disallowed.verdict)
         else:
             asked.append((len(answers), verdict, origin, context))
-            answers.append(verdict)  # until the pacer has answered
+            answers.append(verdict)  # a placeholder until the pacer has answered
     permits = await agent.pacer.try_starts(requests)
     for (place, verdict, origin, context), permit in zip(asked, permits, strict=True):
         if isinstance(permit, NotYet):
@@ -257,6 +257,6 @@ async def turn_now(agent: Agent, url: str) -> Turn | NotYet | Verdict:
 
 
 def _unknown(agent: Agent, origin: Origin) -> NotYet:
-    """Have robots.txt fetched, and return the answer until then."""
+    """Start to fetch robots.txt, and return the answer for the meantime."""
     agent.ask_ahead(origin)
     return NotYet(agent.clock.wall(), Bound.ROBOTS_TXT)

@@ -1,7 +1,7 @@
 """Usage preferences: policy tokens, the reservations of tdmrep.json, and ``enforce_usage``.
 
-tdmrep.json is fetched as a page is: only if robots.txt permits it to the agent and to the gatekeeper's own, in whose
-name the request is made, and in a turn of its own.
+tdmrep.json is fetched like a page, in its own turn, and only if robots.txt permits it to the agent and to the
+gatekeeper's own agent, which makes the request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from politesse.robots import RuleSet
     from politesse.verdict import StatesUsage
 
-_NOT_ENFORCED: Final = frozenset({ROBOTS_TXT, TDMREP_JSON})  # these state the preferences
+_NOT_ENFORCED: Final = frozenset({ROBOTS_TXT, TDMREP_JSON})  # the files that state the preferences
 
 
 def checked_purposes(names: Iterable[str]) -> frozenset[Purpose]:
@@ -51,7 +51,7 @@ class AgentUsage:
     A page is denied if its site does not want a planned use. tdmrep.json is read for TDM only.
 
     Args:
-        agent: for whom; it enforces no usage preferences, because reading them cannot depend on themselves.
+        agent: an agent that enforces no usage preferences: to read them must not require them.
     """
 
     __slots__ = ("_agent", "_purposes", "_reservations")
@@ -69,11 +69,11 @@ class AgentUsage:
         return None if reserved is None else self.enforced(evidence, reserved)
 
     async def learn(self, origin: Origin, target: str) -> Reserved | None:
-        """Return the reservations of tdmrep.json, or None if it does not count for ``target``; fetches it if needed."""
+        """Return the reservations of tdmrep.json, fetched if necessary; None if they do not count for ``target``."""
         return await self.reserved(origin) if self._needs_tdmrep(target) else None
 
     async def reserved(self, origin: Origin) -> Reserved:
-        """Return the reservations of tdmrep.json, fetching it if needed; OUT_OF_TURN if that would deadlock.
+        """Return the reservations of tdmrep.json, fetched if necessary; OUT_OF_TURN if the fetch would deadlock.
 
         Raises:
             ClosedError: if the gatekeeper is closed.
@@ -101,27 +101,28 @@ class AgentUsage:
         )
 
     def basis(self, origin: Origin) -> object:
-        """Return the cache entry of tdmrep.json if it is enforced and known, else None. Compare by equality."""
+        """Return the cache entry of tdmrep.json if the file is enforced and known, else None. Compare by equality."""
         return self._reservations.basis(origin) if Purpose.TDM in self._purposes else None
 
     def ask_ahead(self, origin: Origin) -> None:
-        """Have tdmrep.json fetched and read, without waiting."""
+        """Start to fetch and read tdmrep.json, and do not wait for it."""
         self._reservations.ask_ahead(origin, partial(self._file, origin))
 
     def _needs_tdmrep(self, target: str) -> bool:
         return Purpose.TDM in self._purposes and target not in _NOT_ENFORCED
 
     def _known_reserved(self, entry: Entry) -> Reserved | None:
-        """Return the reservations of tdmrep.json, or None if it has to be fetched first."""
+        """Return the reservations of tdmrep.json, or None if the file has to be fetched first."""
         agent, state = self._agent, self._agent.state
         own_name, url, normalise = state.identity.agent, f"{entry.origin}{TDMREP_JSON}", state.cache.normalise
         for name in {agent.name, own_name}:
             evidence = Evidence(url, TDMREP_JSON, normalise, None, entry.source.result, entry.rules.get(name))
             if entry.answers(name) and not judge(evidence).match.allowed:
-                return NOTHING_RESERVED  # else peek() would return None for ever
+                return NOTHING_RESERVED  # otherwise ``peek`` would return None for ever
         if state.pacing.on_long_crawl_delay == "skip" and agent.too_long_s(entry.rules.get(own_name)) is not None:
             return NOTHING_RESERVED
-        # It was fetched in a turn, and the turn of the page comes an interval later: it has to hold until then.
+        # The file was fetched in a turn, and the turn of the page follows an interval later: the file must stay valid
+        # until then.
         late_s = min(PACES_HELD * longest_stated_s(entry.rules.values()), DAY_S)
         return self._reservations.known(entry.origin, late_s=late_s)
 
@@ -142,10 +143,10 @@ class PolicyTokens:
     trained on its content. The groups are chosen as for any crawler, with ``*`` as the fallback.
 
     Args:
-        tokens: by purpose, the product token whose groups speak about it.
+        tokens: for each purpose, the product token whose groups state whether the purpose is permitted.
 
     Attributes:
-        agents: the same, checked and in lower case.
+        agents: the same tokens, checked and in lower case.
 
     Raises:
         ConfigurationError: for an unknown purpose, or an invalid product token.
@@ -159,7 +160,7 @@ class PolicyTokens:
         }
 
     def usage_of(self, site: StatesUsage | None, rules: Mapping[str, RuleSet]) -> StatesUsage | None:
-        """Return the statements of ``site`` combined with the groups of the tokens, whose rules are given by token."""
+        """Return the statements of ``site`` combined with those in the rules of the tokens; ``rules`` is by token."""
         known = {purpose: rules[agent] for purpose, agent in self.agents.items() if agent in rules}
         if not known:
             return site

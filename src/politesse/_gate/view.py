@@ -39,7 +39,7 @@ Item = TypeVar("Item")
 
 
 class AgentView(Agent):
-    r"""The gate for one agent: made by ``Gatekeeper.agent``; a Gatekeeper is the view of its own agent.
+    r"""The gate for one agent. ``Gatekeeper.agent`` makes a view; a Gatekeeper is itself the view of its own agent.
 
     Example:
         >>> import asyncio
@@ -66,11 +66,11 @@ class AgentView(Agent):
         super().__init__(state, identity, self._usage if state.purposes else None)
 
     async def check(self, url: StrOrURL) -> Verdict:
-        """Return the verdict on ``url``, fetching robots.txt first if need be. Takes no turn.
+        """Return the verdict on ``url``; fetch robots.txt first if necessary. Takes no turn.
 
-        With ``enforce_usage={"tdm"}``, an unknown tdmrep.json is fetched first, and that request waits for a turn of
-        its own. Within a turn of the same host, of whatever scheme or port, waiting would deadlock: then the reason is
-        USAGE_UNKNOWN, and the file is fetched in the background.
+        With ``enforce_usage={"tdm"}``, an unknown tdmrep.json is fetched first, and that request waits for its own
+        turn. Within a turn of the same host (at any scheme or port), this wait would deadlock. In that case the reason
+        is USAGE_UNKNOWN, and the file is fetched in the background.
 
         Raises:
             InvalidURL: if ``url`` is no absolute http(s) URL.
@@ -97,7 +97,8 @@ class AgentView(Agent):
     async def check_batch(self, urls: Iterable[StrOrURL]) -> list[Verdict]:
         """Return the verdicts on ``urls`` in their order; the robots.txt files are fetched at the same time.
 
-        What is no URL, of whatever type, gets a verdict with the reason INVALID_URL, so that the others are answered.
+        A value of any type that is no URL gets a verdict with the reason INVALID_URL, so that the other URLs are
+        answered.
 
         Raises:
             TypeError: if ``urls`` is one URL, or not iterable.
@@ -121,15 +122,17 @@ class AgentView(Agent):
         key: Callable[[Item], StrOrURL] | None = None,
         max_pending: int = 10_000,
     ) -> AsyncGenerator[tuple[Item, Verdict], None]:
-        """Yield every item of ``source`` with its verdict, each as soon as its robots.txt is there, not in order.
+        """Yield every item of ``source`` with its verdict, as soon as its robots.txt is known, so not in order.
 
         Args:
-            source: an iterable or asynchronous iterable, endless ones included; read only as far as there is room.
-            key: returns the URL of an item; without it the items are URLs. What it raises, ``filter`` raises.
+            source: an iterable or asynchronous iterable, which may be endless; an item is read only when there is room
+                for it.
+            key: returns the URL of an item; without ``key`` the items are URLs. ``filter`` raises the errors of
+                ``key``.
             max_pending: how many items may wait for a robots.txt at once; positive.
 
-        An item without a valid URL, of whatever type, comes with the reason INVALID_URL. If the source or ``key``
-        raises, the items before are yielded first.
+        An item of any type without a valid URL gets the reason INVALID_URL. If the source or ``key`` raises an error,
+        the earlier items are yielded first.
 
         Raises:
             TypeError: if ``source`` is one URL, or not iterable.
@@ -146,22 +149,24 @@ class AgentView(Agent):
     def turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> TurnWait:
         """Wait until one request to ``url`` may be made, and hold that turn while the block runs.
 
-        It covers one hop: request without following redirects, and take the next turn after leaving this one. The
-        pause to the next request counts from the end of the block, however it ends. Within the block, PoliteSession,
-        PoliteTransport and RobotsMiddleware make the request to ``url`` in this turn, in child tasks as well, and end
-        it with their response. They record the answer; for any other client call ``turn.observe``.
+        A turn covers one hop: make a request that follows no redirects, and take the next turn after leaving this turn.
+        The pause before the next request counts from the end of the block, even after an error. Within the block,
+        PoliteSession, PoliteTransport and RobotsMiddleware make the request to ``url`` in this turn, in child tasks as
+        well, and end it with their response. These clients record the answer; with any other client, call
+        ``turn.observe``.
 
         Args:
             url: the URL to request.
-            max_wait_s: how long to wait at the most, for robots.txt and for the turn, or None for no limit.
-            exempt: why robots.txt is not checked for this request, as in ``"by agreement"``, or None to check it.
-                The pace is kept, and a policy that denies holds, all the same.
+            max_wait_s: the longest wait in seconds, for robots.txt and for the turn, or None for no limit.
+            exempt: the reason not to check robots.txt for this request, such as ``"by agreement"``, or None to check
+                it. The pace and a policy that denies hold all the same.
 
         Raises:
-            Disallowed: if it may not be requested, even if that is found out after the wait.
-            TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if not even the verdict does.
-            TurnHeld: at once, if this task holds a turn of the same host (``max_concurrent`` of them) already, or of
-                its address or domain if they are paced.
+            Disallowed: if ``url`` may not be requested, even if only a check after the wait shows this.
+            TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if not even the verdict comes by
+                then.
+            TurnHeld: at once, if this task already holds a turn of the same host (or ``max_concurrent`` turns), or of
+                its address or domain if these are paced.
             InvalidURL: if ``url`` is no absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
@@ -170,18 +175,19 @@ class AgentView(Agent):
         return TurnWait(self, url, max_wait_s, exempt)
 
     async def take_turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
-        """Wait as ``turn`` does, for a turn that outlives a block; the caller has to end it.
+        """Wait as ``turn`` does, for a turn that is not bound to a block; the caller has to end the turn.
 
-        No task holds it before it is entered, so that a task can take turns for others. Raises as ``turn``.
+        No task holds the turn before a task enters it, so a task can take turns for others. Raises the same errors as
+        ``turn``.
         """
         return await TurnWait(self, url, max_wait_s, exempt).take()
 
     def try_turn(self, url: StrOrURL) -> Turn | NotYet:
-        """Return a turn if the host grants it now, else when to ask again. Never waits.
+        """Return a turn if the host grants a turn now, else NotYet, with the time to ask again. Never waits.
 
-        In a fleet it returns NotYet (``Bound.FLEET``): only ``turn`` and ``try_turns`` can ask the Redis of the fleet.
-        The robots.txt of an unknown origin is fetched in the background. A turn that is dropped before its end gives
-        its host back with a ResourceWarning.
+        In a fleet this method returns NotYet (``Bound.FLEET``): only ``turn`` and ``try_turns`` can ask the Redis of
+        the fleet. The robots.txt of an unknown origin is fetched in the background. A turn that is dropped before its
+        end gives its host back with a ResourceWarning.
 
         Raises:
             Disallowed: if ``url`` may not be requested.
@@ -193,17 +199,17 @@ class AgentView(Agent):
         return try_turn(self, text, self.peek(text))
 
     async def try_turns(self, urls: Iterable[StrOrURL]) -> list[Turn | NotYet | Verdict]:
-        """Return, in the order of ``urls``, a turn at each URL that may be requested now; for many hosts at once.
+        """Return the answer for each URL, in order: a turn if it may be requested now. For many hosts at once.
 
-        A URL without a turn gets a NotYet, or the verdict that denies it. Its reason is INVALID_URL for a value of any
-        type that is no URL. So no URL costs another URL its turn. Several URLs of a host get as many turns as the
-        host grants at once, in their order. The other URLs hold no place: ask again. The robots.txt of an unknown
-        origin is fetched in the background.
+        A URL without a turn gets a NotYet, or the verdict that denies it. A value of any type that is no URL gets a
+        verdict with the reason INVALID_URL, so it costs no other URL its turn. Several URLs of a host get as many turns
+        as the host grants at once, in their order. The other URLs keep no place in line: ask again. The robots.txt of
+        an unknown origin is fetched in the background.
 
         In one process the call does not wait at all. A fleet asks its Redis for all hosts in one round trip. A caller
         that is cancelled during that trip loses no turn.
 
-        Use each Turn with ``with``, or call its ``give_back()``: until then its host serves no other request.
+        Use each Turn with ``with``, or call its ``give_back()``: until the turn ends, its host serves no other request.
 
         Raises:
             TypeError: if ``urls`` is one URL, or not iterable.
@@ -217,17 +223,17 @@ class AgentView(Agent):
     async def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
         """Return the data.txt of an origin, which describes its datasets.
 
-        The file is fetched as a page is: robots.txt has to allow it, and the fetch waits for a turn of the host. It is
-        kept, and concurrent callers share one request, which bears the gatekeeper's own User-Agent; each hop of a
-        redirect is checked and has a turn. Its content has no effect on any verdict.
+        The file is fetched like a page: robots.txt has to allow it, and the fetch waits for a turn of the host. Each
+        hop of a redirect is checked and has a turn. The file is cached, and concurrent callers share one request, with
+        the gatekeeper's own User-Agent. The content of the file has no effect on any verdict.
 
         Args:
-            origin: the origin, or a URL of it.
+            origin: the origin, or a URL at this origin.
             fields: names for its fields; see ``DataTxt.parse``.
 
         Raises:
-            InvalidURL: if ``origin`` is a text that is no URL.
-            TurnHeld: at once, if it has to be fetched and this task holds the turn of its host.
+            InvalidURL: if ``origin`` is a str but not a URL.
+            TurnHeld: at once, if the file has to be fetched and this task holds the turn of its host.
             TypeError: if ``origin`` is neither an Origin nor a URL.
             ClosedError: if the gatekeeper is closed.
         """
@@ -236,12 +242,12 @@ class AgentView(Agent):
         return await read_data_txt(file, self.state.cache.reading, fields)
 
     async def sitemaps(self, origin: Origin | StrOrURL) -> Sitemaps:
-        """Return the sitemaps that the robots.txt of an origin lists, fetching robots.txt first if need be.
+        """Return the sitemaps that the robots.txt of an origin lists; fetch robots.txt first if necessary.
 
-        The origin is given as such or as a URL of it. Sitemaps are listed for every agent alike.
+        ``origin`` may be a URL at the origin. The list is the same for every agent.
 
         Raises:
-            InvalidURL: if ``origin`` is a text that is no URL.
+            InvalidURL: if ``origin`` is a str but not a URL.
             TypeError: if ``origin`` is neither an Origin nor a URL.
             ClosedError: if the gatekeeper is closed.
         """
@@ -257,7 +263,7 @@ class AgentView(Agent):
     async def usage(self, url: StrOrURL) -> Usage | None:
         """Return the statements of robots.txt and tdmrep.json about the use of a page.
 
-        tdmrep.json is fetched as a page is. Within a turn of the same host the call does not wait for an unknown file.
+        tdmrep.json is fetched like a page. Within a turn of the same host the call does not wait for an unknown file.
         The statements report files that could not be read. ``politesse.page.response_usage`` reads
         the response of the page, and ``politesse.usage.combine`` combines the two.
 
@@ -278,13 +284,14 @@ class AgentView(Agent):
     def hosts(self) -> Mapping[str, HostStatus]:
         r"""Return the status of each host: its pace, its waiters, its holder, and the robots.txt of its origins.
 
-        The pace counts all agents together; before the first turn at a host, the pace that its robots.txt states for
-        this agent. The call changes nothing, and takes time for each host. A host is listed while its robots.txt is in
-        memory, or while it is busy: a request waits or is under way, or the last request still sets a pace. A closed
-        gatekeeper lists busy hosts only.
+        The pace is that of all agents together; before the first turn at a host, it is the pace that robots.txt states
+        for this agent. The call changes nothing. Its time grows with the number of hosts. A host is listed while its
+        robots.txt is in memory, or while it is busy: a request waits or is under way, or the last request still sets a
+        pace. A closed gatekeeper lists busy hosts only.
 
         Returns:
-            By pacing host: the name without scheme and port; an address or a registered domain if they are paced.
+            The status by pacing host: the host name without scheme and port, or an address or registered domain if
+            these are paced.
 
         Example:
             >>> import asyncio
@@ -303,7 +310,7 @@ class AgentView(Agent):
         return hosts_known(self.state, self.name)
 
     def peek_or_invalid(self, url: object) -> Verdict | None:
-        """Do as ``peek`` does, with a verdict of the reason INVALID_URL for a value of any type that is no URL."""
+        """Return the answer of ``peek``, or a verdict with INVALID_URL for a value of any type that is no URL."""
         if not isinstance(url, str | URL):
             problem = f"is of type {type_name(url)}; give a str or yarl.URL"
             return self.invalid(InvalidURL(f"{url!r:.200}", problem))
@@ -314,6 +321,6 @@ class AgentView(Agent):
 
 
 def _check_several(name: str, given: object, *kinds: type) -> None:
-    """Raise TypeError unless ``given`` has an iterable type of ``kinds``, and is no single URL."""
+    """Raise TypeError if ``given`` is a single URL, or not iterable by one of ``kinds``."""
     if isinstance(given, str | bytes) or not isinstance(given, kinds):
         raise TypeError(f"{name}={given!r:.100}: give an iterable of URLs, or use check for one")

@@ -145,9 +145,9 @@ class LastRequestTimes:
 class Wakeups:
     """Checks each host when its time comes. An entry of the heap is valid while its time equals ``armed_mono``.
 
-    A timer is set when a host is due before the soonest timer. If the host is due now, the loop calls at once. Later
-    timers stay: cancelling a timer and setting another costs three times as much, because the event loop keeps a
-    cancelled timer until its time. No timer is set for an entry that is no longer valid.
+    A timer is set when a host is due before the soonest timer. If the host is due now, the check runs in the next step
+    of the event loop. Later timers stay: cancelling a timer and setting another costs three times as much, because the
+    event loop keeps a cancelled timer until its time. No timer is set for an entry that is no longer valid.
 
     Args:
         clock: the monotonic clock and the timer.

@@ -118,7 +118,7 @@ class LocalPacer(LocalLines):
         return self._hosts.get(fetch.host)
 
     def hosts(self) -> dict[str, HostPace]:
-        """Return the state of each host that is active, or at which a request for robots.txt still sets a pace."""
+        """Return the state of each active host, and of each host whose pages wait after a request for robots.txt."""
         now_mono, now_wall = self._monotonic(), self._wall()
         hosts = chain(self._hosts.values(), self._active.resting(now_mono))
         return {host.host: host.snapshot(now_mono, now_wall) for host in hosts}
