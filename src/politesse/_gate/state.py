@@ -43,7 +43,7 @@ class GateState:
         public_resolver: the resolver for connectors that request pages; None unless private addresses are denied.
         reports: whether every verdict allows (``mode="report"``).
         loop: the event loop of the first use; None before the first use.
-        ending: the task or future that ends the close, once the close has begun.
+        ending: a future for the end of the close, once the close has begun.
         closing: the methods to call at the close, in order; None once the gate is closed.
         closed_with: functions that close further parts with the gate.
         files: the cache of files such as data.txt, which are requested like pages, in turns of this gate.
