@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
     from politesse.ports import Fetcher, FetchResult
 
-_ENTRY_BYTES: Final = 1_000
 _SNIFFED_BYTES: Final = 4_096
 
 
@@ -160,10 +159,7 @@ class SiteFiles(FileCache[FileEntry]):
         return self._entry_of_failure(flight, judged)
 
     def _entry_of_failure(self, flight: FileFlight[FileEntry], judged: Judged) -> FileEntry:
-        record, held, at_mono = judged
-        copy = record.copy
-        own_bytes = _ENTRY_BYTES if copy is None else _ENTRY_BYTES + len(copy.body) + 2 * len(copy.final_url)
-        return FileEntry(flight.origin, flight.path, held, record, at_mono, own_bytes=own_bytes)
+        return FileEntry(flight.origin, flight.path, judged.standing, judged.record, judged.at_mono)
 
 
 _OUTCOMES: Final = {

@@ -168,14 +168,25 @@ def standing(record: Record | None, url: str, now_wall: float, policy: AccessPol
     record = believed(record, now_wall)
     copy, trouble = record.copy, record.trouble
     closed = trouble is not None and is_closed(trouble, now_wall, policy)
-    if copy is not None and not closed and now_wall < _serves_until_wall(copy, trouble, policy):
-        return _standing_of_copy(copy, trouble, url, now_wall, policy)
+    if copy is not None and not closed:
+        fresh_until_wall = copy.fresh_until_wall
+        until_wall = fresh_until_wall if trouble is None else _serves_until_wall(copy, trouble, policy)
+        if now_wall < until_wall:
+            return _standing_of_copy(copy, trouble, url, now_wall, fresh_until_wall, until_wall, policy)
     if trouble is not None and now_wall < trouble.retry_wall:
         return _standing_of_trouble(trouble, copy, url, now_wall, policy)
     return None
 
 
-def _standing_of_copy(copy: Copy, trouble: Trouble | None, url: str, now_wall: float, policy: AccessPolicy) -> Standing:
+def _standing_of_copy(
+    copy: Copy,
+    trouble: Trouble | None,
+    url: str,
+    now_wall: float,
+    fresh_until_wall: float,
+    until_wall: float,
+    policy: AccessPolicy,
+) -> Standing:
     not_before = None
     if trouble is not None and trouble.result is AccessResult.TOO_MANY_REQUESTS and now_wall < trouble.retry_wall:
         not_before = trouble.retry_wall
@@ -185,13 +196,12 @@ def _standing_of_copy(copy: Copy, trouble: Trouble | None, url: str, now_wall: f
         status=copy.status,
         final_url=url if copy.final_url == url else copy.final_url,  # one string for both, in most entries
         fetched_wall=copy.confirmed_wall,
-        fresh_until_wall=copy.fresh_until_wall,
+        fresh_until_wall=fresh_until_wall,
         fault=copy.fault if trouble is None else trouble.fault,
         not_before=not_before,
         of_host=not_before is not None and _is_of_host(trouble, url),
     )
     due_wall = copy.confirmed_wall + policy.options.refresh_after * copy.lifetime_s
-    until_wall = _serves_until_wall(copy, trouble, policy)
     return Standing(source, now_wall, until_wall, refresh_wall=due_wall if trouble is None else trouble.retry_wall)
 
 
