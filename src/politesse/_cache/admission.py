@@ -140,10 +140,14 @@ class Admission:
         await request.granted
 
     def _leave(self, request: _Request) -> None:
-        for place in (self._waiting, self._quick, self._slow):
-            place.pop(request, None)
-        self._ending.discard(request)
-        self._serve()
+        if request in self._quick:
+            del self._quick[request]
+        else:
+            self._waiting.pop(request, None)
+            self._slow.pop(request, None)
+            self._ending.discard(request)
+        if self._waiting or self._timer is not None:
+            self._serve()
 
     def _serve(self) -> None:
         """Grant the free quick places to waiting requests; run again when the next place may be handed on."""

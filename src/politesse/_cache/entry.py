@@ -168,11 +168,12 @@ class Flight(Generic[Result]):
         task: the work; None until it has started.
     """
 
-    __slots__ = ("_ended", "_result", "task")
+    __slots__ = ("_result", "_waiters", "task")
 
     def __init__(self) -> None:
         self._result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._ended = asyncio.Event()  # a cancelled waiter does not cancel the others, and leaves without a search
+        # In order; a cancelled waiter does not cancel the others, and leaves without a search.
+        self._waiters: dict[asyncio.Future[None], None] = {}
         self.task: asyncio.Task[None] | None = None
 
     async def wait(self) -> Result:
@@ -183,16 +184,23 @@ class Flight(Generic[Result]):
             WrongEventLoop: if another event loop is running.
             Exception: the work failed.
         """
-        if self._result.get_loop() is not asyncio.get_running_loop():
+        loop, result = asyncio.get_running_loop(), self._result
+        if result.get_loop() is not loop:
             raise WrongEventLoop
-        await self._ended.wait()
-        return self._result.result()
+        if not result.done():
+            waiter = loop.create_future()
+            self._waiters[waiter] = None
+            try:
+                await waiter
+            finally:
+                del self._waiters[waiter]
+        return result.result()
 
     def set_result(self, result: Result) -> None:
         """Return ``result`` to all waiters; no effect after a result or an error."""
         if not self._result.done():
             self._result.set_result(result)
-            self._ended.set()
+            self._wake()
 
     def set_error(self, error: BaseException, *, expected: bool = True) -> None:
         """Raise ``error`` in all waiters; no effect after a result or an error.
@@ -203,12 +211,17 @@ class Flight(Generic[Result]):
             self._result.set_exception(error)
             if expected:
                 self._result.exception()  # it counts as retrieved
-            self._ended.set()
+            self._wake()
 
     def cancel(self) -> None:
         """Cancel all waiters; no effect after a result or an error."""
         self._result.cancel()
-        self._ended.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 FlightKind = TypeVar("FlightKind", bound=Flight[Any])

@@ -118,7 +118,8 @@ class EnforcedUsage:
     not_before: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: each judgement makes one, and that would double the time.
+@dataclass(slots=True)
 class Evidence:
     """The facts that a judgement rests on.
 

@@ -65,8 +65,7 @@ class BoundedBody:
     """
 
     def __init__(self, content_encoding: str, limit: int) -> None:
-        tokens = (item.partition(";")[0].strip(' \t"').lower() for item in content_encoding.split(","))
-        self._encoding = encoding = ", ".join(token for token in tokens if token in _REGISTERED)
+        self._encoding = encoding = _registered(content_encoding) if content_encoding else ""
         self._is_encoded = bool(encoding)
         if self._is_encoded and encoding not in _DECODED:
             raise BodyError(FaultKind.ENCODING, f"the content encoding {encoding!r:.50}, which was not requested")
@@ -138,3 +137,9 @@ class BoundedBody:
             self._decoder = zlib.decompressobj(_GZIP)
             return octets
         return b""  # the decoder keeps the first octet of a magic number
+
+
+def _registered(content_encoding: str) -> str:
+    """Return the registered codings of a Content-Encoding field."""
+    tokens = [item.partition(";")[0].strip(' \t"').lower() for item in content_encoding.split(",")]
+    return ", ".join([token for token in tokens if token in _REGISTERED])
