@@ -74,7 +74,7 @@ class LocalLines:
         self._active = ActiveHosts(options, self._begin_recall)
         self._hosts = self._active.by_name
         self._recalls = None if memory is None else Recalls(memory, clock, self._active.kept_s, self._recalled)
-        self._expiry: PermitExpiry[LocalPermit] = PermitExpiry(
+        self._expiry = PermitExpiry(
             clock,
             options.max_turn_s,
             self._active.under_way,

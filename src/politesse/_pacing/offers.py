@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._pacing.host import OFFER_S
 from politesse.errors import PolitesseError
@@ -21,24 +21,15 @@ from politesse.verdict import NotYet
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from politesse._pacing.fleet.reservation import FleetPermit
+    from politesse._pacing.scopes import ScopedPermit
     from politesse.clock import Clock, Timer
-    from politesse.ports import Permit, TurnRequest
+    from politesse.ports import TurnRequest
 
 _AGAIN_S: Final = 1.0  # after this time, a callback whose task was cancelled is called, so that it asks again
 
 
-class KeptPermit(Protocol):
-    """A permit that can be kept for a callback."""
-
-    def renew(self) -> bool:
-        """Stamp the permit again if it could not be used at once; return False if it would not be granted now."""
-
-    def give_back(self) -> None:
-        """End the permit without a request."""
-
-
-Granted = TypeVar("Granted", bound=KeptPermit)
-Answered = TypeVar("Answered", bound="Permit")
+Granted = TypeVar("Granted", bound="FleetPermit | ScopedPermit")
 
 
 @dataclass(slots=True, eq=False)
@@ -139,8 +130,8 @@ class Offers(Generic[Granted]):
 
 
 async def try_all(
-    try_one: Callable[[TurnRequest], Coroutine[object, object, Answered | NotYet]], requests: Sequence[TurnRequest]
-) -> list[Answered | NotYet]:
+    try_one: Callable[[TurnRequest], Coroutine[object, object, Granted | NotYet]], requests: Sequence[TurnRequest]
+) -> list[Granted | NotYet]:
     """Try several requests at once. If the caller is cancelled or a try raises, give all permits back."""
     trying = [asyncio.ensure_future(try_one(request)) for request in requests]
     try:
@@ -152,7 +143,7 @@ async def try_all(
         raise
 
 
-def _give_back(answer: asyncio.Future[Answered | NotYet]) -> None:
+def _give_back(answer: asyncio.Future[Granted | NotYet]) -> None:
     """Give back the permit of a request whose caller is gone."""
     if not answer.cancelled() and answer.exception() is None and not isinstance(permit := answer.result(), NotYet):
         permit.give_back()

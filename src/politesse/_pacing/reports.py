@@ -12,7 +12,7 @@ way, and a short request only reads ``is_armed``.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import ref
 
 from politesse._pacing.host import NEVER
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from politesse._pacing.backoff import IgnoredHeader
+    from politesse._pacing.fleet.reservation import FleetPermit
     from politesse._pacing.host import PacedHost
-    from politesse._pacing.permit import Waiter
+    from politesse._pacing.permit import LocalPermit, Waiter
+    from politesse._pacing.scopes import ScopedPermit
     from politesse.clock import Clock, Timer
     from politesse.events import Publisher
+
+    Held: TypeAlias = FleetPermit | LocalPermit | ScopedPermit
 
 LONG_S: Final = 60.0
 """A wait in line is long from this many seconds on."""
@@ -106,33 +110,7 @@ class Reports:
         return None
 
 
-class Held(Protocol):
-    """A permit that may expire.
-
-    Attributes:
-        url: the URL of the request; empty if it is unknown.
-        started_mono: when the permit was stamped.
-    """
-
-    url: str
-    started_mono: float
-
-    @property
-    def host(self) -> str:
-        """The pacing host."""
-
-    @property
-    def under_way(self) -> bool:
-        """Whether the permit has not ended."""
-
-    def expire(self) -> None:
-        """End the permit because it was held for too long."""
-
-
-P = TypeVar("P", bound=Held)
-
-
-class PermitExpiry(Generic[P]):
+class PermitExpiry:
     """Checks the age of the permits that have not ended.
 
     Args:
@@ -150,9 +128,9 @@ class PermitExpiry(Generic[P]):
         self,
         clock: Clock,
         max_turn_s: float,
-        under_way: Callable[[], Iterable[P]],
+        under_way: Callable[[], Iterable[Held]],
         publisher: Publisher,
-        long: Callable[[P, float], None] = lambda _permit, _now_mono: None,
+        long: Callable[[Any, float], None] = lambda _permit, _now_mono: None,
     ) -> None:
         self._clock = clock
         self._max_turn_s = max_turn_s
@@ -195,7 +173,7 @@ class PermitExpiry(Generic[P]):
             self._timer.cancel()
 
 
-def _look(expiry: ref[PermitExpiry[Any]]) -> None:
+def _look(expiry: ref[PermitExpiry]) -> None:
     # A weak reference: the timer may run for another minute, and must not keep an unused pacer alive.
     alive = expiry()
     if alive is not None:

@@ -57,9 +57,7 @@ class FleetPacer:
         self._scope = f"{options.key}:"
         self._reserver = Reserver(link, self._own, self._scope, clock)
         self._offers: Offers[FleetPermit] = Offers(self.start, clock)
-        self._expiry: PermitExpiry[FleetPermit] = PermitExpiry(
-            clock, options.max_turn_s, self._reserver.under_way.keys, publisher
-        )
+        self._expiry = PermitExpiry(clock, options.max_turn_s, self._reserver.under_way.keys, publisher)
 
     def try_start(self, request: TurnRequest, /) -> FleetPermit | NotYet:
         """Return the permit that a callback was called for; otherwise NotYet, because only Redis can grant another."""
