@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from politesse import Bound, Verdict
+    from politesse import Verdict
     from politesse.cli.running import GateOptions
-    from politesse.sites import DataTxtAnswer, Sitemaps
     from politesse.status import HostStatus
 
 _ERRORS: Final = 400  # and above
@@ -55,9 +54,8 @@ async def print_verdicts(
                 if not as_json:
                     _explain(verdict, out)  # before its page, which may take long
                 with err.status("fetching pages") if err.is_terminal and not page.done() else nullcontext():
-                    report = await page
-                faults += report is not None and bool(report.fault)
-                record = None if report is None else page_record(report)
+                    record = await page
+                faults += record is not None and bool(record["fault"])
                 if as_json:
                     say_json(out, verdict_record(verdict) | ({"page": record} if with_page else {}))
                 elif record is not None:
@@ -82,8 +80,8 @@ def _print_host(record: dict[str, object], out: Console, *, as_json: bool) -> No
         say(out, "\n".join(as_lines(record)))
 
 
-async def _page(gate: AgentView, verdict: Verdict, options: GateOptions, *, with_page: bool) -> PageReport | None:
-    return await read_page(gate, verdict.url, options.timeout_s) if with_page and verdict else None
+async def _page(gate: AgentView, verdict: Verdict, options: GateOptions, *, with_page: bool) -> dict[str, Any] | None:
+    return await page_record(gate, verdict.url, options.timeout_s) if with_page and verdict else None
 
 
 def verdict_record(verdict: Verdict) -> dict[str, Any]:
@@ -124,96 +122,8 @@ def _host_record(status: HostStatus) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True)
-class PageReport:
-    """The findings about a page.
-
-    Attributes:
-        url: of the page.
-        final_url: after redirects; empty if no page was fetched.
-        status: the status of the answer, or None.
-        fault: why no page was fetched; empty if one was.
-        not_before: the Unix time until which a 429 or 503 closes the host, or None.
-        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT, or None.
-        directives: the directives of the page for the crawler.
-        links: the URLs of its links that may be followed.
-        usage: the usage preferences of site and page.
-        sitemaps: listed in the site's robots.txt.
-        data_txt: the site's data.txt.
-        truncated: whether the page was longer than the part that is read.
-    """
-
-    url: str
-    final_url: str = ""
-    status: int | None = None
-    fault: str = ""
-    not_before: float | None = None
-    closed_by: Bound | None = None
-    directives: PageDirectives = field(default_factory=PageDirectives)
-    links: list[str] = field(default_factory=list)
-    usage: Usage = NOTHING_STATED
-    sitemaps: Sitemaps | None = None
-    data_txt: DataTxtAnswer | None = None
-    truncated: bool = False
-
-    @property
-    def answers(self) -> list[PageAnswer]:
-        """The permissions of the page now."""
-        page = self.directives
-        return [
-            page.may_index(time.time()),
-            page.may_follow,
-            page.may_archive,
-            page.may_snippet,
-            page.may_translate,
-            page.may_index_images,
-        ]
-
-
-async def read_page(gate: AgentView, url: str, timeout_s: float) -> PageReport:
-    """Fetch a page and the files of its site; a fault is part of the report."""
-    report = PageReport(url)
-    timeout = aiohttp.ClientTimeout(total=timeout_s)
-    try:
-        async with PoliteSession(gate, timeout=timeout) as web, web.get(url) as response:
-            report.final_url, report.status = str(response.url), response.status
-            body = await read_body(response.content)
-            headers = list(response.headers.items())
-            if (host := gate.hosts().get(Origin.of(report.final_url).pacing_host)) is not None:
-                report.not_before, report.closed_by = host.closed_until, host.closed_by
-    except (Disallowed, InvalidURL) as error:
-        report.fault = f"a redirect leads to what may not be requested: {error}"
-    except aiohttp.TooManyRedirects:
-        report.fault = "too many redirects"
-    except (aiohttp.ClientError, TimeoutError) as error:
-        report.fault = f"{type(error).__name__} {error}".strip()
-    else:
-        if report.status >= _ERRORS:  # an error page says nothing about this one
-            report.fault = f"status {report.status}"
-        else:
-            report.truncated = len(body) > MAX_BYTES
-            _read_directives(report, headers, body[:MAX_BYTES], gate.identity.tokens)
-    report.sitemaps = await gate.sitemaps(url)
-    if report.not_before is None or report.not_before - time.time() <= timeout_s:
-        stated = await gate.usage(url)
-        report.data_txt = await gate.datatxt(url)
-    else:  # no file of the site may be requested for long
-        stated = (await gate.check(url)).usage
-    report.usage = combine([NOTHING_STATED if stated is None else stated, report.usage])
-    return report
-
-
-def _read_directives(report: PageReport, headers: list[tuple[str, str]], body: bytes, tokens: tuple[str, ...]) -> None:
-    types = [value for name, value in headers if name.lower() == "content-type"]
-    html = body if is_html(body, ", ".join(types)) else None
-    report.directives = PageDirectives.from_response(headers, html, tokens)
-    report.usage = response_usage(headers, report.directives, report.final_url)
-    if html is not None:
-        report.links = followable_links(html, report.final_url, headers=headers, token=tokens)
-
-
-def page_record(report: PageReport) -> dict[str, Any]:
-    """Return a report as ``--json`` prints it.
+async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, Any]:
+    """Fetch a page and the files of its site, and return what they say as ``--json`` prints it.
 
     ::
 
@@ -233,29 +143,79 @@ def page_record(report: PageReport) -> dict[str, Any]:
         data_txt    {outcome, records: [[[field, value], ...], ...]}
         truncated   whether the page was longer than the part that is read
     """
-    usage, data_txt = report.usage, report.data_txt
-    return {
-        **record_of(report, "status final_url fault not_before closed_by"),
-        "answers": {
-            answer.to.replace(" ", "_"): {"allowed": answer.allowed, "against": [str(one) for one in answer.against]}
-            for answer in ([] if report.fault else report.answers)
-        },
-        "statements": list(dict.fromkeys(map(str, report.directives.statements))),
-        "description": report.directives.description or None,
-        "keywords": ", ".join(report.directives.keywords) or None,
-        "revisit_after_days": report.directives.revisit_after_days,
-        "links": report.links,
+    record: dict[str, Any] = {"status": None, "final_url": "", "fault": "", "not_before": None, "closed_by": None}
+    page, links, until = PageDirectives(), list[str](), None
+    usages = list[Usage]()
+    try:
+        async with PoliteSession(gate, timeout=aiohttp.ClientTimeout(total=timeout_s)) as web, web.get(url) as response:
+            record |= {"status": response.status, "final_url": str(response.url)}
+            body = await read_body(response.content)
+            if (host := gate.hosts().get(Origin.of(record["final_url"]).pacing_host)) is not None:
+                until, record["closed_by"] = host.closed_until, host.closed_by
+                record["not_before"] = record_of(host, "closed_until")["closed_until"]
+    except (Disallowed, InvalidURL) as error:
+        record["fault"] = f"a redirect leads to what may not be requested: {error}"
+    except aiohttp.TooManyRedirects:
+        record["fault"] = "too many redirects"
+    except (aiohttp.ClientError, TimeoutError) as error:
+        record["fault"] = f"{type(error).__name__} {error}".strip()
+    else:
+        if response.status >= _ERRORS:  # an error page says nothing about this one
+            record["fault"] = f"status {response.status}"
+        else:
+            page, links = _directives(response, body, gate.identity.tokens)
+            usages.append(response_usage(response.headers, page, response.url))
+    sitemaps, data_txt = await gate.sitemaps(url), None
+    if until is None or until - time.time() <= timeout_s:
+        stated = await gate.usage(url)
+        data_txt = await gate.datatxt(url)
+    else:  # no file of the site may be requested for long
+        stated = (await gate.check(url)).usage
+    usage = combine([NOTHING_STATED if stated is None else stated, *usages])
+    return record | {
+        "answers": {} if record["fault"] else dict(map(_answer, _answers(page))),
+        "statements": list(dict.fromkeys(map(str, page.statements))),
+        "description": page.description or None,
+        "keywords": ", ".join(page.keywords) or None,
+        "revisit_after_days": page.revisit_after_days,
+        "links": links,
         "usage": {
             purpose: {"preference": usage.preference(purpose), "by": [str(one) for one in usage.deciding(purpose)]}
             for purpose in Purpose
         },
         "licenses": [license_.url for license_ in usage.licenses],
-        "sitemaps": [] if report.sitemaps is None else list(report.sitemaps.urls),
-        "data_txt": None
-        if data_txt is None
-        else {
+        "sitemaps": list(sitemaps.urls),
+        "data_txt": data_txt
+        and {
             "outcome": data_txt.outcome,
             "records": [[list(pair) for pair in one.fields] for one in data_txt.records],
         },
-        "truncated": report.truncated or report.directives.truncated,
+        "truncated": page.truncated,
     }
+
+
+def _directives(
+    response: aiohttp.ClientResponse, body: bytes, tokens: tuple[str, ...]
+) -> tuple[PageDirectives, list[str]]:
+    """Return what a page says to the crawler, and its links that may be followed."""
+    headers, start, url = response.headers, body[:MAX_BYTES], str(response.url)
+    html = start if is_html(start, ", ".join(headers.getall("Content-Type", ()))) else None
+    page = PageDirectives.from_response(headers, html, tokens)
+    links = [] if html is None else followable_links(html, url, headers=headers, token=tokens)
+    return replace(page, truncated=page.truncated or len(body) > MAX_BYTES), links
+
+
+def _answers(page: PageDirectives) -> list[PageAnswer]:
+    """Return the permissions of a page now."""
+    return [
+        page.may_index(time.time()),
+        page.may_follow,
+        page.may_archive,
+        page.may_snippet,
+        page.may_translate,
+        page.may_index_images,
+    ]
+
+
+def _answer(answer: PageAnswer) -> tuple[str, dict[str, Any]]:
+    return answer.to.replace(" ", "_"), {"allowed": answer.allowed, "against": [str(one) for one in answer.against]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack, aclosing, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from politesse import AgentView, Verdict
     from politesse.cli.running import GateOptions
 
+_ALLOWED, _DISALLOWED, _UNDECIDED = "allowed", "disallowed", "could not be decided"
 _LAST_FLUSH_S: Final = 1.0
 _MAX_REASONS: Final = 10
 _MAX_SHOWN: Final = 200  # characters of a line that is no URL
@@ -34,41 +36,32 @@ class Tally:
     """The number of URLs for each answer.
 
     Attributes:
-        allowed: by robots.txt.
-        disallowed: by robots.txt.
-        undecided: for which that could not be decided, lines that are no URL included.
+        counts: by answer; lines that are no URL could not be decided.
         reasons: why, by robots.txt or line; the first ten.
         ending: how the command ended, if not by the end of the input.
     """
 
-    allowed: int = 0
-    disallowed: int = 0
-    undecided: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
     ending: str = ""
     started_mono: float = field(default_factory=time.monotonic)
 
     def count(self, verdict: Verdict) -> None:
         """Add a verdict."""
-        if verdict.allowed:
-            self.allowed += 1
-        elif verdict.reason in UNDECIDED:
-            self.undecided += 1
-            if len(self.reasons) < _MAX_REASONS:
-                where = verdict.url if verdict.source is None else verdict.source.robots_url
-                self.reasons[printable(where[:_MAX_SHOWN])] = reason_of(verdict)
-        else:
-            self.disallowed += 1
+        answer = _ALLOWED if verdict else _UNDECIDED if verdict.reason in UNDECIDED else _DISALLOWED
+        self.counts[answer] += 1
+        if answer is _UNDECIDED and len(self.reasons) < _MAX_REASONS:
+            where = verdict.url if verdict.source is None else verdict.source.robots_url
+            self.reasons[printable(where[:_MAX_SHOWN])] = reason_of(verdict)
 
     def summary(self) -> Text:
         """Return the tally as one line, and below it why some URLs could not be decided."""
-        judged = self.allowed + self.disallowed + self.undecided
         elapsed_s = time.monotonic() - self.started_mono
-        counts = f"{self.allowed:,} allowed, {self.disallowed:,} disallowed, {self.undecided:,} could not be decided"
-        line = f"{counted(judged, 'URL')} in {elapsed_s:.1f} s: {counts}{self.ending and f'; {self.ending}'}"
+        counts = ", ".join(f"{self.counts[answer]:,} {answer}" for answer in (_ALLOWED, _DISALLOWED, _UNDECIDED))
+        judged, ending = counted(self.counts.total(), "URL"), self.ending and f"; {self.ending}"
         reasons = [f"\n  {where}: {reason}" for where, reason in self.reasons.items()]
         more = ["\n  ..."] if len(reasons) == _MAX_REASONS else []
-        return plain("".join([line, *reasons, *more]))
+        return plain("".join([f"{judged} in {elapsed_s:.1f} s: {counts}{ending}", *reasons, *more]))
 
 
 async def filter_stdin(options: GateOptions, err: Console, rejected: Path | None) -> int:
@@ -95,7 +88,7 @@ async def filter_stdin(options: GateOptions, err: Console, rejected: Path | None
         except asyncio.CancelledError:
             tally.ending = "interrupted"
             raise
-    return 2 if tally.undecided else 0
+    return 2 if tally.counts[_UNDECIDED] else 0
 
 
 async def filter_lines(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -120,16 +119,18 @@ async def _show_origin(path: Path, origin: Origin, *, as_json: bool, with_body: 
     out = output()
     async with aclosing(SqliteStore(path)) as store:
         kept = [await store.stored(key) for key in (str(origin), f"{PACE_KEYS}host/{origin.pacing_host}")]
-    reports = [RecordReport.of(stored) for stored in kept if stored is not None]
-    for report in reports:
+    found = [_decoded(stored) for stored in kept if stored is not None]
+    for record, octets in found:
+        body = octets if with_body else b""
         if as_json:
-            say_json(out, report.exported if with_body else report.record)
+            say_json(out, _exported(record, body))
         else:
-            body = report.body.decode(errors="replace").splitlines() if with_body else []
-            say(out, "\n".join([*report.lines(), *(f"  | {printable(line)}" for line in body)]))
-    if not reports and not as_json:
+            lines = [printable(record.pop("key")), *as_lines(record)]
+            lines += (f"  | {printable(line)}" for line in body.decode(errors="replace").splitlines())
+            say(out, "\n".join(lines))
+    if not found and not as_json:
         say(out, f"nothing is kept of {origin}", "yellow")
-    return 0 if reports else 1
+    return 0 if found else 1
 
 
 async def _prune(path: Path, max_age_s: float | None, max_bytes: int | None) -> int:
@@ -146,64 +147,47 @@ async def _export(path: Path, target: Path) -> int:
     async with aclosing(SqliteStore(path)) as store:
         with target.open("w", encoding="ascii") as file:
             async for stored in store.records():
-                report = RecordReport.of(stored)
-                file.write(json.dumps(report.exported) + "\n")
+                record, body = _decoded(stored)
+                file.write(json.dumps(_exported(record, body)) + "\n")
                 written += 1
-                unreadable += "error" in report.record
+                unreadable += "error" in record
     problem = f", {unreadable:,} of which cannot be read" if unreadable else ""
     say(errors(), f"{counted(written, 'record')} written{problem}")
     return 1 if unreadable else 0
 
 
-@dataclass(frozen=True, slots=True)
-class RecordReport:
-    """A record of a store, decoded.
+def _decoded(stored: StoredRecord) -> tuple[dict[str, Any], bytes]:
+    """Return a record as ``--json`` prints it, with ``error`` if it cannot be read, and its robots.txt if it has one.
 
-    Attributes:
-        record: as ``--json`` and ``export`` print it; with ``error`` if it cannot be read.
-        body: the robots.txt; empty in all other records.
+    ``copy`` is the last answer that settled something, ``trouble`` the failures in a row since; each may be null. The
+    key of a host is "pace/host/NAME", also with "address" or "domain" in place of "host".
     """
+    is_host = stored.key.startswith(PACE_KEYS)
+    head = {"key": stored.key, "kind": "host" if is_host else "robots", "stored": utc(stored.stored_wall)}
+    try:
+        if is_host:
+            return head | _host(stored), b""
+        record = decode(stored.record, stored.key)
+    except StoreError as error:
+        return head | {"error": str(error)}, b""
+    names = "result status final_url fault since_wall last_wall failures retry_wall"
+    trouble = None if record.trouble is None else record_of(record.trouble, names)
+    if record.copy is None:
+        return head | {"copy": None, "trouble": trouble}, b""
+    names = "result status final_url confirmed_wall fresh_until_wall etag last_modified fault"
+    copy = record_of(record.copy, names) | {"bytes": len(record.copy.body)}
+    copy["fetched"] = copy.pop("confirmed")
+    return head | {"copy": copy, "trouble": trouble}, record.copy.body
 
-    record: dict[str, Any]
-    body: bytes = b""
 
-    @classmethod
-    def of(cls, stored: StoredRecord) -> RecordReport:
-        """Decode a record. The help of ``politesse store show`` lists the keys.
-
-        ``copy`` is the last answer that settled something, ``trouble`` the failures in a row since; each may be null.
-        The key of a host is "pace/host/NAME", also with "address" or "domain" in place of "host".
-        """
-        is_host = stored.key.startswith(PACE_KEYS)
-        head = {"key": stored.key, "kind": "host" if is_host else "robots", "stored": utc(stored.stored_wall)}
-        try:
-            if is_host:
-                return cls(head | _host(stored))
-            record = decode(stored.record, stored.key)
-        except StoreError as error:
-            return cls(head | {"error": str(error)})
-        names = "result status final_url fault since_wall last_wall failures retry_wall"
-        trouble = None if record.trouble is None else record_of(record.trouble, names)
-        if record.copy is None:
-            return cls(head | {"copy": None, "trouble": trouble})
-        names = "result status final_url confirmed_wall fresh_until_wall etag last_modified fault"
-        copy = record_of(record.copy, names) | {"bytes": len(record.copy.body)}
-        copy["fetched"] = copy.pop("confirmed")
-        return cls(head | {"copy": copy, "trouble": trouble}, record.copy.body)
-
-    @property
-    def exported(self) -> dict[str, Any]:
-        """The record with the file: ``body`` as text, or ``body_base64`` if the file is no UTF-8."""
-        if not self.body:
-            return self.record
-        try:
-            return self.record | {"body": self.body.decode()}
-        except UnicodeDecodeError:
-            return self.record | {"body_base64": base64.b64encode(self.body).decode()}
-
-    def lines(self) -> list[str]:
-        """Return the record as text, with all remote text made printable."""
-        return [printable(self.record["key"]), *as_lines(self.record | {"key": None})]
+def _exported(record: dict[str, Any], body: bytes) -> dict[str, Any]:
+    """Return a record with its file: ``body`` as text, or ``body_base64`` if the file is no UTF-8."""
+    if not body:
+        return record
+    try:
+        return record | {"body": body.decode()}
+    except UnicodeDecodeError:
+        return record | {"body_base64": base64.b64encode(body).decode()}
 
 
 def _host(stored: StoredRecord) -> dict[str, Any]:

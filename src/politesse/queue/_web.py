@@ -86,22 +86,8 @@ class Answer(NamedTuple):
     target: str | None
 
 
-class CrawlClient(Protocol[Response]):
-    """Requests the URLs of a crawl."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether no more requests can be made."""
-
-    def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
-        """Request the URL of a turn that the task holds."""
-
-    async def observe(self, turn: Turn, response: Response) -> Answer:
-        """Report a response to the pacer, and let the turn end with the response."""
-
-
 class _AiohttpClient(Generic[Response]):
-    """An aiohttp session, or a PoliteSession."""
+    """Requests the URLs of a crawl with an aiohttp session, or a PoliteSession."""
 
     def __init__(self, session: AiohttpStyle[Response], headers: Mapping[str, str]) -> None:
         self._session = session
@@ -116,6 +102,7 @@ class _AiohttpClient(Generic[Response]):
         return self._session.get(url, allow_redirects=False, headers=self._headers)
 
     async def observe(self, turn: Turn, response: Response) -> Answer:
+        """Report a response to the pacer, and let the turn end with the response."""
         answer = cast("ClientResponse", response)
         turn.observe(answer.status, answer.headers)
         if answer.connection is None:
@@ -126,7 +113,7 @@ class _AiohttpClient(Generic[Response]):
 
 
 class _HttpxClient(Generic[Response]):
-    """An ``httpx.AsyncClient``."""
+    """The same with an ``httpx.AsyncClient``."""
 
     def __init__(self, client: HttpxStyle[Response], headers: Mapping[str, str]) -> None:
         self._client = client
@@ -145,6 +132,9 @@ class _HttpxClient(Generic[Response]):
         await answer.aread()
         turn.end()
         return _answer(answer.status_code, answer.headers)
+
+
+CrawlClient = _AiohttpClient[Response] | _HttpxClient[Response]
 
 
 def _answer(status: int, headers: Mapping[str, str]) -> Answer:
