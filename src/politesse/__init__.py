@@ -15,8 +15,7 @@
     _http/          HTTP: dates, freshness, redirects, bodies (pure)
     _cache/         the copy of each robots.txt, fetched once and kept while fresh
     _pacing/        when the next request to a host may start
-    _sites/         files that are fetched like pages: data.txt, sitemaps, tdmrep.json
-    _gate/          permission and turn for one URL
+    _gate/          permission and turn for one URL; files that are fetched like pages: data.txt, sitemaps, tdmrep.json
 
 This package exports the names that most programs need; the modules above export the others. The names are loaded at
 their first use, so that the command ``politesse`` handles Ctrl-C from its first moment.

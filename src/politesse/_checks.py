@@ -5,8 +5,9 @@ An error names the argument, its value, and the values that are valid.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -21,6 +22,10 @@ class PolitesseError(Exception):
     """
 
     __module__ = "politesse.errors"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The classes have other arguments than the message.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined] # as object has it
 
 
 class ConfigurationError(PolitesseError, ValueError):
@@ -45,6 +50,27 @@ class ConfigurationTypeError(ConfigurationError, TypeError):
     """
 
     __module__ = "politesse.errors"
+
+
+class InvalidURL(PolitesseError, ValueError):
+    """The text is not an absolute http or https URL that a client could request.
+
+    >>> from politesse import Origin
+    >>> Origin.of("/page")
+    Traceback (most recent call last):
+    politesse.errors.InvalidURL: '/page' is not an absolute URL: write 'https://example.com/page'
+
+    Attributes:
+        url: the text as it was given.
+        problem: a phrase that describes the problem.
+    """
+
+    __module__ = "politesse.errors"
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(f"{url!r:.200} {problem}")
+        self.url = url
+        self.problem = problem
 
 
 def wrong_type(name: str, value: object, wanted: str) -> ConfigurationTypeError:

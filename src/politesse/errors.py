@@ -27,9 +27,9 @@ A fault of a remote server is never an exception here: it becomes an answer that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from politesse._checks import ConfigurationError, ConfigurationTypeError, PolitesseError
+from politesse._checks import ConfigurationError, ConfigurationTypeError, InvalidURL, PolitesseError
 from politesse._text import printable
 
 if TYPE_CHECKING:
@@ -57,28 +57,6 @@ class PolitesseWarning(UserWarning):
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", PolitesseWarning)  # treat such a setting as an error
     """
-
-
-class InvalidURL(PolitesseError, ValueError):
-    """The text is not an absolute http or https URL that a client could request.
-
-    >>> from politesse import Origin
-    >>> Origin.of("/page")
-    Traceback (most recent call last):
-    politesse.errors.InvalidURL: '/page' is not an absolute URL: write 'https://example.com/page'
-
-    Attributes:
-        url: the text as it was given.
-        problem: a phrase that describes the problem.
-    """
-
-    def __init__(self, url: str, problem: str) -> None:
-        super().__init__(f"{url!r:.200} {problem}")
-        self.url = url
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[type[InvalidURL], tuple[str, str]]:
-        return type(self), (self.url, self.problem)
 
 
 class ClosedError(PolitesseError, RuntimeError):
@@ -158,9 +136,6 @@ class TooFar(PolitesseError):
         self.not_yet = not_yet
         self.max_wait_s = max_wait_s
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.host, self.not_yet, self.max_wait_s)
-
 
 class TurnHeld(PolitesseError, RuntimeError):
     """The task that requests a turn, or a task that started it, holds the turn of this host: it would wait for itself.
@@ -182,6 +157,3 @@ class TurnHeld(PolitesseError, RuntimeError):
         )
         self.url = url
         self.held_by = held_by
-
-    def __reduce__(self) -> tuple[type[TurnHeld], tuple[str, str]]:
-        return type(self), (self.url, self.held_by)

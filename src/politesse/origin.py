@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote
 import idna
 from yarl import URL
 
+from politesse._checks import InvalidURL
 from politesse._text import CONTROL, type_name
-from politesse.errors import InvalidURL
 
 StrOrURL: TypeAlias = str | URL
 """A URL as it is given: text, or the ``yarl.URL`` of aiohttp's users, which stands for its ``str``."""

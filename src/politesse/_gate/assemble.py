@@ -21,6 +21,8 @@ from politesse._checks import check_choice, check_types, wrong_type
 from politesse._gate.agent import Agent
 from politesse._gate.identity import Identity
 from politesse._gate.judge import HostPolicies
+from politesse._gate.pages import PageFetcher
+from politesse._gate.reservations import Reservations
 from politesse._gate.state import GateState
 from politesse._gate.turns import TurnWait
 from politesse._gate.usage import AgentUsage, PolicyTokens, checked_purposes
@@ -29,8 +31,6 @@ from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.making import fleet_wire, make_pacer
 from politesse._pacing.pace import PER_PROCESS, PacingOptions
 from politesse._pacing.shared import SharedPacer, different_options
-from politesse._sites.pages import PageFetcher
-from politesse._sites.reservations import Reservations
 from politesse._text import type_name
 from politesse.clock import Clock, SystemClock, run_of
 from politesse.errors import ConfigurationError, ConfigurationTypeError

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from politesse._cache.files import SiteFiles
     from politesse._cache.robots import RobotsCache
     from politesse._gate.identity import Identity
+    from politesse._gate.reservations import Reservations
     from politesse._gate.usage import PolicyTokens
     from politesse._pacing.pace import PacingOptions
-    from politesse._sites.reservations import Reservations
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.fetch._addresses import PublicResolver

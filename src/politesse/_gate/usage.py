@@ -15,9 +15,9 @@ from politesse._checks import wrong_type
 from politesse._constants import DAY_S, ROBOTS_TXT
 from politesse._gate.identity import checked_token
 from politesse._gate.judge import EnforcedUsage, Evidence, judge
+from politesse._gate.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON, Reserved
 from politesse._gate.turn import holds_turn_at
 from politesse._pacing.pace import PACES_HELD, longest_stated_s
-from politesse._sites.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON, Reserved
 from politesse.page.tdmrep import tdmrep_usage
 from politesse.usage.model import CombinedUsage, Mechanism, Place, Preference, Purpose, Statement, Usage
 

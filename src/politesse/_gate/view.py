@@ -13,13 +13,13 @@ from yarl import URL
 
 from politesse._checks import check_least, wrong_type
 from politesse._gate.agent import Agent
+from politesse._gate.data_txt import DATA_TXT
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.judge import settle
+from politesse._gate.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
 from politesse._gate.turns import TurnWait, try_turn, try_turns
 from politesse._gate.usage import AgentUsage, with_reserved
-from politesse._sites.data_txt import DATA_TXT
-from politesse._sites.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
 from politesse._text import type_name
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, url_text
@@ -27,10 +27,10 @@ from politesse.origin import Origin, StrOrURL, url_text
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
+    from politesse._gate.data_txt import FieldNames
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
     from politesse._gate.turn import Turn
-    from politesse._sites.data_txt import FieldNames
     from politesse.status import HostStatus
     from politesse.usage.model import Usage
     from politesse.verdict import NotYet, Verdict

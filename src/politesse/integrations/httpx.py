@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from politesse._checks import check_wait, wrong_type
 from politesse._gate.turn import soon
@@ -103,9 +103,6 @@ class RequestTooFar(TooFar, httpx.RequestError):
     def __init__(self, far: TooFar, *, request: httpx.Request | None = None) -> None:
         TooFar.__init__(self, far.host, far.not_yet, far.max_wait_s)
         httpx.RequestError.__init__(self, str(far), request=request)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (TooFar(self.host, self.not_yet, self.max_wait_s),)
 
 
 class PoliteTransport(httpx.AsyncBaseTransport):

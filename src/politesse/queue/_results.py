@@ -156,9 +156,6 @@ class PageFailed(PolitesseError):
         self.status = status
         self.problem = problem
 
-    def __reduce__(self) -> tuple[type[PageFailed], tuple[str, int, str]]:
-        return type(self), (self.url, self.status, self.problem)
-
 
 @dataclass(frozen=True, slots=True)
 class CrawlPage(Generic[Item]):

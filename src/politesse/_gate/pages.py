@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final
 
 from politesse._cache.admission import Admission, GivenUp
 from politesse._cache.fetching import fetch_guarded
 from politesse._cache.files import SiteFile
+from politesse._gate.data_txt import DataRecord, DataTxt
 from politesse._http.redirects import Hops, after_hop, first_hop
-from politesse._sites.data_txt import DataRecord, DataTxt
 from politesse.errors import Disallowed
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots.sitemaps import NO_SITEMAPS
 from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from politesse._cache.records import ReadingThreads
     from politesse._cache.robots import Entry
-    from politesse._sites.data_txt import FieldNames
+    from politesse._gate.data_txt import FieldNames
+    from politesse._gate.turn import Turn
     from politesse.events import Publisher
     from politesse.robots import RejectedSitemap
 
@@ -110,16 +110,6 @@ class Sitemaps:
         return self.source is not None and self.source.result in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
 
 
-class PageTurn(AbstractContextManager["PageTurn", None], Protocol):
-    """A turn in which a file is requested as a page; it ends with the block."""
-
-    def __enter__(self) -> Self:
-        """Hold the turn."""
-
-    def observe(self, status: int, headers: Mapping[str, str] | None, /) -> None:
-        """Record the answer."""
-
-
 async def read_data_txt(file: SiteFile, reading: ReadingThreads, fields: FieldNames | None) -> DataTxtAnswer:
     """Parse a data.txt, in a thread if it is large."""
     if file.outcome is FileOutcome.FOUND and file.is_web_page:
@@ -167,7 +157,7 @@ class PageFetcher:
 
     def __init__(
         self,
-        take_turn: Callable[[str], Awaitable[PageTurn]],
+        take_turn: Callable[[str], Awaitable[Turn]],
         fetcher: Fetcher,
         *,
         publisher: Publisher,
