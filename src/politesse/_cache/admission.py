@@ -1,14 +1,14 @@
 """Limits how many requests for files of sites are under way at once, so that slow hosts do not delay the others.
 
 A request is admitted for one hop. It takes one of ``max_concurrent`` quick places; further requests wait in one line
-for all hosts. A waiting request may hold the turn of its host. A hop ends by itself, because its fetcher has a time
-limit, so no two requests wait for each other.
+for all hosts. A waiting request may hold the turn of its host. Each hop ends within the time limit of its fetcher, so
+two requests never wait for each other for ever.
 
 A server that accepts a connection and never answers would hold a quick place until the time limit, and a hundred such
-servers would hold all places. So a request loses its quick place when it has taken longer than ``_MOMENT_S`` and
-another request waits for a place. It then counts as slow. The number of slow requests is limited, too, because each
-holds a socket. At that limit, the slow request that started first is given up if it started at least ``_MIN_SLOW_S``
-ago: its block is cancelled.
+servers would hold all places. So a request that has taken longer than ``_MOMENT_S`` loses its quick place if another
+request waits. It then counts as slow. The number of slow requests is limited, too, because each holds a socket. At that
+limit, the slow request that started first is given up if it started at least ``_MIN_SLOW_S`` ago: its block is
+cancelled.
 
     waits for a quick place -> quick -> slow -> given up
                                  |        |         |
@@ -17,7 +17,7 @@ ago: its block is cancelled.
 The line serves its newest and its oldest waiter in turn. If the oldest always came first, a healthy host would wait
 behind a thousand stalled hosts that came earlier. If the newest always came first, the oldest would starve.
 
-A place is granted before its waiter resumes. If the waiter is cancelled in between, it releases the place. A timer runs
+A place is granted before its waiter resumes. A waiter that is cancelled in between releases the place. A timer runs
 only while a request waits.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_MOMENT_S: Final = 0.05  # most robots.txt have come by then
+_MOMENT_S: Final = 0.05  # most fetches of robots.txt end within this time
 _MIN_SLOW_S: Final = 1.0
 _SLOW_FOR_EACH_QUICK: Final = 20  # 2,000 slow requests if 100 may be quick
 
@@ -51,7 +51,7 @@ class _Request:
         scope: cancels the request.
         granted: done when the request has its quick place; None if it had not to wait.
         started_mono: when the request got its quick place.
-        reason: why the request was given up; empty if it was not.
+        reason: why the request was given up; empty if the request was not given up.
     """
 
     __slots__ = ("granted", "reason", "scope", "started_mono")
@@ -74,10 +74,10 @@ class GivenUp(TimeoutError):
 
 
 class Admission:
-    """See the module. Belongs to one event loop.
+    """Limits the requests; see the module. Belongs to one event loop.
 
     Args:
-        clock: measures how long a request takes.
+        clock: measures the time of a request.
         max_concurrent: how many requests may be quick at once; positive. Up to twenty times as many may be slow, but no
             more than half of the file descriptors of this process.
     """
@@ -86,12 +86,12 @@ class Admission:
         self._clock = clock
         self._max_quick = max_concurrent
         self._max_slow = max(1, int(min(_SLOW_FOR_EACH_QUICK * max_concurrent, _file_descriptors() / 2)))
-        # Each in the order in which the requests came or started: the first is the oldest.
+        # Each dict is in the order in which the requests came or started: the oldest is first.
         self._waiting: OrderedDict[_Request, None] = OrderedDict()
         self._newest_next = True
         self._quick: OrderedDict[_Request, None] = OrderedDict()
         self._slow: OrderedDict[_Request, None] = OrderedDict()
-        self._ending: set[_Request] = set()  # slow and given up: each holds its socket until it has ended
+        self._ending: set[_Request] = set()  # slow requests that were given up: each holds its socket until its end
         self._timer: Timer | None = None
 
     async def run(self, work: Callable[[bool], Awaitable[Result]], limit_s: float | None = None) -> Result:
@@ -150,7 +150,7 @@ class Admission:
             self._serve()
 
     def _serve(self) -> None:
-        """Grant the free quick places to waiting requests; run again when the next place may be handed on."""
+        """Grant the free quick places to waiting requests; run again when the next place may become free."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -162,15 +162,15 @@ class Admission:
                     self._timer = self._clock.call_later(again_mono - now_mono, self._serve)
                     return
                 if len(self._quick) >= self._max_quick:
-                    return  # a request that was given up makes room when it has ended
+                    return  # requests that were given up make room when they end
             request, _ = self._waiting.popitem(last=self._newest_next)
-            if request.granted is not None and not request.granted.done():  # else it was cancelled
+            if request.granted is not None and not request.granted.done():  # otherwise the request was cancelled
                 self._newest_next = not self._newest_next
                 request.granted.set_result(None)
                 self._start(request)
 
     def _hand_on(self, now_mono: float) -> float | None:
-        """Count the oldest quick request as slow, if it is; return when to try again, or None for no timer."""
+        """If the oldest quick request is slow, count it as slow; return when to try again, or None for no timer."""
         oldest = next(iter(self._quick))
         slow_mono = oldest.started_mono + _MOMENT_S
         if now_mono < slow_mono:
@@ -182,7 +182,7 @@ class Admission:
         return self._give_up(now_mono)
 
     def _give_up(self, now_mono: float) -> float | None:
-        """Give up as many slow requests as there are waiters that could use their places; see ``_hand_on``."""
+        """Give up as many slow requests as waiters need; return when to try again, as ``_hand_on`` does."""
         for _ in range(min(len(self._waiting), self._max_quick) - len(self._ending)):
             if not self._slow:
                 break

@@ -3,10 +3,10 @@
 Theory of operation. A file has a key. Each key has at most one entry and at most one flight: a
 task that loads or fetches the file, shared by all waiters. A key is in one of three states:
 
-    entry       question                                  renewal
-    holds       answered at once                          starts a flight behind the answer, once it is due
-    expired     waits for the flight, which starts        goes on from the record of the store, or of the entry
-    unknown     waits for the flight, which starts        goes on from the record of the store, if any
+    entry       a question                                its renewal
+    holds       is answered at once                       starts after the answer, once it is due
+    expired     waits for the flight, which starts        starts from the record of the store, or of the entry
+    unknown     waits for the flight, which starts        starts from the record of the store, if any
 
 A flight passes through these steps, and always ends in a new entry:
 
@@ -18,14 +18,14 @@ A flight passes through these steps, and always ends in a new entry:
       +-------------> any other exception: the outcome of a fault of kind INTERNAL, and ComponentFailed
 
 - Cancelling a waiter does not end the flight. Only ``shut`` does: it raises ClosedError in all waiters.
-- Waiters get the entry of the flight that they waited for even if its lifetime is over already.
-- ``forget`` drops the entry. A flight under way goes on, but takes no record from the store any more.
-- If other processes share the store and it leases, loading waits while one of them fetches the file (see
-  ``records``), and a refresh takes the record that another process has stored meanwhile.
-- Entries are bounded by bytes. Eviction is second chance: a hit sets ``used`` and moves nothing.
+- Waiters get the entry of their flight even if the lifetime of the entry is over already.
+- ``forget`` drops the entry. A flight under way goes on, but ignores the record in the store from then on.
+- If several processes share a store that leases, a load waits while another process fetches the file (see ``records``),
+  and a refresh uses a record that another process has stored meanwhile.
+- Entries are bounded by bytes. The eviction is "second chance": a hit sets ``used`` and moves no entry.
 
-The subclasses of FileCache define the differences between the kinds of files in its last methods: how a file is
-fetched, which events are published, how an entry is made.
+Each kind of file has a subclass of FileCache, which overrides its last methods: how to fetch a file, which events to
+publish, how to make an entry.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
     from politesse.verdict import Source
 
-_NOT_DUE_S: Final = 1.0  # a record that is due sooner is no news for a refresh: clocks differ
+_NOT_DUE_S: Final = 1.0  # a refresh ignores a stored record that is due sooner, because clocks differ
 
 
 class FileCache(ABC, Generic[EntryKind]):
-    """See the module. Not thread-safe: it belongs to one event loop.
+    """Keeps the entries of files; see the module. Not thread-safe: a cache belongs to one event loop.
 
     Args:
         fetcher: makes the requests.
@@ -73,8 +73,8 @@ class FileCache(ABC, Generic[EntryKind]):
         records: keeps records beside the entries; closed with the cache.
 
     Attributes:
-        entries: by key. The hot path reads it; only the cache changes it.
-        weight_bytes: about how much memory the entries take; likewise.
+        entries: the entries by key. The hot path reads this dict; only the cache changes it.
+        weight_bytes: about how much memory the entries take; only the cache changes it.
     """
 
     what: ClassVar[str]
@@ -84,7 +84,7 @@ class FileCache(ABC, Generic[EntryKind]):
     """The name of this cache in ComponentFailed."""
 
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
-    """The exceptions by which a fetcher refuses to fetch; raised in all waiters, and not kept."""
+    """The exceptions with which a fetcher refuses to fetch. All waiters raise them, and no entry is made."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class FileCache(ABC, Generic[EntryKind]):
         return {flight.key: flight.origin for flight in self._flights.values()}
 
     def valid(self, key: str) -> EntryKind | None:
-        """Return the entry of a key if it holds now; start a refresh behind it if that is due."""
+        """Return the entry of a key if it holds now; start a refresh in the background if one is due."""
         entry = self.entries.get(key)
         if entry is None:
             return None
@@ -136,7 +136,7 @@ class FileCache(ABC, Generic[EntryKind]):
         return entry
 
     def shut(self) -> None:
-        """Answer nothing more, without waiting: pending and later questions raise ClosedError. Then call ``aclose``."""
+        """Stop answering at once: waiting and later questions raise ClosedError. Afterwards call ``aclose``."""
         if not self._closed:
             self._closed = True
             self._ending = self._flights.close(f"the gatekeeper was closed while {self.what} was fetched")
@@ -144,17 +144,17 @@ class FileCache(ABC, Generic[EntryKind]):
             self.weight_bytes = 0
 
     async def aclose(self) -> None:
-        """End all flights, then close all owned parts, even if one of them raises."""
+        """End all flights, then close all owned parts, even if a part raises an error."""
         self.shut()
         ending, self._ending = self._ending, None
         if ending is not None:
-            async with AsyncExitStack() as closing:  # the last one first
+            async with AsyncExitStack() as closing:  # closes the last part first
                 closing.push_async_callback(self._records.aclose)
                 self._close_owned_with(closing)
                 await asyncio.gather(*ending, return_exceptions=True)
 
     async def _get(self, origin: Origin, path: str, agent: str = "") -> EntryKind:
-        """Return a valid entry of a file that answers ``agent``; load or fetch it if need be."""
+        """Return a valid entry of a file that answers ``agent``; load or fetch the file if necessary."""
         key = self._key(origin, path)
         while True:
             if self._closed:
@@ -164,7 +164,7 @@ class FileCache(ABC, Generic[EntryKind]):
                 return entry
             renewed = await self._flight(key, origin, path, agent).wait()
             if renewed.answers(agent):
-                return renewed  # even if its lifetime is over already: it was fetched for this question
+                return renewed  # even if its lifetime is over: the file was fetched for this question
 
     def _flight(self, key: str, origin: Origin, path: str, agent: str) -> FileFlight[EntryKind]:
         """Return the flight of a file with ``agent`` added; start the flight if necessary."""
@@ -185,7 +185,7 @@ class FileCache(ABC, Generic[EntryKind]):
         try:
             self._start(key, entry.origin, entry.path, refresh=True)
         except RuntimeError:
-            return  # called from outside the event loop: the next question from inside starts it
+            return  # no event loop is running; the next question in the loop starts the refresh
 
     def _start(self, key: str, origin: Origin, path: str, *, refresh: bool = False) -> FileFlight[EntryKind]:
         flight = FileFlight(key, origin, path, self.entries.get(key), refreshes=refresh)
@@ -201,11 +201,11 @@ class FileCache(ABC, Generic[EntryKind]):
         except BaseException as error:
             if is_ended_from_outside(error, task):
                 raise
-            # The waiters were not cancelled, so they get an answer: a fault.
+            # The task was cancelled, but its waiters were not: they get a fault as the answer.
             self._finish(flight, self._failed_entry(flight, error))
             self._publisher.publish(ComponentFailed(flight.origin, self.component, error))
             if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise  # asyncio raises these out of the event loop: they stop the program
+                raise  # asyncio raises these exceptions out of the event loop, to stop the program
         else:
             self._finish(flight, entry)
         finally:
@@ -218,7 +218,7 @@ class FileCache(ABC, Generic[EntryKind]):
         flight.set_result(entry)
 
     async def _renewed(self, flight: FileFlight[EntryKind]) -> EntryKind:
-        """Return an entry of the stored record, or of a new answer if the record does not serve or a refresh is due."""
+        """Return the entry of the stored record, or of a new answer if the record is useless or a refresh is due."""
         record, known = await self._load(flight)
         if known is not None:
             return await self._entry_of(flight, known)
@@ -232,10 +232,10 @@ class FileCache(ABC, Generic[EntryKind]):
         )
         started_mono = self._clock.monotonic()
         answer = await self._fetch(request)
-        if validators is not None and names_another(answer, validators):  # a 304 about another file than the copy
+        if validators is not None and names_another(answer, validators):  # the 304 is about another file than the copy
             answer = await self._fetch(replace(request, validators=None))
             if isinstance(answer, FetchResponse):
-                answer = replace(answer, conditional=False)  # whatever the fetcher says, it confirms nothing
+                answer = replace(answer, conditional=False)  # so that it confirms no copy
         judged = self._advanced(flight, record, answer)
         await self._records.save(flight.origin, judged.record, flight.lease)
         flight.lease = None
@@ -243,27 +243,27 @@ class FileCache(ABC, Generic[EntryKind]):
         return await self._entry_of(flight, judged)
 
     async def _load(self, flight: FileFlight[EntryKind]) -> tuple[Record | None, Judged | None]:
-        """Return the record to go on from, and the judgement on the record if it serves without a fetch."""
+        """Return the record from which to continue, and its judgement if the record serves without a fetch."""
         loaded = await self._records.load(flight.origin, partial(self._accepted, flight))
         flight.lease, known = loaded.lease, loaded.judged
         record = None if flight.forgotten else as_read(loaded.record, self._policy)
         if record is None:
-            record = self._remembered(flight)  # the backoff goes on even if the store lost the record
+            record = self._remembered(flight)  # so that the backoff continues even if the store lost the record
         if known is None and record is not None and not flight.refreshes:
             known = self._judged(flight, record)
         return record, known
 
     def _accepted(self, flight: FileFlight[EntryKind], record: Record) -> Judged | None:
-        """Return the judgement on a record that another process may have stored just now, if the record serves."""
+        """Return the judgement on a record from the store, if the record serves."""
         usable = None if flight.forgotten else as_read(record, self._policy)
         judged = None if usable is None else self._judged(flight, usable)
         if judged is None or not flight.refreshes:
             return judged
-        held = judged.standing  # another process may have refreshed it
+        held = judged.standing  # another process may have refreshed the record
         return judged if held.refresh_wall > held.at_wall + _NOT_DUE_S else None
 
     def _judged(self, flight: FileFlight[EntryKind], record: Record) -> Judged | None:
-        """Return a record with its meaning now; None if the file must be fetched."""
+        """Return a record with its present meaning; None if the file must be fetched."""
         now = self._now()
         record = self._clocks.corrected(record, now)
         held = standing(record, flight.url, now.wall, self._policy)
@@ -288,7 +288,7 @@ class FileCache(ABC, Generic[EntryKind]):
         record = record._replace(moment=now)
         held = standing(record, flight.url, now.wall, policy)
         if held is None:
-            raise AssertionError(f"{record} stands for nothing")  # each row of ``advance`` holds for some time
+            raise AssertionError(f"{record} stands for nothing")  # ``advance`` must not return this
         return Judged(record, held, now.mono)
 
     def _remembered(self, flight: FileFlight[EntryKind]) -> Record | None:
@@ -300,7 +300,7 @@ class FileCache(ABC, Generic[EntryKind]):
         return Moment(self._run_id, self._clock.wall(), self._clock.monotonic())
 
     def _keep(self, key: str, entry: EntryKind) -> None:
-        """Replace the entry of a key; evict others, the least recently used first, while all are too large."""
+        """Replace the entry of a key; while all entries together are too large, evict the least recently used."""
         if self._closed:
             return
         if (before := self.entries.pop(key, None)) is not None:
@@ -308,7 +308,7 @@ class FileCache(ABC, Generic[EntryKind]):
         self.weight_bytes += entry.retain()
         self.entries[key] = entry
         while self.weight_bytes > self._max_bytes and len(self.entries) > 1:
-            # Second chance: an entry that was used since it was last passed is passed once more.
+            # Second chance: an entry that was used since the last check is skipped once.
             oldest_key, oldest = self.entries.popitem(last=False)
             if oldest.used or oldest is entry:
                 oldest.used = False
@@ -322,11 +322,11 @@ class FileCache(ABC, Generic[EntryKind]):
         return origin.text + path
 
     def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
-        """Make a request; raises one of ``refusals`` if it is not permitted."""
+        """Make a request; raises one of ``refusals`` if the request is not permitted."""
         return self._fetcher.fetch(request)
 
     def _close_owned_with(self, closing: AsyncExitStack) -> None:
-        """Have ``closing`` close the parts that the cache owns."""
+        """Add the parts that the cache owns to ``closing``."""
 
     @abstractmethod
     def _publish(self, flight: FileFlight[EntryKind], answer: FetchResult, source: Source, elapsed_s: float) -> None:
@@ -334,8 +334,8 @@ class FileCache(ABC, Generic[EntryKind]):
 
     @abstractmethod
     async def _entry_of(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
-        """Return the entry of a record."""
+        """Return the entry for a judged record."""
 
     @abstractmethod
     def _entry_of_failure(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
-        """Return the entry of a record after an internal fault; must not raise."""
+        """Return the entry for a judged record after an internal fault; must not raise."""

@@ -1,9 +1,9 @@
-"""The format of everything in a store: a version, a digest of the content, the content.
+"""The format of all values in a store: a version, a digest of the content, the content.
 
 The content of a file's record is compressed: a JSON head, a line feed, and the file. The content of a host's state is
-JSON. A version changes if an earlier politesse must not read the content. A reader ignores fields that a later version
-has added, and gives fields that are missing their defaults: an earlier version did not know them, and a head has no
-field whose value is its default.
+JSON. The version changes if an earlier politesse must not read the content. A reader ignores unknown fields, which a
+later version has added. It gives missing fields their defaults: an earlier version did not know these fields, and a
+head leaves out fields with default values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Part = TypeVar("Part", Copy, Trouble, Moment, HostState, BackoffRecord)
 _RECORD: Final = b"politesse/3 "
 _STATE: Final = b"politesse-pace/1 "
 _DIGEST_BYTES: Final = 16
-_MAX_HEAD_BYTES: Final = 1024 * 1024  # header fields are far shorter
+_MAX_HEAD_BYTES: Final = 1024 * 1024  # the header fields of a head are far shorter
 _ENUMS: Final = {"AccessResult": AccessResult, "Bound": Bound}
 _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 
@@ -45,7 +45,7 @@ def encode(record: Record, key: str) -> bytes:
 
 
 def decode(data: object, key: str) -> Record:
-    """Return the record in ``data``, which a store has returned for ``key``.
+    """Return the record in ``data``, the value of ``key`` in a store.
 
     Raises:
         StoreError: ``data`` is damaged, of another version, or bound to another key.
@@ -67,7 +67,7 @@ def encode_state(state: HostState, key: str) -> bytes:
 
 
 def decode_state(data: object, key: str) -> HostState:
-    """Return the state in ``data``, which a store has returned for the host ``key``.
+    """Return the state in ``data``, the value of the host ``key`` in a store.
 
     Raises:
         StoreError: ``data`` is damaged, of another version, or of another host.
@@ -81,12 +81,12 @@ def decode_state(data: object, key: str) -> HostState:
 
 
 def framed(version: bytes, content: bytes) -> bytes:
-    """Return ``content`` with its version and its digest before it."""
+    """Return ``content`` after its version and its digest."""
     return version + _digest(content) + content
 
 
 def _unframed(version: bytes, data: object) -> bytes:
-    """Return the content of ``data``.
+    """Return the content of ``data``, without version and digest.
 
     Raises:
         StoreError: ``data`` is no bytes, is damaged, or has another version.
@@ -134,7 +134,7 @@ def _stored(part: Copy | Trouble | Moment | None) -> dict[str, object] | None:
 
 
 def _part(kind: type[Part], stored: dict[str, Any] | None, **given: object) -> Part | None:
-    """Return a part of a record from its stored and its ``given`` fields."""
+    """Return a part of a record, from its stored fields and the ``given`` fields."""
     if stored is None:
         return None
     values: dict[str, Any] = dict(given)

@@ -1,7 +1,7 @@
-"""What the cache has under a key: the entry of a file, and the flight that renews it.
+"""The entry of a file in the cache, and the flight that renews the entry.
 
-A flight is a task that belongs to the owner of the flights, and its result is that of all waiters. Cancelling a waiter
-does not end it.
+A flight is a task that belongs to the owner of the flights. All waiters get its result. Cancelling a waiter does not
+end the flight.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQU
 
 
 class FileEntry:
-    """The copy or the lack of a file, with its deadlines on both clocks.
+    """The copy of a file, or the fact that it has none, with deadlines on both clocks.
 
-    The clock that reaches a moment first decides: a wall clock may be set back, and a monotonic one stands still while
-    the machine sleeps. But the wait for the next attempt is timed by the monotonic clock alone: a wall clock that jumps
-    ahead is no reason to fetch sooner.
+    The clock that reaches a deadline first decides: a wall clock may be set back, and a monotonic clock may stop while
+    the machine sleeps. Only the wait for the next attempt uses the monotonic clock alone: a wall clock that jumps ahead
+    is no reason to fetch sooner.
 
     Attributes:
         origin: origin of the file.
@@ -49,7 +49,7 @@ class FileEntry:
         record: the record from which the next attempt goes on if the store has none, or None.
         confirmed_mono: when the source was fetched or last confirmed; ``confirmed_wall`` is the same moment.
         refresh_mono: from this moment on a question starts a refresh; not after the deadline.
-        refresh_wall: likewise.
+        refresh_wall: the same moment, on the wall clock.
         deadline_mono: the end of the entry.
         deadline_wall: likewise.
         used: second-chance bit of the eviction, set on every hit.
@@ -85,7 +85,7 @@ class FileEntry:
 
     @property
     def trouble(self) -> Trouble | None:
-        """The failures since the source was fetched, as noted in the record; the next attempt counts on from there."""
+        """The failures since the source was fetched, from the record; the next attempt continues their count."""
         return None if self.record is None else self.record.trouble
 
     @property
@@ -105,7 +105,7 @@ class FileEntry:
         return size
 
     def retain(self) -> int:
-        """Count the entry as kept; return about how many more bytes it takes."""
+        """Count the entry as kept; return about how many more bytes the cache now takes."""
         return self.own_bytes
 
     def release(self) -> int:
@@ -113,7 +113,7 @@ class FileEntry:
         return self.own_bytes
 
     def holds(self, now_mono: float, now_wall: float) -> bool:
-        """Return whether it still holds."""
+        """Return whether the entry still holds."""
         return now_mono < self.deadline_mono and now_wall < self.deadline_wall
 
     def is_due(self, now_mono: float, now_wall: float) -> bool:
@@ -121,7 +121,7 @@ class FileEntry:
         return now_mono >= self.refresh_mono or now_wall >= self.refresh_wall
 
     def due_in_s(self, now_mono: float, now_wall: float) -> float:
-        """Return in how many seconds the file is to be fetched again; 0 if that is due."""
+        """Return in how many seconds the file is to be fetched again; 0 if the fetch is due."""
         return max(0.0, min(self.refresh_mono - now_mono, self.refresh_wall - now_wall))
 
     def age_s(self, now_mono: float, now_wall: float) -> float:
@@ -147,7 +147,7 @@ class FileEntry:
         return True
 
     def set_source(self, source: Source) -> None:
-        """Replace the source, the only way to do so."""
+        """Replace the source; no other method does."""
         self.source = source
 
     def answers(self, agent: str) -> bool:
@@ -180,7 +180,7 @@ class Flight(Generic[Result]):
         """Return the result.
 
         Raises:
-            ClosedError: if the owner was closed meanwhile.
+            ClosedError: if the owner of the flight was closed meanwhile.
             WrongEventLoop: if another event loop is running.
             Exception: the work failed.
         """
@@ -197,7 +197,7 @@ class Flight(Generic[Result]):
         return result.result()
 
     def set_result(self, result: Result) -> None:
-        """Return ``result`` to all waiters; no effect after a result or an error."""
+        """Give ``result`` to all waiters; no effect after a result or an error."""
         if not self._result.done():
             self._result.set_result(result)
             self._wake()
@@ -233,30 +233,30 @@ class Flights(dict[str, FlightKind]):
     __slots__ = ()
 
     def start(self, key: str, flight: FlightKind, work: Coroutine[object, object, None], name: str) -> FlightKind:
-        """Start ``work``, which sets the result of ``flight``; it is removed when the work ends, or by ``end``."""
+        """Start ``work``, which sets the result of ``flight``. The end of the work, or ``end``, removes the flight."""
         self[key] = flight
 
         def ended(task: asyncio.Task[None]) -> None:
-            # Not in the task itself: a task that is cancelled before its first step runs no code.
+            # A callback, because a task that is cancelled before its first step runs no code.
             self.end(key, flight)
             error = None if task.cancelled() else task.exception()
             if error is None:
-                flight.cancel()  # without a result, the event loop is being closed
+                flight.cancel()  # if there is no result, the event loop is being closed
             else:
                 flight.set_error(error, expected=False)
 
-        # In an empty context: the work outlives its first caller, and holds no turns of it.
+        # In an empty context: the work outlives its first caller, and must not hold the caller's turns.
         flight.task = asyncio.get_running_loop().create_task(work, name=name, context=Context())
         flight.task.add_done_callback(ended)
         return flight
 
     def end(self, key: str, flight: FlightKind) -> None:
-        """Remove ``flight``. To be called before its result is set: a waiter may ask again at once."""
+        """Remove ``flight``. Call this before its result is set, because a waiter may ask again at once."""
         if self.get(key) is flight:
             del self[key]
 
     def close(self, message: str) -> list[asyncio.Task[None]]:
-        """Raise ClosedError in all waiters, and cancel all work; return the tasks that are still to end."""
+        """Raise ClosedError in all waiters, and cancel all work; return the tasks that have not ended."""
         tasks = []
         for flight in self.values():
             flight.set_error(ClosedError(message))
@@ -278,9 +278,9 @@ class FileFlight(Flight[EntryKind]):
         path: path of the file.
         url: URL of the file.
         before: the entry at the start of the flight, or None.
-        refreshes: whether that entry still serves, so that only a newer record ends the flight.
+        refreshes: whether ``before`` still serves, so that only a newer record ends the flight.
         agents: the agents that the new entry must answer.
-        forgotten: whether ``forget`` was called since: the record in the store no longer counts.
+        forgotten: whether ``forget`` was called since, so that the record in the store no longer counts.
         lease: the lease under which the file is fetched, or None.
     """
 
@@ -303,9 +303,9 @@ class Judged(NamedTuple):
     """A record and its meaning at a moment.
 
     Attributes:
-        record: the record from which the next attempt goes on.
-        standing: its meaning, and the wall time of that moment.
-        at_mono: the monotonic time of that moment.
+        record: the record from which the next attempt continues.
+        standing: the meaning of the record, and the wall time of the moment.
+        at_mono: the monotonic time of the moment.
     """
 
     record: Record

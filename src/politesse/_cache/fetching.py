@@ -1,14 +1,15 @@
-"""A fetch of the cache, hop by hop, so that each hop can be permitted, paced and limited by itself.
+"""Fetches a file for the cache hop by hop, so that each hop is permitted, paced and limited.
 
-Thousands of sites of a hoster may redirect to one robots.txt. The first of them requests it, and the answer is kept:
+Thousands of sites of a hoster may redirect to one robots.txt. The first site requests the file, and the answer is kept
+for the others:
 
-    a request is under way    the others wait for its answer, whatever it is
-    the answer is fresh       it serves each origin once, with its age
-    an origin asks again      its own copy is due or was forgotten, so the URL is requested again
+    a request is under way    the other sites wait for its answer
+    the answer is fresh       the answer serves each origin once, with its age
+    an origin asks again      the origin's own copy is due or was forgotten, so the URL is requested again
 
-Only answers that settle something are kept: 2xx, 304, most 4xx, and further redirects. Requests with different
-validators do not share, because a 304 is about one copy. A request that must not reach a private address does not share
-with other requests.
+Only definite answers are kept: 2xx, 304, most 4xx, and further redirects. Requests with different validators share no
+answer, because a 304 is about one copy. A request that must not reach a private address shares no answer with other
+requests.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ if TYPE_CHECKING:
     from politesse._cache.options import AccessPolicy
     from politesse.clock import Clock
 
-_TARGETS_BYTES: Final = 4 * 1024 * 1024  # of all answers that are kept; a larger answer is not kept
+_TARGETS_BYTES: Final = 4 * 1024 * 1024  # the size of all kept answers; a larger answer is not kept
 _ANSWER_BYTES: Final = 1_500
 _ORIGIN_BYTES: Final = 150
 
 
 async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publisher) -> FetchResult:
-    """Fetch once; an exception of the fetcher is published as ComponentFailed and returned as a fault.
+    """Fetch once. An exception of the fetcher is published as ComponentFailed, and returned as a fault.
 
-    KeyboardInterrupt, SystemExit and the cancellation of the current task pass.
+    KeyboardInterrupt, SystemExit and the cancellation of the current task are raised.
     """
     try:
         return await fetcher.fetch(request)
@@ -65,7 +66,7 @@ async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publ
     except BaseException as error:
         if is_ended_from_outside(error, asyncio.current_task()):
             raise
-        # A user's fetcher may raise anything, a CancelledError of its own too, and all of it closes the gate.
+        # A user's fetcher may raise any exception, even its own CancelledError, and each one closes the site.
         publisher.publish(ComponentFailed(request.origin, "fetcher", error))
         return internal_fault("the fetcher", error, request.url)
 
@@ -81,9 +82,9 @@ class _Answer:
 
     Attributes:
         result: the answer.
-        fetched_mono: when it came.
-        lifetime_s: how long it is fresh.
-        served: the URLs from which redirects were served.
+        fetched_mono: when the answer came.
+        lifetime_s: for how long the answer is fresh.
+        served: the URLs whose redirects this answer has served.
     """
 
     result: FetchResult
@@ -93,16 +94,16 @@ class _Answer:
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes."""
+        """About how much memory the answer takes."""
         body_bytes = len(self.result.body) if isinstance(self.result, FetchResponse) else 0
         return _ANSWER_BYTES + body_bytes + _ORIGIN_BYTES * len(self.served)
 
 
 class RedirectTargets:
-    """See the module. Belongs to one event loop.
+    """Keeps the answers of redirect targets; see the module. Belongs to one event loop.
 
     Args:
-        policy: says how long an answer is fresh.
+        policy: decides how long an answer is fresh.
         clock: measures the age of an answer.
     """
 
@@ -115,14 +116,14 @@ class RedirectTargets:
         self._under_way: dict[Hashable, asyncio.Future[FetchResult]] = {}
 
     async def fetch(self, hop: FetchRequest, ask: Callable[[FetchRequest], Awaitable[FetchResult]]) -> FetchResult:
-        """Return the answer to ``hop``, the target of a redirect; ``ask`` requests it if no other answer serves."""
+        """Return the answer to ``hop``, the target of a redirect; call ``ask`` if no kept answer serves."""
         key = (hop.url, hop.redirected, hop.last, hop.validators)
         result = self._kept(key, hop)
         if result is not None:
             return result
         under_way = self._under_way.get(key)
         if under_way is not None:
-            await asyncio.wait((under_way,))  # a cancelled waiter harms no other
+            await asyncio.wait((under_way,))  # a cancelled waiter does not cancel the other waiters
             return self._kept(key, hop) or under_way.result()
         answered = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
@@ -133,11 +134,11 @@ class RedirectTargets:
             answered.set_result(result)
         except Exception as error:
             answered.set_exception(error)
-            answered.exception()  # no other request may be waiting for it
+            answered.exception()  # marks the exception as retrieved: perhaps no other request waits for it
             raise
         finally:
             del self._under_way[key]
-            answered.cancel()  # no effect after a result
+            answered.cancel()  # has no effect after a result
         return result
 
     def _kept(self, key: Hashable, hop: FetchRequest) -> FetchResult | None:
@@ -163,7 +164,7 @@ class _Trip:
     """One fetch with its redirects.
 
     Attributes:
-        seconds: how long its requests were under way; waiting for places does not count.
+        seconds: for how long its requests were under way, without the wait for places.
         permits: the permits of its requests.
     """
 
@@ -174,18 +175,19 @@ class _Trip:
 class PacedFetcher:
     """Fetches robots.txt within the pace of its host; see ``Pacer.start_fetch``.
 
-    It follows redirects itself, and every hop is paced at its own host. robots.txt is not fetched from a closed host
-    either. A host that answers 429, or 503 to a redirect or with Retry-After, is closed from then on. An answer that
-    opens its site counts as a request at every host that it was requested from.
+    The fetcher follows redirects itself, and each hop is paced at its own host. A closed host gets no request for
+    robots.txt either. A host is closed when it answers 429, 503 with Retry-After, or 503 as the target of a redirect.
+    An answer that opens its site counts as a request at each host of its hops.
 
     Args:
         fetcher: makes the requests, one for each hop.
         pacer: knows which hosts are closed, and grants the requests.
         clock: the clocks.
-        admission: says how many requests may be under way.
-        policy: says which answers open a site, and how long they are fresh.
+        admission: limits how many requests are under way.
+        policy: decides which answers open a site, and how long they are fresh.
         floor_s: returns the floor of the gate at a host, in seconds.
-        total_timeout_s: how many seconds a redirected fetch may take; its first hop has the time limit of the fetcher.
+        total_timeout_s: how many seconds a fetch with redirects may take; its first hop has the time limit of the
+            fetcher.
     """
 
     def __init__(
@@ -219,7 +221,7 @@ class PacedFetcher:
             else:
                 answer = await self._ask(hop, trip, is_limited=False)
             result = after_hop(hops, hop, answer)
-        if result is None:  # the fetcher does not report where a redirect leads, so it has to follow them all itself
+        if result is None:  # this fetcher does not report redirect targets, so it has to follow redirects itself
             result = await self._ask(request, trip, is_limited=True)
         if not request.refresh and self._policy.opens(result):
             for permit in trip.permits:
@@ -227,7 +229,7 @@ class PacedFetcher:
         return result
 
     async def aclose(self) -> None:
-        """Close the fetcher within."""
+        """Close the wrapped fetcher."""
         await self._fetcher.aclose()
 
     async def _ask(self, hop: FetchRequest, trip: _Trip, *, is_limited: bool) -> FetchResult:
@@ -235,7 +237,7 @@ class PacedFetcher:
         permit = await self._pacer.start_fetch(self._request(hop.origin, hop.url))
         limit_s = max(0.0, self._total_timeout_s - trip.seconds) if is_limited else None
         try:
-            if (closed := await self._closed(hop)) is not None:  # before a place is taken: a store may be slow
+            if (closed := await self._closed(hop)) is not None:  # before taking a place, because a store may be slow
                 return closed
             return await self._admission.run(partial(self._send, hop, permit, trip), limit_s)
         except GivenUp as error:
@@ -271,8 +273,8 @@ class PacedFetcher:
         status, headers = None, None
         try:
             result = await self._fetcher.fetch(hop)
-            if result.final_url != hop.url:  # the fetcher has followed a redirect itself
-                with suppress(InvalidURL):  # a redirect to a URL without an origin
+            if result.final_url != hop.url:  # if the fetcher has followed a redirect itself
+                with suppress(InvalidURL):  # the redirect may lead to a URL without an origin
                     last = Origin.of(result.final_url)
             if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last.pacing_host):
                 status, headers = result.status, result.headers
@@ -293,8 +295,9 @@ class PacedFetcher:
 def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> bool:
     """Return whether a status may close the whole host: False only for a bare 503 from the host of the robots.txt.
 
-    A bare 503 of the origin itself is in the table of outcomes: it closes that origin, unless a copy serves, and says
-    nothing of the other ports. Behind a redirect there is no such entry: many origins may lead to the same host.
+    A 503 without Retry-After from the origin itself is in the table of outcomes: it closes this origin, unless a copy
+    serves, and no other port of the host. Behind a redirect it closes the host, because many origins may redirect to
+    the same host.
     """
     if result.status != HTTPStatus.SERVICE_UNAVAILABLE or "retry-after" in result.headers:
         return True

@@ -1,6 +1,6 @@
-"""The other files that sites keep at well-known paths, as data.txt: fetched as politely as pages, kept in memory.
+"""The cache of other well-known files, such as data.txt: fetched as politely as pages, and kept in memory.
 
-Their content opens or closes no site.
+The content of these files opens or closes no site.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _SNIFFED_BYTES: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class SiteFile:
-    """A file of a site, or the lack of it. Its content is untrusted.
+    """A file of a site, or the reason why there is none. The content is untrusted.
 
     Attributes:
-        url: of the file.
-        outcome: of its fetch.
+        url: the URL of the file.
+        outcome: the outcome of the fetch.
         body: the file, decoded from its content encoding; empty unless FOUND.
-        truncated: whether the body was longer than the fetcher's limit: then its last lines are missing.
-        status: the HTTP status; of the last redirect, after too many of them; None without an answer.
+        truncated: whether the body was longer than the fetcher's limit, so that its last lines are missing.
+        status: the HTTP status; after too many redirects, the status of the last redirect; None without an answer.
         final_url: the URL of the answer, after redirects.
-        fault: the failure, as a phrase; else empty. If the file was FOUND: why an older copy still serves.
+        fault: the failure, as a phrase; else empty. If the file was FOUND, the reason why an older copy still serves.
         age_s: seconds since the answer came, or was last confirmed by a 304.
-        not_before: for RETRY, the Unix time before which it is not fetched again; None if unknown.
-        verdict: of the gate, if it has denied the request; else None.
-        content_type: the value of the header of that name; empty unless FOUND.
+        not_before: for RETRY, the Unix time before which the file is not fetched again; None if unknown.
+        verdict: the verdict of the gate that denied the request; else None.
+        content_type: the Content-Type header; empty unless FOUND.
 
     >>> SiteFile("https://example.com/data.txt", FileOutcome.FOUND, b"<!doctype html><title>404").is_web_page
     True
@@ -64,22 +64,22 @@ class SiteFile:
 
     @property
     def is_web_page(self) -> bool:
-        """Whether a web page was sent in its place, by its media type or its start, as by servers that have no 404."""
+        """Whether the server sent a web page in place of the file, judged by media type or first characters."""
         start = decoded(self.body[:_SNIFFED_BYTES])[0].lstrip("\ufeff\0 \t\n\f\r")
         return start.startswith("<") or is_html(self.body, self.content_type)
 
 
 class SiteFiles(FileCache[FileEntry]):
-    """Keeps files by their URL; see FileCache. They are in memory only.
+    """Keeps files by their URL, in memory only; see FileCache.
 
     Args:
-        fetcher: fetches as politely as a page; not closed with the cache. It may raise Disallowed instead, and that is
-            not kept.
+        fetcher: fetches files as politely as pages; not closed with the cache. It may raise Disallowed, which is not
+            kept.
         options: see CacheOptions.
         clock: both clocks.
         publisher: receives SiteFileFetched and ComponentFailed.
         jitter: returns 0 to 1, to spread retries.
-        max_days: for how many days a file holds at most; 1 as for robots.txt, or up to 7.
+        max_days: the most days for which a file holds: 1, as for robots.txt, up to 7.
     """
 
     what = "a file of a site"
@@ -102,7 +102,7 @@ class SiteFiles(FileCache[FileEntry]):
     async def get(self, origin: Origin, path: str) -> SiteFile:
         """Return the file of ``origin`` at ``path``; fetch it if necessary.
 
-        Near the end of its lifetime a copy is fetched again behind the answer.
+        Near the end of its lifetime a copy is fetched again in the background.
 
         Raises:
             ClosedError: if the cache is closed, or was while the file was fetched.
@@ -112,16 +112,16 @@ class SiteFiles(FileCache[FileEntry]):
         return self._file(await self._get(origin, path))
 
     def peek(self, origin: Origin, path: str, *, late_s: float = 0.0) -> SiteFile | None:
-        """Return the file of ``origin`` at ``path``; None if it must be fetched first.
+        """Return the file of ``origin`` at ``path``; None if the file must be fetched first.
 
-        ``late_s`` is for how many seconds beyond its lifetime a file still counts; a failure never counts for longer.
+        A file still counts for ``late_s`` seconds beyond its lifetime; a failure counts only during its lifetime.
         """
         entry = self.entries.get(self._key(origin, path))
         if entry is None:
             return None
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
         if not entry.holds(now_mono, now_wall):
-            # It is not judged at a moment before its fetch.
+            # An entry must not be judged at a moment before its fetch.
             late_s = 0.0 if entry.trouble is not None else min(late_s, entry.age_s(now_mono, now_wall))
             if not entry.holds(now_mono - late_s, now_wall - late_s):
                 return None

@@ -1,23 +1,23 @@
 """A store with a time limit for each call, and a pause after failures.
 
 Theory of operation. A call that takes longer than ``timeout_s`` fails. Each new origin would wait for a store that
-hangs, so the store is paused after a late call, and after three calls in a row that fail in time. Each pause is twice
-as long as the last, until a call succeeds:
+hangs, so the store is paused after a late call, and after three calls in a row that fail without being late. Each pause
+is twice as long as the last, until a call succeeds:
 
-    answering --late, or the third failure in a row--> paused, for ``timeout_s`` at first, five minutes at most
-    paused --pause is over--> on trial: one call is made, and no other until this call has ended
+    answering --late, or the third failure in a row--> paused, for ``timeout_s`` at first, at most five minutes
+    paused --pause is over--> on trial: one call is made, and no other before its end
     on trial --success--> answering
     on trial --failure--> paused, for twice as long
 
-A call during a pause fails at once with StorePaused, and so does a call that began before the pause and fails in it.
+A call during a pause fails at once with StorePaused. So does a call that began before the pause and fails during it.
 StorePaused is not published: the failure that begins the pause states its length. So a store that hangs is reported
-once, however many calls wait for it.
+once, even if many calls wait for it.
 
-A busy store is not late. At most ``_AT_ONCE`` calls are under way. The others wait for their place in order, and the
-limit of a call begins with the call. If the event loop stood still when the limit ended, the limit begins again, once:
-the answer may have arrived.
+A busy store is not late. At most ``_AT_ONCE`` calls are under way. The others wait in order, and their time limit
+begins when they begin. If the event loop was blocked when the limit ended, the limit begins again, once, because the
+answer may have arrived.
 
-An exception other than a StoreError is a bug of the store: it is raised, and begins no pause.
+An exception other than a StoreError is a bug of the store. It is raised, and begins no pause.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_AT_ONCE: Final = 1_000  # calls: as many as SqliteStore serves together
+_AT_ONCE: Final = 1_000  # the number of calls that SqliteStore serves together
 _FAILURES: Final = 3
 _LONGEST_PAUSE_S: Final = 300.0
 
 
 class StorePaused(Exception):
-    """Store is paused after a failure, or closed."""
+    """The store is paused after a failure, or closed."""
 
 
 class _StoreLate(StoreError):
@@ -53,16 +53,16 @@ class _StoreLate(StoreError):
 
 
 class GuardedStore:
-    """See the module. Belongs to one event loop.
+    """A store with time limits and pauses; see the module. Belongs to one event loop.
 
     Args:
         store: closed with this object.
-        timeout_s: how long one call may take.
-        clock: measures that.
+        timeout_s: the time limit of a call.
+        clock: measures the time of a call.
 
     Attributes:
         outlives: whether the records may outlive this process.
-        leasing: the store, if it leases; use ``call`` for its methods.
+        leasing: the store, if it is a LeasingStore; use ``call`` for its methods.
         closed: whether the store is closed, or being closed.
     """
 
@@ -71,7 +71,7 @@ class GuardedStore:
         self._timeout_s = timeout_s
         self._clock = clock
         self._updating = store if isinstance(store, UpdatingStore) else None
-        self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # it never waits; a subclass may
+        self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # these classes never wait; subclasses may
         self.outlives = not self._in_memory
         self.leasing = store if isinstance(store, LeasingStore) else None
         self.closed = False
@@ -86,8 +86,8 @@ class GuardedStore:
         """Return a record, or None.
 
         Raises:
-            StoreError: if it cannot be read, or not in time.
-            StorePaused: if the store was not called.
+            StoreError: if the record cannot be read, or not in time.
+            StorePaused: if the store was not called, because it is paused.
             RuntimeError: if the store raises a BaseException.
         """
         return self.call(partial(self._store.get, key))
@@ -104,9 +104,9 @@ class GuardedStore:
         """Replace a record by ``change(record)``; raises as ``get`` does.
 
         Args:
-            key: of the record.
-            change: see UpdatingStore. If the store has no ``update``, a record that another process puts meanwhile is
-                lost.
+            key: the key of the record.
+            change: see UpdatingStore. If the store has no ``update``, a record that another process puts between the
+                read and the write is lost.
         """
         if (updating := self._updating) is not None:
             await self.call(lambda: updating.update(key, change))
@@ -138,7 +138,7 @@ class GuardedStore:
         return None
 
     async def _end_pending(self) -> None:
-        """Wait until nothing is pending: work may call the store again."""
+        """Wait until no work is pending; work may call the store again."""
         while self._pending:
             await asyncio.wait(set(self._pending))
 
@@ -146,7 +146,7 @@ class GuardedStore:
         await self._store.put(key, change(await self._store.get(key)))
 
     async def call(self, call: Callable[[], Coroutine[Any, Any, Result]], calls: int = 1) -> Result:
-        """Return the result of a method of the store, or of work that calls the store so often; raises as ``get``."""
+        """Return the result of a method of the store, or of work that calls it ``calls`` times; raises as ``get``."""
         if self._in_memory:
             return await call()
         async with self._places:
@@ -182,7 +182,7 @@ class GuardedStore:
         """Count a failure; return the seconds of the pause that begins now, or None.
 
         Raises:
-            StorePaused: the call began before the pause, whose failure was reported.
+            StorePaused: the call began before the present pause, whose failure was reported.
         """
         self._failures += 1
         now_mono = self._clock.monotonic()
@@ -196,10 +196,11 @@ class GuardedStore:
         return pause_s
 
     async def _limited(self, work: Coroutine[Any, Any, Result], calls: int = 1) -> Result:
-        """Return the result of ``work``, which makes so many calls; raises _StoreLate after their time limit.
+        """Return the result of ``work``, which makes ``calls`` calls; raises _StoreLate after their time limit.
 
-        The call is a task of its own, so that a store that ignores a cancellation does not delay the caller. A
-        BaseException of the store is raised as a RuntimeError: a CancelledError of its own must not cancel the waiters.
+        The call runs in a separate task, so that a store that ignores a cancellation does not delay the caller. A
+        BaseException of the store is raised as a RuntimeError: the store's own CancelledError must not cancel the
+        waiters.
         """
         if self._in_memory:
             return await work

@@ -1,16 +1,16 @@
 """The pace that hosts have asked for, kept in the store beside the records of robots.txt.
 
-Theory of operation. A state is kept under the key ``pace/SCOPE/HOST``. A note costs a turn one entry in a dict. A task
-writes the notes: it starts with the first note, takes all later notes at once, and ends when no note is left. So a
-single turn is written at once, and under load only the last state of each host is written. The close of the store waits
-for the task.
+Theory of operation. A state is kept under the key ``pace/SCOPE/HOST``. For a turn, a note is only an entry in a dict. A
+task writes the notes: it starts with the first note, takes all notes that came since, and ends when no note is left. So
+a single turn is written at once, and under load only the last state of each host is written. The close of the store
+waits for the task.
 
 A state that cannot be written is written with the next note of its host. A closed host has no notes for a while, so its
 state is written again after ``_RETRY_S``.
 
-Several processes may share a store. So a new state is joined with the stored state, which keeps a closure that another
-process has noted. In an UpdatingStore this is a single step in the thread of the store, with a state taken before. In
-another store, a closure between the read and the write is lost.
+Several processes may share a store. So a new state is merged with the stored state, which keeps a closure that another
+process has noted. In an UpdatingStore the thread of the store merges both in one step. In another store, a closure that
+is noted between the read and the write is lost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from politesse._pacing.host_state import HostState
     from politesse.clock import Clock, Timer
 
-_AT_ONCE: Final = 100  # hosts that are written together
+_AT_ONCE: Final = 100  # so many hosts are written together
 _RETRY_S: Final = 30.0
 _MAX_UNWRITTEN: Final = 10_000
 
@@ -44,8 +44,8 @@ class StoredHosts:
 
     Args:
         scope: ``"host"``, ``"address"`` or ``"domain"``.
-        store: where.
-        clock: its timer.
+        store: keeps the states.
+        clock: the timer for later attempts.
         publisher: receives ComponentFailed.
     """
 
@@ -54,7 +54,7 @@ class StoredHosts:
         self._store = store
         self._clock = clock
         self._publisher = publisher
-        self._unwritten: dict[str, Callable[[], HostState]] = {}  # of closed hosts
+        self._unwritten: dict[str, Callable[[], HostState]] = {}  # the states of closed hosts that could not be written
         self._retry: Timer | None = None
         self._noted: dict[str, Callable[[], HostState]] = {}
         self._writer: asyncio.Task[None] | None = None
@@ -63,7 +63,7 @@ class StoredHosts:
         """Return the state of a host; None if it has none.
 
         Raises:
-            StoreError: it cannot be read, which is published unless the store is paused.
+            StoreError: the state cannot be read; the error is published unless the store is paused.
         """
         if (take := self._noted.get(key)) is not None:
             return take()
@@ -73,21 +73,21 @@ class StoredHosts:
         except StorePaused as error:
             raise StoreError(f"what {key} asked for is not read: {error}") from error
         except Exception as error:
-            # A store of the user may raise anything. The host counts as asked just now.
+            # A user's store may raise any exception. The host then counts as requested just now.
             self._publisher.publish(ComponentFailed(None, "store", error))
             raise StoreError(f"what {key} asked for cannot be read") from error
 
     def note(self, key: str, take: Callable[[], HostState], /) -> None:
-        """Have the state of a host kept that ``take`` returns. After the close of the store it is dropped."""
+        """Keep the state that ``take`` returns for a host. After the close of the store the state is dropped."""
         if self._store.closed:
             return
         self._noted[key] = take
         if self._writer is None:
             self._writer = self._store.run(self._write())
-            self._writer.add_done_callback(self._end_writer)  # one that is cancelled before its first step ends here
+            self._writer.add_done_callback(self._end_writer)  # also ends a task that is cancelled before its first step
 
     async def _write(self) -> None:
-        """Write until nothing is noted."""
+        """Write until no note is left."""
         try:
             while self._noted:
                 batch = {key: self._noted.pop(key) for key in list(islice(self._noted, _AT_ONCE))}
@@ -102,7 +102,7 @@ class StoredHosts:
     async def _replace(self, key: str, take: Callable[[], HostState]) -> None:
         """Write the state of a host; publish an error."""
         try:
-            state = take()  # here: the store may join it in another thread
+            state = take()  # taken here, because the store may merge it in another thread
             await self._store.update(self._prefix + key, lambda kept: _joined(key, state, kept))
         except StorePaused:
             self._write_later(key, take)
@@ -111,7 +111,7 @@ class StoredHosts:
             self._write_later(key, take)
 
     def _write_later(self, key: str, take: Callable[[], HostState]) -> None:
-        """Have the state of a closed host written again later: no request may come to note it."""
+        """Write the state of a closed host again later, because perhaps no request comes to note it."""
         answers = take().answers
         if answers is None or not answers.binds or len(self._unwritten) >= _MAX_UNWRITTEN:
             return
@@ -127,9 +127,9 @@ class StoredHosts:
 
 
 def _joined(key: str, state: HostState, kept: bytes | None) -> bytes:
-    """Return the octets of a state, joined with the stored state that another process has noted."""
+    """Return the octets of a state, merged with the stored state if another process has noted it."""
     if kept is not None:
-        with suppress(StoreError):  # ``recall`` publishes that
+        with suppress(StoreError):  # ``recall`` publishes this error
             theirs = decode_state(kept, key)
             if theirs.noted_by != state.noted_by:
                 state = joined(state, theirs, state.since_s(theirs))

@@ -37,25 +37,27 @@ class CacheOptions:
     """How long answers hold, and how much is kept.
 
     Attributes:
-        min_lifetime_s: the least time that an answer holds, whatever its headers say; 0 or more.
-        refresh_after: the part of its lifetime, 0 to 1, after which a question has it fetched again; 1 for never.
+        min_lifetime_s: the least time for which an answer holds, even if its headers state less; 0 or more.
+        refresh_after: the share of its lifetime, 0 to 1, after which the next question starts a refresh; 1 for no
+            refresh.
         on_forbidden: the meaning of 401 and 403: ``"allow"``, ``"disallow"``, or None for the choice of the dialect.
-        on_too_many_requests: the meaning of 429: ``"defer"`` every page, ``"allow"`` as any other 4xx does, or None for
-            the choice of the dialect: in most to defer.
-        stale_if_unreachable_s: how long after it was last confirmed a copy serves while robots.txt is unreachable;
-            a day to 30 days, or None for the choice of the dialect: in most a day.
-        retry_min_s: the first wait after a fault, doubled with each further one; positive.
+        on_too_many_requests: the meaning of 429: ``"defer"`` every page, ``"allow"`` as for any other 4xx, or None for
+            the choice of the dialect, in most dialects ``"defer"``.
+        stale_if_unreachable_s: for how long after its last confirmation a copy serves while robots.txt is unreachable;
+            a day to 30 days, or None for the choice of the dialect, in most dialects a day.
+        retry_min_s: the first wait after a fault, doubled with each further fault; positive.
         retry_max_s: the longest such wait.
-        max_entries_bytes: about how much memory the compiled rules may take; the store has another bound. The newest
-            file is kept even if it takes more by itself.
-        max_site_files_bytes: about how much memory other files than robots.txt may take, as data.txt; likewise.
-        max_concurrent_fetches: how many files of sites are fetched at once; positive. A fetch of more than 50 ms does
-            not count while others wait. Twenty times as many of these may be under way, but at most half as many as the
-            process may open files. A host gets one request at a time.
+        max_entries_bytes: about how much memory the compiled rules may take; the store has its own bound. The newest
+            file is kept even if it alone takes more.
+        max_site_files_bytes: about how much memory other files than robots.txt, such as data.txt, may take; the newest
+            is kept, too.
+        max_concurrent_fetches: how many files of sites are fetched at once; positive. A fetch that takes longer than 50
+            ms does not count while others wait. Up to twenty times as many such fetches may be under way, but at most
+            half of the files that the process may open. A host gets one request at a time.
         store_timeout_s: how long the store may take to read, write, delete or close, by the gate's clock; up to an
-            hour. Then the cache goes on without the store, and publishes ComponentFailed. The store is paused for as
-            long, and twice as long after each further failure, up to five minutes. A thousand calls are under way at
-            once. Calls that wait for their place are not late, nor is a call during which the event loop stood still.
+            hour. After that the cache goes on without the store, and publishes ComponentFailed. The store is paused for
+            the same time, and twice as long after each further failure, up to five minutes. At most a thousand calls
+            are under way. A call is not late while it waits to begin, or if the event loop was blocked.
 
     Raises:
         ConfigurationError: if a value is out of its range.
@@ -96,7 +98,7 @@ class CacheOptions:
         check_ranges(self, ranges)
 
     def policy(self, dialect: Dialect, conditions: FetchConditions | None = None) -> AccessPolicy:
-        """Return these choices, completed by ``dialect``, for requests under ``conditions``."""
+        """Return these options, completed by ``dialect``, for requests under ``conditions``."""
         outcomes = dialect.traits.outcomes
         forbidden = outcomes.forbidden_disallows if self.on_forbidden is None else self.on_forbidden == "disallow"
         too_many_requests = _TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests)
@@ -107,15 +109,15 @@ class CacheOptions:
         return AccessPolicy(outcomes, self, conditions or FetchConditions())
 
     def file_policy(self, max_days: int = 7) -> AccessPolicy:
-        """Return these choices for the other files of a site, which no dialect of robots.txt speaks about.
+        """Return these options for the other files of a site, for which a dialect of robots.txt has no rules.
 
-        A week without freshness headers, and a day for a missing file: "A Method for Web Data Discovery" 3.4,
-        and RFC 9309 2.4 for the lack of a file. A refused file counts as missing, and closes nothing.
+        A file without freshness headers holds for a week ("A Method for Web Data Discovery" 3.4), a missing file for a
+        day (RFC 9309 2.4). A refused file counts as missing, and closes no site.
         """
         max_s = max_days * DAY_S
         outcomes = Outcomes(
             forbidden_disallows=False,
-            max_redirects=5,  # RFC 9309 2.3.1.2: at least five, of robots.txt
+            max_redirects=5,  # RFC 9309 2.3.1.2: at least five redirects, for robots.txt
             lifetimes=Lifetimes(default_s=max_s, max_s=max_s, max_unavailable_s=DAY_S),
             grace=Grace(stale_s=self.stale_if_unreachable_s or DAY_S),
         )
@@ -124,12 +126,12 @@ class CacheOptions:
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """The choices that the table leaves open.
+    """The choices that the table of outcomes leaves open.
 
     Attributes:
         outcomes: the choices of the dialect or of the kind of file, changed by the options.
         options: the options themselves.
-        conditions: of the requests.
+        conditions: the conditions of the requests.
     """
 
     outcomes: Outcomes
@@ -138,7 +140,7 @@ class AccessPolicy:
 
     @property
     def faults_read(self) -> str:
-        """The meaning of faults that settle something, in words. A copy from such a fault depends on it."""
+        """The meaning of faults that become a copy, in words. Such a copy depends on this meaning."""
         too_many = f"more than {self.outcomes.max_redirects} redirects: {self.outcomes.too_many_redirects}"
         return f"{too_many}, others: excused" if self.conditions.excuses_faults else too_many
 
@@ -173,5 +175,5 @@ class AccessPolicy:
             return AccessResult.FORBIDDEN
         if status in _CLIENT_ERRORS:  # RFC 9309 2.3.1.3: unavailable means that any resource may be accessed
             return AccessResult.UNAVAILABLE
-        # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow; so does every status that no text defines.
+        # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow; here every undefined status, too.
         return AccessResult.UNREACHABLE

@@ -1,7 +1,7 @@
-"""The meaning of an answer to the request for a file, now and later: a state machine, pure.
+"""The meaning of an answer to the request for a file, now and later: a pure state machine.
 
-The copy of a Record is the last answer that settled something (2xx, 4xx); its trouble is the failures since then (5xx,
-429, faults). An answer changes the record (``advance``); time changes only its meaning (``standing``).
+The *copy* of a Record is the last definite answer (2xx, 4xx). Its *trouble* is the failures since then (5xx, 429,
+faults). An answer changes the record (``advance``); time changes only its meaning (``standing``).
 
     answer                         copy                      trouble
     2xx but 206                    new, successful           none
@@ -25,16 +25,15 @@ The copy of a Record is the last answer that settled something (2xx, 4xx); its t
     unreachable         other, 30 days on, in some dialects    unavailable          R
     any                 none of these                          fetch
 
-All times are wall times; the caller has corrected the record by both clocks (see ``record``). The table is RFC 9309.
+All times are wall times; the caller has corrected the record with both clocks (see ``record``). The table is RFC 9309.
 Dialect and options may change the meaning of 429 and of too many redirects, how long a copy serves (``stale_s``), an
-initial time in which no copy serves (``closed_s``), and the meaning after that without a copy.
+initial time in which no copy serves (``closed_s``), and the meaning without a copy afterwards.
 
-R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. No request is sent to a closed
-host: then R is the time at which it opens, if the pacer knows it.
+R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. A closed host gets no request;
+R is then the time at which the host opens, if the pacer knows that time.
 
-A 304 with another entity tag than the copy's confirms nothing, nor does a 304 with no tag and another Last-Modified.
-The request is made once more without conditions (``names_another``). A 304 to that means unreachable, as any 304 to a
-request without conditions does.
+A 304 does not confirm the copy if it has another entity tag, or no tag and another Last-Modified. The request is then
+made once more without conditions (``names_another``). A 304 to a request without conditions means unreachable.
 """
 
 from __future__ import annotations
@@ -53,21 +52,21 @@ from politesse.verdict import AccessResult, Source
 if TYPE_CHECKING:
     from politesse._cache.options import AccessPolicy
 
-_MIN_RETRY_S: Final = 1.0  # whatever the options say: no licence to hammer
-_MAX_RETRY_S: Final = DAY_S  # nor a large one to close a site for a year without asking once a day
+_MIN_RETRY_S: Final = 1.0  # the least wait, even if the options permit less
+_MAX_RETRY_S: Final = DAY_S  # the longest wait: a large Retry-After must not close a site for a year without a question
 _JITTER: Final = 0.1
-_MAX_TYPE: Final = 256  # characters of a media type
+_MAX_TYPE: Final = 256  # the most characters of a media type
 _MAX_GAP_S: Final = 2 * DAY_S
 _TROUBLES: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
-_TICK_S: Final = 0.001  # an answer holds at least for the questions that it was fetched for
+_TICK_S: Final = 0.001  # an answer holds at least this long, for the questions that wait for it
 
 
 class Standing(NamedTuple):
     """The meaning of a record at a moment.
 
     Attributes:
-        source: its ``result`` says how to answer.
-        at_wall: that moment.
+        source: the source of verdicts; its ``result`` decides how to answer.
+        at_wall: the moment.
         until_wall: the end of this meaning.
         refresh_wall: when to fetch again, while the meaning still holds.
     """
@@ -98,8 +97,8 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
 def was_open(record: Record | None, now_wall: float, policy: AccessPolicy) -> bool:
     """Return whether pages could be requested by a record until its copy expired.
 
-    The age of the copy does not matter: it may expire while a page waits for a Crawl-delay of a day. The pacer counts
-    every request to a host that was idle for long.
+    The age of the copy does not matter, because a copy may expire while a page waits for a Crawl-delay of a day. If a
+    host was idle for long, the pacer counts every request.
     """
     record = as_read(record, policy)
     if record is None:
@@ -113,9 +112,9 @@ def was_open(record: Record | None, now_wall: float, policy: AccessPolicy) -> bo
 
 
 def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy) -> float:
-    """Return for how many seconds the answer of a redirect's target serves other origins; 0 for not at all.
+    """Return for how many seconds the answer of a redirect's target serves other origins; 0 if it serves none.
 
-    Each origin holds its copy for ``min_lifetime_s`` at least, and no copy may get older than the policy permits.
+    Each origin keeps its copy for at least ``min_lifetime_s``, and no copy may become older than the policy permits.
     """
     if isinstance(result, FetchFault):
         redirects = result.kind is FaultKind.REDIRECT_LIMIT and bool(result.location)
@@ -123,7 +122,7 @@ def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy
     meaning = policy.classify(result)
     if meaning in _TROUBLES:
         return 0.0
-    known = meaning or AccessResult.SUCCESSFUL  # a 304 is about a file
+    known = meaning or AccessResult.SUCCESSFUL  # a 304 is an answer about a file
     longest_s = _longest_s(known, policy) - policy.options.min_lifetime_s
     return min(_lifetime_s(result, known, now_wall, policy), longest_s)
 
@@ -194,7 +193,7 @@ def _standing_of_copy(
         robots_url=url,
         result=copy.result,
         status=copy.status,
-        final_url=url if copy.final_url == url else copy.final_url,  # one string for both, in most entries
+        final_url=url if copy.final_url == url else copy.final_url,  # most entries then share one string
         fetched_wall=copy.confirmed_wall,
         fresh_until_wall=fresh_until_wall,
         fault=copy.fault if trouble is None else trouble.fault,
@@ -232,12 +231,12 @@ def is_fault_of_kind(source: Source, kind: FaultKind) -> bool:
 
 
 def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
-    """Whether the trouble is a 429 of the host itself, not of a host to which robots.txt redirects."""
+    """Return whether the trouble is a 429 of the host itself, not of a host to which robots.txt redirects."""
     if trouble is None or trouble.result is not AccessResult.TOO_MANY_REQUESTS:
         return False
     try:
         return Origin.of(trouble.final_url).pacing_host == Origin.of(robots_url).pacing_host
-    except InvalidURL:  # in a record that another program has written
+    except InvalidURL:  # another program may have written the record
         return True
 
 
@@ -252,7 +251,7 @@ def _without_copy(trouble: Trouble, copy: Copy | None, now_wall: float, policy: 
         return trouble.result
     grace = policy.outcomes.grace
     if now_wall >= trouble.since_wall + grace.after_s:
-        # RFC 9309 2.3.1.4: MAY. A host that answers is up, and failing pages close it.
+        # RFC 9309 2.3.1.4 permits this (MAY). A host that answers is up, and refusals of pages still close it.
         allows = grace.after_allows and trouble.status is not None
     else:
         allows = grace.opens_without_copy and (copy is None or copy.result is not AccessResult.SUCCESSFUL)
@@ -269,10 +268,10 @@ def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: Acces
 
 
 def as_read(record: Record | None, policy: AccessPolicy) -> Record | None:
-    """Return a stored record as this policy reads it: without a copy that other settings have made.
+    """Return a stored record as this policy reads it, without a copy that it would not have made.
 
-    Another process, or an earlier one, may have stored it with another dialect, User-Agent or limit. A copy that this
-    policy would not have made is neither used nor revalidated. The failures since then count all the same.
+    Another or an earlier process may have stored the record with another dialect, User-Agent or limit. A copy from
+    other settings is neither used nor revalidated. The failures since then still count.
     """
     if record is None or record.copy is None:
         return record
@@ -288,10 +287,10 @@ def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy
     if trouble is None or trouble.result is AccessResult.TOO_MANY_REQUESTS:
         return copy.fresh_until_wall
     if copy.result is not AccessResult.SUCCESSFUL:
-        return copy.confirmed_wall  # the absence of a file is no copy of it
+        return copy.confirmed_wall  # the absence of a file does not serve beyond its time
     if trouble.result is AccessResult.UNAVAILABLE:
         return copy.confirmed_wall + policy.outcomes.unavailable_copy_s
-    # RFC 9309 2.4: a copy may be used beyond its time while robots.txt is unreachable.
+    # RFC 9309 2.4: a copy may be used beyond its lifetime while robots.txt is unreachable.
     grace = policy.outcomes.grace
     from_wall = trouble.since_wall + grace.closed_s if grace.stale_from_failure else copy.confirmed_wall
     return max(copy.fresh_until_wall, from_wall + grace.stale_s)
@@ -303,7 +302,7 @@ def _confirmed(copy: Copy, response: FetchResponse, now_wall: float, policy: Acc
     says_how_long = "cache-control" in response.headers or "expires" in response.headers
     return replace(
         copy,
-        etag=_validator(response, "etag") or copy.etag,  # the same one, or its weak or strong twin
+        etag=_validator(response, "etag") or copy.etag,  # the same tag, or its weak or strong form
         last_modified=_validator(response, "last-modified") or copy.last_modified,
         confirmed_wall=confirmed_wall,
         lifetime_s=_lifetime_s(response, copy.result, confirmed_wall, policy) if says_how_long else copy.lifetime_s,
@@ -313,13 +312,13 @@ def _confirmed(copy: Copy, response: FetchResponse, now_wall: float, policy: Acc
 
 
 def _validator(response: FetchResponse, name: str) -> str:
-    """Return a header that can be sent back as it came; others no client sends without changing them."""
+    """Return a header if a client can send it back unchanged; otherwise an empty string."""
     value = response.headers.get(name, "")
     return value if value.isascii() and value.isprintable() else ""
 
 
 def _lifetime_s(response: FetchResponse, result: AccessResult, received_wall: float, policy: AccessPolicy) -> float:
-    """Return the freshness lifetime from ``received_wall``: ``min_lifetime_s`` from now at least."""
+    """Return the freshness lifetime from ``received_wall``; it lasts at least until ``min_lifetime_s`` from now."""
     most_s = _longest_s(result, policy)
     asked_s = freshness_lifetime_s(response.headers, received_wall)
     if asked_s is None:
@@ -342,16 +341,16 @@ def _trouble(
 ) -> Trouble:
     before = record.trouble if record is not None else None
     if before is not None and now_wall - before.last_wall > _MAX_GAP_S:
-        before = None  # after days without a request, the failures may have ended meanwhile
+        before = None  # after days without a request, the old failures may be over, and do not count
     asked_s = answer.retry_after_s if isinstance(answer, FetchFault) else retry_after_s(answer.headers, now_wall)
-    # No request was sent to a closed host: no further failure, and the next request follows as soon as it opens.
+    # A closed host got no request: this is no further failure, and the next request follows when the host opens.
     opens = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED and asked_s is not None
     failures = 1 if before is None else before.failures + (not opens)
-    # A host that answers 429 is not unreachable: each counts days of its own.
+    # A host that answers 429 is not unreachable: the two states count their days separately.
     since_wall = before.since_wall if before is not None and before.result is result else now_wall
     wait_s = max(asked_s or 0.0, _MIN_RETRY_S)
     if not opens:
-        # The exponent is bounded, so that a year of failures is no overflow.
+        # The exponent is bounded, so that a year of failures does not overflow.
         backoff_s = min(policy.options.retry_min_s * 2.0 ** min(failures - 1, 32), policy.options.retry_max_s)
         wait_s = max(wait_s, min(backoff_s * (1.0 + _JITTER * jitter), policy.options.retry_max_s))
     retry_wall = now_wall + min(wait_s, _MAX_RETRY_S)

@@ -1,8 +1,9 @@
-"""The record of a file: the last answer that settled something, and the failures since then. Pure.
+"""The record of a file: the last definite answer, and the failures since then. Pure.
 
-Its times are readings of the wall clock. A wall clock may be set, and a monotonic one may stand still while the machine
-sleeps, so the clock that reports more time counts. If the wall clock was set back, the times of a record are moved back
-by as much before it is judged (``ClockCorrection``). If it was set forward, the record is as old as it says.
+The times of a record are readings of the wall clock. A wall clock may be set, and a monotonic clock may stop while the
+machine sleeps, so the clock that shows more elapsed time counts. If the wall clock was set back, the times of a record
+are moved back as far before the record is judged (``ClockCorrection``). If the clock was set forward, the record counts
+as older.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from politesse.verdict import AccessResult
 CLOCK_SKEW_S: Final = 300.0
 """The seconds by which the clock of the writer may be ahead of the clock of the reader."""
 
-_STRICTNESS: Final = {"redirects": 1, "deny": 2}  # of FetchOptions.private_addresses
+_STRICTNESS: Final = {"redirects": 1, "deny": 2}  # the values of FetchOptions.private_addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class FetchConditions:
     excuses_faults: bool = False
 
     def permit(self, copy: Copy) -> bool:
-        """Return whether a copy, which another process may have fetched, could have been fetched under these."""
+        """Return whether a copy, perhaps of another process, could have been fetched under these conditions."""
         return (
             copy.user_agent in ("", self.user_agent)
             and (copy.cut_bytes is None or copy.cut_bytes >= self.max_body_bytes)
@@ -48,23 +49,23 @@ class FetchConditions:
 # This and the next are not frozen: each answer makes them, and that would double the time. Nothing changes them.
 @dataclass(slots=True)
 class Copy:
-    """The last answer that settled something.
+    """The last definite answer.
 
     Attributes:
         result: SUCCESSFUL, UNAVAILABLE or FORBIDDEN.
-        status: its HTTP status; after too many redirects, the status of the last redirect.
-        final_url: its URL, after redirects.
+        status: the HTTP status; after too many redirects, the status of the last redirect.
+        final_url: the URL of the answer, after redirects.
         body: the file; empty unless SUCCESSFUL.
-        etag: validator, or empty.
-        last_modified: validator, or empty.
-        confirmed_wall: when it came, or was last confirmed by a 304.
-        lifetime_s: for how long from then on it is fresh.
-        fault: the fault that settled it, in words; else empty.
+        etag: the validator, or empty.
+        last_modified: the validator, or empty.
+        confirmed_wall: when the answer came, or a 304 last confirmed it.
+        lifetime_s: for how long after that moment the copy is fresh.
+        fault: the fault that became this copy, in words; else empty.
         user_agent: the User-Agent of the request, if the answer varies by it; else empty.
         cut_bytes: the limit at which the body was cut; None if the body is complete.
         private_addresses: see FetchConditions.
-        faults_read: how the policy read faults, if a fault settled it; else empty.
-        content_type: the header of that name; empty unless SUCCESSFUL.
+        faults_read: how the policy read faults, if a fault became this copy; else empty.
+        content_type: the Content-Type header; empty unless SUCCESSFUL.
     """
 
     result: AccessResult
@@ -85,13 +86,13 @@ class Copy:
 
     @property
     def fresh_until_wall(self) -> float:
-        """The end of its freshness."""
+        """The end of the copy's freshness."""
         return self.confirmed_wall + self.lifetime_s
 
 
 @dataclass(slots=True)
 class Trouble:
-    """The failures in a row since the last answer that settled something.
+    """The failures in a row since the last definite answer.
 
     Attributes:
         result: UNREACHABLE, TOO_MANY_REQUESTS, or UNAVAILABLE if a copy counts for more.
@@ -99,8 +100,8 @@ class Trouble:
         final_url: the URL that failed.
         fault: the failure, as a phrase.
         since_wall: when the first of the failures in a row happened.
-        last_wall: when the last one did.
-        failures: how many in a row, from 1.
+        last_wall: when the last of these failures happened.
+        failures: how many failures in a row, from 1.
         retry_wall: when to fetch again.
     """
 
@@ -119,7 +120,7 @@ class Moment:
     """Both clocks, read together.
 
     Attributes:
-        run: of the monotonic clock: only readings of the same run can be compared.
+        run: the run of the monotonic clock: only readings of the same run can be compared.
         wall: the Unix time.
         mono: seconds since an arbitrary moment.
     """
@@ -133,7 +134,7 @@ class Record(NamedTuple):
     """The record of a file.
 
     Attributes:
-        copy: the last answer that settled something.
+        copy: the last definite answer.
         trouble: the failures since then, or None.
         moment: both clocks at a moment when the wall times above were right.
     """
@@ -161,15 +162,15 @@ class ClockCorrection:
     __slots__ = ("_foremost",)
 
     def __init__(self, started: Moment) -> None:
-        self._foremost = started  # the moment at which our wall clock was furthest ahead of the monotonic one
+        self._foremost = started  # when our wall clock was furthest ahead of the monotonic clock
 
     def corrected(self, record: Record, now: Moment) -> Record:
         """Return ``record`` with wall times that agree with ``now``, by the clock that reports more time."""
         if record.moment is not None and record.moment.run == now.run:
             return _corrected(record, record.moment, now)
-        # Our monotonic clock does not know the age of a record of another process. But its copy may be older than it
-        # seems: by as much as our wall clock is behind the latest clock that dated such a copy. The trouble stays as it
-        # is, or the next request would come too early.
+        # Our monotonic clock cannot measure the age of another process's record. But its copy may be older than it
+        # seems: our wall clock may be behind the clock that dated the copy. The trouble stays unchanged, or the next
+        # request would come too early.
         ahead = now
         if record.copy is not None and now.wall < record.copy.confirmed_wall <= now.wall + CLOCK_SKEW_S:
             ahead = replace(now, wall=record.copy.confirmed_wall)
@@ -202,12 +203,13 @@ def earlier(trouble: Trouble, by_s: float) -> Trouble:
 def believed(record: Record, now_wall: float) -> Record:
     """Return ``record`` without the parts that are dated in the future.
 
-    They would hold for as long as their clock was ahead. Up to ``CLOCK_SKEW_S`` they count as dated now.
-    Without its trouble the copy does not count either, because its renewal has failed at an unknown time.
+    Such parts would hold for as long as the writer's clock was ahead. If it was ahead by up to ``CLOCK_SKEW_S``, they
+    count as dated now. A record without its trouble loses its copy, too, because its renewal has failed at an unknown
+    time.
     """
     copy, trouble = record.copy, record.trouble
     if (copy is None or copy.confirmed_wall <= now_wall) and (trouble is None or trouble.last_wall <= now_wall):
-        return record  # nearly always
+        return record  # nearly all records
     latest_wall = now_wall + CLOCK_SKEW_S
     if copy is not None and copy.confirmed_wall > now_wall:
         copy = replace(copy, confirmed_wall=now_wall) if copy.confirmed_wall <= latest_wall else None
