@@ -1,22 +1,23 @@
-"""The records of files: kept nowhere, in a store, or in a store that leases.
+"""Keeps the records of files: nowhere, in a store, or in a store that leases.
 
-Theory of operation. The cache loads a record before a fetch, and saves one after it. In a store that several processes
-share, one process at a time gets the lease to fetch a file. One call asks for the record and its lease:
+Theory of operation. The cache loads a record before a fetch, and saves a record after the fetch. In a store that
+several processes share, one process at a time gets the lease to fetch a file. One call asks for the record and its
+lease:
 
     the store returns        this process
     the record               judges the record; if it does not serve, asks again for a lease or a newer record
-    a lease                  fetches, and puts the answer under the lease, which ends with it; failures too
+    a lease                  fetches, and puts the answer (or failure) under the lease, which then ends
     another holds the lease  asks again soon, until it gets a record or a lease
     an error                 fetches without a lease, as with any other store that fails
     no record in time        fetches without a lease after ``max_wait_s``
 
-So a site gets one request from all processes, and one more if the process that made it was killed.
+So a site gets one request from all processes, and a second request only if the first process was killed.
 
-A waiter asks again after 10 ms, and then after half as long again each time, up to a quarter of a second. It also asks
-when the lease ends. So it gets the record late by a third of the time of the fetch at most, and asks ten times a second
-at most. Each wait is spread by a fifth, so that several processes ask at different times.
+A waiter asks again after 10 ms. Each further wait is half as long again, up to a quarter of a second. The waiter also
+asks when the lease ends. So the record comes late by at most a third of the time of the fetch, and the waiter asks at
+most ten times a second. Each wait varies by a fifth, so that several processes ask at different times.
 
-A lease is renewed when a third of its time is over: one timer for all leases of this process, and one call.
+A lease is renewed when a third of its time is over. One timer and one call renew all leases of this process.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ Judged = TypeVar("Judged")
 Result = TypeVar("Result")
 
 LARGE_OCTETS: Final = 64 * 1024
-"""Octets that are compressed, unpacked or digested on the event loop; more would take over a millisecond."""
+"""The most octets that are compressed, unpacked or digested on the event loop; more would take over a millisecond."""
 
-_THREADS: Final = 2  # the largest file does not delay the next one
-_LARGE_PACKED_OCTETS: Final = 4 * 1024  # zlib unpacks these to 4 MiB at most, in 3 ms
+_THREADS: Final = 2  # two, so that the largest file does not delay the next file
+_LARGE_PACKED_OCTETS: Final = 4 * 1024  # zlib unpacks so many octets to at most 4 MiB, in 3 ms
 _FIRST_WAIT_S: Final = 0.01
 _LONGEST_WAIT_S: Final = 0.25
 _LONGER: Final = 1.5
 _SPREAD: Final = 0.2
-_SOON_S: Final = 0.03  # after the end of a lease: its waiters ask one after the other
+_SOON_S: Final = 0.03  # after the end of a lease, its waiters ask within this time, one after the other
 _RENEWED_AFTER: Final = 1 / 3
 
 
@@ -72,7 +73,7 @@ class Loaded(NamedTuple, Generic[Judged]):
 
 
 class Records:
-    """Keeps no record: the null object of the others."""
+    """Keeps no record; the base class of the other two."""
 
     async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
         """Return the record of ``origin``. Only a store that leases calls ``judge``, to know whether to wait."""
@@ -95,8 +96,8 @@ class Records:
 class ReadingThreads:
     """Threads for reading large files, so that the event loop goes on meanwhile.
 
-    They belong to the gate, because all threads of the event loop may wait for names that never resolve. They start
-    with the first large file.
+    The gate has its own threads, because all threads of the event loop may wait for names that never resolve. The
+    threads start with the first large file.
     """
 
     def __init__(self) -> None:
@@ -110,7 +111,7 @@ class ReadingThreads:
         return await asyncio.get_running_loop().run_in_executor(self._executor, read)
 
     def close(self) -> None:
-        """Accept no more files. Files that wait are still read."""
+        """Accept no more files. Waiting files are still read."""
         self._closed = True
         self._executor.shutdown(wait=False)
 
@@ -118,8 +119,8 @@ class ReadingThreads:
 class StoredRecords(Records):
     """Keeps records in a store. A StoreError is published as ComponentFailed; the cache goes on without the store.
 
-    While the store is paused, nothing is read and nothing is kept; only a record that is not deleted is published. Any
-    other error of a store is raised here too, as an Exception.
+    While the store is paused, no record is read or kept; only a delete that fails is published. Any other error of a
+    store is raised, as an Exception.
 
     Args:
         store: closed with this object.
@@ -191,11 +192,11 @@ class LeasedRecords(StoredRecords):
 
     Args:
         store: see StoredRecords.
-        leasing: the store within, which leases.
+        leasing: the LeasingStore that ``store`` wraps.
         reading: see StoredRecords.
         publisher: see StoredRecords.
         max_wait_s: how long to wait for the record of another process.
-        clock: measures that.
+        clock: measures this wait.
         jitter: returns 0 to 1.
     """
 
@@ -241,7 +242,7 @@ class LeasedRecords(StoredRecords):
             wait_s = min(_LONGER * wait_s, _LONGEST_WAIT_S)
 
     async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
-        """See Records. If the lease was taken over, the newer record is kept."""
+        """See Records. If another process took over the lease, its newer record is kept."""
         if lease is None:
             await super().save(origin, record, lease)
             return

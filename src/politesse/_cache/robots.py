@@ -1,4 +1,4 @@
-"""The robots.txt of every origin: rules compiled for the agents that ask, kept in memory and in the store."""
+"""The cache of robots.txt: records in the store, and compiled rules in memory for the agents that ask."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES: Final = 120  # the digest of a file, and its place among the digests
 _NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
-_PARSE_IN_THREAD_BYTES: Final = 8 * 1024  # 5 ms at worst (thousands of lines, URLs as rules): more would be felt
+_PARSE_IN_THREAD_BYTES: Final = 8 * 1024  # takes 5 ms at worst (thousands of lines, URLs as rules)
 
 
 class FileRules(dict[str, RuleSet]):
-    """The compiled rules of a file by agent, shared by all origins with the same file; more agents come as they ask.
+    """The compiled rules of a file by agent, for all origins with the same file; new agents are added when they ask.
 
-    Agents that the same groups bind share their rules.
+    Agents share their rules if the same groups bind them.
 
     Args:
         digest: see below.
-        known: by digest, the rules of all files of which an entry is kept.
+        known: the rules of all files with a kept entry, by digest.
 
     Attributes:
-        digest: digest of the file; of file and site, if the file means something else to each site. Empty for no file.
-        entries: number of kept entries that have them. Their bytes count once, with the first of these.
+        digest: the digest of the file, or of file and site if the meaning of the file depends on the site; empty
+            without a file.
+        entries: how many kept entries use the rules, whose bytes count once, with the first entry.
     """
 
     __slots__ = ("_known", "digest", "entries")
@@ -61,7 +62,7 @@ class FileRules(dict[str, RuleSet]):
         self.entries = 0
 
     def add(self, compiled: Mapping[str, RuleSet]) -> int:
-        """Add the rules of agents; return about how many bytes more kept entries take."""
+        """Add the rules of agents; return about how many more bytes the kept entries take."""
         before_bytes = self.weight_bytes if self.entries else 0
         for agent, rule_set in compiled.items():
             self.setdefault(agent, rule_set)
@@ -69,11 +70,11 @@ class FileRules(dict[str, RuleSet]):
 
     @property
     def weight_bytes(self) -> int:
-        """About how much memory they take; rules that agents share count once."""
+        """About how much memory the rules take; rules that agents share count once."""
         return _DIGEST_BYTES + getsizeof(self) + sum([rules.weight_bytes for rules in set(self.values())])
 
     def retain(self) -> int:
-        """Count one more entry; return about how many more bytes the rules take."""
+        """Count an entry that uses the rules; return about how many more bytes the cache takes."""
         self.entries += 1
         if self.entries > 1:
             return 0
@@ -81,7 +82,7 @@ class FileRules(dict[str, RuleSet]):
         return self.weight_bytes
 
     def release(self) -> int:
-        """Count one entry less; return about how many bytes become free."""
+        """Count one entry less; return about how many bytes of the cache become free."""
         self.entries -= 1
         if self.entries:
             return 0
@@ -98,8 +99,8 @@ class Entry(FileEntry):
 
     Attributes:
         rules: the rules of its file; empty unless the source is SUCCESSFUL.
-        basis: basis of verdicts for the agent of the last call of ``select_agent``; of no agent before.
-        deciding: the rules of that agent; None before. The hot path finds both without a dict.
+        basis: the basis of verdicts for the agent of the last ``select_agent``; for no agent before the first call.
+        deciding: the rules of that agent; None before the first call. The hot path reads both without a dict.
     """
 
     __slots__ = ("basis", "deciding", "rules")
@@ -107,7 +108,7 @@ class Entry(FileEntry):
     def __init__(
         self, origin: Origin, held: Standing, record: Record, at_mono: float, rules: FileRules = _NO_RULES
     ) -> None:
-        # An entry does not keep the file, so it remembers only the failures.
+        # The entry does not keep the file, so its record holds only the failures.
         failures = None if record.trouble is None else record._replace(copy=None)
         super().__init__(origin, ROBOTS_TXT, held, failures, at_mono)
         self.rules = rules
@@ -115,7 +116,7 @@ class Entry(FileEntry):
         self.deciding: RuleSet | None = None
 
     def select_agent(self, agent: str) -> RuleSet | None:
-        """Return the rules of ``agent``, or None; keep them and the basis of its verdicts at hand."""
+        """Return the rules of ``agent``, or None; set ``deciding`` and ``basis`` for the agent."""
         rules = self.rules.get(agent)
         if rules is not None:
             self.basis = VerdictBasis(agent, self.source, self.confirmed_mono, rules.site_usage)
@@ -123,16 +124,16 @@ class Entry(FileEntry):
         return rules
 
     def set_source(self, source: Source) -> None:
-        """See FileEntry; the basis of verdicts change with it."""
+        """See FileEntry; the basis of verdicts changes with the source."""
         super().set_source(source)
         self.basis = _NO_BASIS
 
     def retain(self) -> int:
-        """See FileEntry; shared rules count with the first entry that has them."""
+        """See FileEntry; shared rules count with their first entry."""
         return self.own_bytes + self.rules.retain() if self.rules else self.own_bytes
 
     def release(self) -> int:
-        """See FileEntry; shared rules count until the last entry that has them is released."""
+        """See FileEntry; shared rules count until their last entry is released."""
         return self.own_bytes + self.rules.release() if self.rules else self.own_bytes
 
     def answers(self, agent: str) -> bool:
@@ -141,29 +142,29 @@ class Entry(FileEntry):
 
     @property
     def agents(self) -> frozenset[str]:
-        """The agents whose rules it has."""
+        """The agents whose rules the entry has."""
         return frozenset(self.rules)
 
 
 class RobotsCache(FileCache[Entry]):
-    """Keeps robots.txt by origin; see FileCache. A record with the file is in the store, its compiled rules in memory.
+    """Keeps robots.txt by origin; see FileCache. The store has the file, memory has the compiled rules.
 
     An agent is named by its product tokens, the most specific first, joined by commas.
 
     Args:
         fetcher: fetches robots.txt; closed with the cache.
         store: keeps records; closed with the cache.
-        dialect: how files are read.
-        policy: how statuses are read.
+        dialect: how to read files.
+        policy: how to read statuses.
         max_bytes: about how much memory the entries may take.
         clock: both clocks.
         publisher: receives RobotsFetched and ComponentFailed.
         jitter: returns 0 to 1, to spread retries.
-        max_wait_s: how long to wait while another process fetches a file, in a store that leases.
+        max_wait_s: how long to wait for the fetch of another process, with a store that leases.
 
     Attributes:
         fetches: how often robots.txt was fetched.
-        normalise: brings a request target to the form that the rules compare.
+        normalise: converts a request target to the form that the rules compare.
         reading: threads for large files, which other readers share; closed with the cache.
     """
 
@@ -192,10 +193,10 @@ class RobotsCache(FileCache[Entry]):
         self.fetches = 0
         self.normalise = dialect.traits.matching.normalise_target
         self._dialect = dialect
-        self._file_rules: dict[bytes, FileRules] = {}  # by digest of the file; of the entries that are kept
+        self._file_rules: dict[bytes, FileRules] = {}  # the rules of the kept entries, by digest of the file
 
     def entry(self, origin: Origin, agent: str) -> Coroutine[object, object, Entry]:
-        """Return a valid entry of ``origin`` that answers ``agent``; fetch robots.txt if need be.
+        """Return a valid entry of ``origin`` that answers ``agent``; fetch robots.txt if necessary.
 
         Raises:
             ClosedError: if the cache is closed, or was while robots.txt was fetched.
@@ -204,7 +205,7 @@ class RobotsCache(FileCache[Entry]):
         return self._get(origin, ROBOTS_TXT, agent)
 
     def ask_ahead(self, origin: Origin, agent: str) -> None:
-        """Have an entry made that answers ``agent``, without waiting for it."""
+        """Start to make an entry that answers ``agent``, and do not wait for it."""
         if not self._closed:
             self._flight(origin.text, origin, ROBOTS_TXT, agent)
 
@@ -227,7 +228,7 @@ class RobotsCache(FileCache[Entry]):
 
     def _publish(self, flight: FileFlight[Entry], answer: FetchResult, source: Source, elapsed_s: float) -> None:
         closed = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED
-        if not (closed and answer.final_url == flight.url):  # then no request was sent
+        if not (closed and answer.final_url == flight.url):  # a closed host got no request, so no fetch is counted
             self.fetches += 1
             truncated = isinstance(answer, FetchResponse) and answer.truncated
             fetched = RobotsFetched(flight.origin, answer.status, source.fault, elapsed_s, source, truncated)
@@ -250,11 +251,11 @@ class RobotsCache(FileCache[Entry]):
         closing.callback(self.reading.close)
 
     async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> FileRules:
-        """Return the rules of a file for ``agents`` and others; all origins with the same file share them."""
+        """Return the rules of a file for at least ``agents``; all origins with the same file share these rules."""
         digesting = partial(_digest, body)
         digest = await self.reading.run(digesting) if len(body) > LARGE_OCTETS else digesting()
         if self._dialect.traits.matching.of_site:
-            digest += str(origin).encode()  # there the same file says something else to another site
+            digest += str(origin).encode()  # in this dialect the meaning of a file depends on the site
         rules = self._file_rules.get(digest)
         if rules is None:
             rules = FileRules(digest, self._file_rules)
@@ -266,15 +267,16 @@ class RobotsCache(FileCache[Entry]):
         return rules
 
     def _kept_rather(self, entry: Entry, agents: Collection[str]) -> Entry:
-        """Return the entry in memory, if it may serve on although the store lost its record; else ``entry``.
+        """Return the entry in memory if it may still serve although the store lost its record; else ``entry``.
 
-        As in the table of outcomes: while robots.txt is unreachable until its deadline, after a 429 while it is fresh.
+        By the table of outcomes, it serves until its deadline while robots.txt is unreachable, and after a 429 while it
+        is fresh.
         """
         known, source = self.entries.get(str(entry.origin)), entry.source
         if known is None or known.source.result is not AccessResult.SUCCESSFUL:
             return entry
         if not all(known.answers(agent) for agent in agents):
-            return entry  # its file is gone, so rules of another agent cannot be compiled
+            return entry  # the file is gone, so no rules can be compiled for another agent
         now = self._now()
         if entry.trouble is not None and is_closed(entry.trouble, now.wall, self._policy):
             return entry
@@ -303,7 +305,7 @@ def _digest(body: bytes) -> bytes:
 def _compile(
     body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str], known: Mapping[str, RuleSet]
 ) -> dict[str, RuleSet]:
-    """Return the rules of each agent, which it shares with an agent that the same groups bind."""
+    """Return the rules of each agent; agents share their rules if the same groups bind them."""
     robots = RobotsTxt.parse(body, dialect, origin=origin)
     is_alone = not known and len(agents) == 1
     bound = {robots.binding(agent.split(",")): rules for agent, rules in known.items()}

@@ -1,4 +1,4 @@
-"""The part of a request that all integrations share: check the URL, name the crawler, take and end the turn."""
+"""The steps of a request that all integrations share: check the URL, name the crawler, take and end the turn."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _USER_AGENT: Final = "User-Agent"
 _MAX_VIEWS: Final = 100
-_NO_AUTHORITY: Final = frozenset("/?#@")  # RFC 9110 7.2: Host is host and port alone
+_NO_AUTHORITY: Final = frozenset("/?#@")  # RFC 9110 7.2: a Host header has only a host and a port
 
 
 class StatedAgents:
     """The views of a gate for the User-Agents that the requests of a client state.
 
-    RFC 9309 2.2.1: the product token that selects the rules should be part of the User-Agent that the server sees. So a
-    missing User-Agent and the library's default become the gate's. A request that states another User-Agent is
-    judged for it.
+    RFC 9309 2.2.1: the product token that selects the rules should be part of the User-Agent that the server sees. So
+    the gate's User-Agent replaces a missing one and the library's default. A request with another User-Agent is judged
+    for that crawler.
 
     Args:
         gate: the view for all requests that state no other User-Agent.
@@ -44,10 +44,10 @@ class StatedAgents:
         self._views: dict[str, AgentView] = {}
 
     def view(self, stated: Sequence[str]) -> AgentView:
-        """Return the view for a request with these User-Agent headers.
+        """Return the view for a request that has these User-Agent headers.
 
         Raises:
-            ConfigurationError: if they name no crawler, or two.
+            ConfigurationError: if the headers name no crawler, or two crawlers.
         """
         if self._own.issuperset(stated):
             return self._gate
@@ -65,7 +65,7 @@ class StatedAgents:
         return view
 
     def introduce(self, headers: MutableMapping[str, str], stated: Sequence[str]) -> AgentView:
-        """Do as ``view``; a User-Agent that is missing, empty or the default becomes the gate's."""
+        """Return the same as ``view``; replace a User-Agent that is missing, empty or the default by the gate's."""
         view = self.view(stated)
         if not stated or stated[0] in {"", self._default}:
             headers[_USER_AGENT] = view.identity.user_agent
@@ -79,7 +79,7 @@ class OpenTurns(set["Turn"]):
 
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""
-        turn.claim()  # unless the caller's turn was claimed for this request already
+        turn.claim()  # unless the request has claimed a turn of the caller already
         self.add(turn.__enter__())
 
     def end(self, turn: Turn) -> None:
@@ -103,17 +103,17 @@ def turn_for(
 ) -> Coroutine[object, object, Turn]:
     """Return the unused turn that the task holds for ``url``, or wait for a new turn; to be awaited.
 
-    No coroutine itself: most tasks hold no turn, and wait in the coroutine of the new turn alone.
+    This is no coroutine function: most tasks hold no turn, and then wait only in the coroutine of the new turn.
 
     Args:
         gate: judges and paces.
-        url: as it will be sent.
+        url: the URL, as it will be sent.
         spelt: returns a URL as the client would send it: the caller may have queued another spelling of ``url``.
         max_wait_s: see ``AgentView.take_turn``.
-        exempt: see there; a turn that the task holds needs no exemption.
+        exempt: see ``AgentView.take_turn``; a turn that the task holds needs no exemption.
 
     Raises:
-        Disallowed, InvalidURL, TooFar, TurnHeld, ClosedError: as ``AgentView.turn`` says.
+        Disallowed, InvalidURL, TooFar, TurnHeld, ClosedError: see ``AgentView.turn``.
     """
     if entered_turns():
         gate.state.check_usable()
@@ -126,14 +126,14 @@ def turn_for(
 async def _claimed(agent: Agent, turn: Turn, url: str) -> Turn:
     """Return a turn that the task holds, if ``url`` may be requested in it; raises Disallowed."""
     if turn.url.partition("#")[0] != url and turn.verdict.reason is not Reason.POLICY_EXEMPT:
-        verdict = await agent.learn(url)  # the URL that is sent may match other rules
+        verdict = await agent.learn(url)  # the URL as it is sent may match other rules
         if not verdict:
             raise Disallowed(agent.counted(verdict))
     return turn
 
 
 def check_gate(gate: object, user: str, *, takes_user_agent: bool = False) -> None:
-    """Raise ConfigurationError, in the name of the class ``user``, if ``gate`` is no Gatekeeper or AgentView."""
+    """Raise ConfigurationError if ``gate`` is no Gatekeeper or AgentView; its message names the class ``user``."""
     if not isinstance(gate, AgentView):
         wanted = (
             "a User-Agent, a Gatekeeper, or a view of one" if takes_user_agent else "a Gatekeeper, or a view of one"
@@ -143,17 +143,17 @@ def check_gate(gate: object, user: str, *, takes_user_agent: bool = False) -> No
 
 
 def check_sent(url: str, path: str, hosts: Iterable[str], authority: str | None = None) -> None:
-    """Raise InvalidURL if the request would reach another resource than ``url``, which is judged.
+    """Raise InvalidURL if the request would reach another resource than the judged ``url``.
 
     Args:
         url: the judged URL.
-        path: as it is sent, escaped.
+        path: the path as it is sent, escaped.
         hosts: the Host headers of the request; empty if the client derives the header from the URL.
-        authority: host and port of ``url``, if known: an equal Host header needs no comparison of origins.
+        authority: host and port of ``url``, if known; for an equal Host header, no origins need to be compared.
     """
-    if " " in url:  # RFC 9112 3.2: a server ends the target at the blank
+    if " " in url:  # RFC 9112 3.2: for a server, the target ends at the blank
         raise InvalidURL(url, "would be sent with a blank; percent-encode it as %20")
-    # A dot segment follows a slash, as "." or "%2e": only then is the split worth its time.
+    # A dot segment follows a slash, as "." or "%2e". Only in that case split the path, which takes time.
     if ("/." in path or "/%2" in path) and has_dot_segments(path):
         # RFC 3986 5.2.4: servers remove dot segments, so the path that is matched must not contain any.
         raise InvalidURL(url, "would be sent with dot segments; resolve them first")
@@ -181,4 +181,4 @@ def _same_site(host: str, url: str) -> bool:
     try:
         return Origin.of(f"{scheme}://{host}") == Origin.of(url)
     except InvalidURL as error:
-        return error.url == url  # the URL itself is invalid, and is refused for that
+        return error.url == url  # if ``url`` itself is invalid, it is refused for that reason

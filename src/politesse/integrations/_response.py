@@ -1,4 +1,4 @@
-"""Which part of a response the directives of a page are read from, the same for every client."""
+"""Decides from which part of a response the directives of a page are read, the same for every client."""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@
         async with httpx.AsyncClient(transport=PoliteTransport(gate)) as client:
             response = await client.get("https://example.com/page")
 
-httpx passes its transport one hop at a time, and reads a redirect or a challenge to its end before it sends the next
-request: so a redirect from an allowed page to a disallowed one is not followed, and no request waits for itself.
+httpx passes one hop at a time to its transport, so a redirect from an allowed page to a disallowed page is not
+followed. httpx reads a redirect or a challenge to its end before it sends the next request, so no request waits for
+itself.
 
 ``page_directives`` reads the statements of a page to crawlers.
 """
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse.verdict import Verdict
 
-_DECODED: Final = frozenset({"gzip", "deflate"})  # by every httpx; others need a package
+_DECODED: Final = frozenset({"gzip", "deflate"})  # every httpx decodes these; other codings need a package
 _DEFAULT_USER_AGENT: Final = f"python-httpx/{httpx.__version__}"
 
 
@@ -87,8 +88,8 @@ class RequestInvalidURL(InvalidURL, httpx.RequestError):
 class RequestTooFar(TooFar, httpx.RequestError):
     """No turn comes within ``max_wait_s``; also an ``httpx.RequestError``.
 
-    It is not an ``httpx.TimeoutException``: it is raised at once if the turn is too far away, and repeating
-    the request would raise it again.
+    This is no ``httpx.TimeoutException``: the error is raised at once if the turn is too far away, and repeating the
+    request would raise it again.
 
     Attributes:
         request: the request that was not sent; lost when the error is pickled.
@@ -108,36 +109,37 @@ class RequestTooFar(TooFar, httpx.RequestError):
 class PoliteTransport(httpx.AsyncBaseTransport):
     """A transport that checks and paces every request: ``httpx.AsyncClient(transport=PoliteTransport(gate))``.
 
-    Every hop of every request is permitted and has a turn, redirects and the repetitions of an auth flow included. The
-    URL is judged exactly as it is sent, with its escapes, its dots and the extension ``target``. robots.txt is fetched
-    by the gate's own client, which shares no connections, cookies or credentials with your client.
+    Every hop of every request is checked and has a turn, including redirects and the repetitions of an auth flow. The
+    URL is judged exactly as it is sent, with its escapes, its dots and the extension ``target``. The gate fetches
+    robots.txt with its own client, which shares no connections, cookies or credentials with your client.
 
     The turn is taken before the wrapped transport is called, so the wait does not count against httpx's timeouts (pool,
-    connect, read, write). ``response.elapsed`` includes it.
+    connect, read, write). ``response.elapsed`` includes the wait.
 
-    Within a turn that the task holds for the URL (``async with queue.turn() as turn``, or ``gate.turn``, and then
-    ``client.get(turn.url)``), the request is made in that turn, in child tasks as well. The turn ends with the
-    response, whose answer is recorded; a redirect ends it, and the next hop takes its own.
+    If the task or its parent holds a turn for the URL (``async with queue.turn() as turn``, or ``gate.turn``, and then
+    ``client.get(turn.url)``), the request uses that turn. The answer is recorded, and the turn ends with the response.
+    After a redirect, the next hop takes a new turn.
 
-    A host is busy until the response is closed. ``client.get`` closes it before it returns. A streamed response that
-    stays open blocks every other request to that host. The task that made the request holds its turn, even if it hands
-    the response to another task. A second request of this task to the host raises TurnHeld at once and names the open
-    response. The garbage collector closes a streamed response that is dropped unclosed, with a ResourceWarning.
+    A host is busy until the response is closed. ``client.get`` closes the response before it returns. A streamed
+    response that stays open blocks every other request to that host. The task that made the request holds its turn,
+    even if it hands the response to another task. A second request of this task to the host raises TurnHeld at once and
+    names the open response. The garbage collector closes a streamed response that is dropped unclosed, with a
+    ResourceWarning.
 
-    It must wrap the transport that sends. Event hooks and auth flows run before it, so it judges the request as they
-    have changed it. A transport that changes or repeats requests, or caches answers, belongs outside. Then each request
-    is judged as it is sent, each repetition has a turn, and a cached answer needs no turn. The ``retries`` of
-    ``AsyncHTTPTransport`` repeat only attempts to connect, and may stay inside.
+    PoliteTransport must directly wrap the transport that sends. Event hooks and auth flows run earlier, so it judges
+    the changed request. A transport that changes or repeats requests, or caches answers, must wrap PoliteTransport.
+    Then each request is judged as it is sent, each repetition has a turn, and a cached answer needs no turn. The
+    ``retries`` of ``AsyncHTTPTransport`` repeat only attempts to connect, and may stay inside.
 
     Configure connections on the wrapped transport: httpx applies ``verify``, ``cert``, ``http1``, ``http2``, ``limits``
     and the proxies of the environment only to a transport that it creates itself. Give a proxy there, too:
     ``PoliteTransport(gate, wraps=httpx.AsyncHTTPTransport(proxy="http://localhost:3128"))``. Requests that
     ``AsyncClient(proxy=...)`` or ``mounts=`` route to another transport are not judged.
 
-    httpx's default User-Agent, or a missing one, is replaced by the gate's, because the server must see the name that
-    the rules were selected by (RFC 9309 2.2.1). A request that states another User-Agent is judged for it.
+    The gate's User-Agent replaces httpx's default or a missing User-Agent, because the server must see the name that
+    selected the rules (RFC 9309 2.2.1). A request with another User-Agent is judged for that crawler.
 
-    For asyncio and AsyncClient only: it is no ``httpx.BaseTransport``.
+    PoliteTransport works only with asyncio and AsyncClient: it is no ``httpx.BaseTransport``.
 
     Args:
         gate: a Gatekeeper or one of its views; not closed with the transport.
@@ -149,11 +151,11 @@ class PoliteTransport(httpx.AsyncBaseTransport):
 
     A request raises, besides httpx's own errors:
         ConfigurationError: the User-Agent of a request names no crawler.
-        RequestDisallowed: the URL of a hop is not allowed; nothing is sent to it.
-        RequestInvalidURL: no robots.txt covers the URL of a hop; or it would be sent with dot segments, which servers
-            resolve, or with a Host header that names another site.
+        RequestDisallowed: the URL of a hop is not allowed; this hop is not sent.
+        RequestInvalidURL: no robots.txt covers the URL of a hop; or the request would have dot segments, which servers
+            resolve, or a Host header that names another site.
         RequestTooFar: no turn comes within ``max_wait_s``.
-        TurnHeld: this task holds the turn of the host already: for another URL, or for a response that is open.
+        TurnHeld: this task already holds the turn of the host, for another URL or an open response.
         ClosedError: the transport or its gate was closed while the request waited.
 
     Example:
@@ -184,11 +186,11 @@ class PoliteTransport(httpx.AsyncBaseTransport):
         return self._gate
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request within its turn; raises as the class documents."""
+        """Send a request within its turn. Raises the errors that the class lists."""
         gate = self._agents.introduce(request.headers, request.headers.get_list("User-Agent"))
         closings = self._closings
         turn = await self._take(gate, request)
-        if self._closings != closings:  # sending would open the closed connection pool again
+        if self._closings != closings:  # sending now would open the closed connection pool again
             turn.give_back()
             raise ClosedError(
                 f"{request.method} {str(request.url)!r:.200}: the transport was closed before it was sent"
@@ -202,7 +204,7 @@ class PoliteTransport(httpx.AsyncBaseTransport):
             raise
         stream = response.stream
         if response.is_closed or not isinstance(stream, httpx.AsyncByteStream):
-            self._turns.end(turn)  # complete, or a response that AsyncClient refuses
+            self._turns.end(turn)  # the response is complete, or AsyncClient refuses it
         else:
             response.stream = _TurnStream(stream, turn, self._turns)
         return response
@@ -249,21 +251,21 @@ async def page_directives(response: httpx.Response, gate: AgentView) -> PageDire
     """Return the directives for the crawler of ``gate`` in the headers of ``response`` and in the METAs of its HTML.
 
     The function takes any response of httpx, from any client. If the body of a streamed response may be HTML,
-    ``response.aread()`` reads and keeps it, so ``text`` works afterwards. That ends the response's turn. Only the
-    headers are read of HEAD, 204, 304, of redirects (``response.history`` included) and of other media types.
+    ``response.aread()`` reads and keeps it, so ``text`` works afterwards. The turn of the response ends with that read.
+    For HEAD, 204, 304, redirects (including ``response.history``) and other media types, only the headers are read.
 
     A body that httpx cannot decode, such as ``br`` without its package, is not read, and the result is ``truncated``.
     If you stream bodies, pass your octets to
     ``PageDirectives.from_response(response.headers, octets, gate.identity.tokens)``.
 
     Args:
-        response: of httpx; repeated headers are combined.
-        gate: a Gatekeeper or one of its views; directives for any of its product tokens and for all crawlers count.
+        response: a response of httpx; repeated headers are combined.
+        gate: a Gatekeeper or one of its views; the directives for any of its product tokens and for all crawlers count.
 
     Raises:
         httpx.RequestError: the body cannot be read.
         httpx.StreamError: the body was streamed before, or the response was closed unread.
-        ImportError: there is a META to read, and the extra ``html`` is not installed.
+        ImportError: the page has a META, and the extra ``html`` is not installed.
     """
     headers, tokens = response.headers, gate.identity.tokens
     if not may_have_page(response.request.method, response.status_code, headers):
@@ -294,7 +296,7 @@ class _Turns(OpenTurns):
 
 
 class _TurnStream(httpx.AsyncByteStream):
-    """The body of a response: ends the turn when it is closed, read to its end, or broken off."""
+    """The body of a response; the turn ends when the body is closed, read to its end, or broken off."""
 
     def __init__(self, stream: httpx.AsyncByteStream, turn: Turn, turns: _Turns) -> None:
         self._stream = stream
@@ -324,11 +326,11 @@ class _TurnStream(httpx.AsyncByteStream):
             return
         soon(self._loop, partial(self._turns.close_dropped, self._stream, self._turn))
         message = f"a response of {printable(self._turn.url)} was dropped without being closed"
-        warnings.warn(message, ResourceWarning, stacklevel=2)  # last: it may be set to raise
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # last, because a filter may raise the warning
 
 
 def _spelt(url: str) -> str:
-    """Return the URL that httpx sends if it gets ``url``, for which a turn was granted."""
+    """Return the URL that httpx sends if it gets ``url``, the URL of a turn."""
     parsed = httpx.URL(url)
     return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}{parsed.raw_path.decode('ascii')}"
 
@@ -341,6 +343,6 @@ def _sent(request: httpx.Request) -> str:
     url = f"{scheme}://{netloc}{path_and_query}" if netloc else str(request.url)
     if not path_and_query.startswith("/") or "#" in path_and_query or not path_and_query.isascii():
         raise InvalidURL(url, f"would be sent with the target {path_and_query!r:.100}; give path and query, escaped")
-    # Only an escaped or given target can have dot segments here: httpx resolves all others.
+    # Only an escaped or given target can have dot segments here: httpx resolves the segments of all other targets.
     check_sent(url, path_and_query.partition("?")[0], (request.headers.get("Host", netloc),), netloc)
     return url

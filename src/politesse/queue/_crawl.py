@@ -2,19 +2,19 @@
 
 Theory of operation. Each worker takes a turn from the queue and settles its URL within the turn, in one of four ways:
 
-- a redirect: its target is queued as a URL of its own, so that no worker waits for the turn of the other host;
-- 429 or 503: the URL is queued again, as a further attempt. The answer has closed its host, so it waits there;
+- a redirect: the target is queued as a separate URL, so that no worker waits for a turn at the other host;
+- 429 or 503: the URL is queued again, as a further attempt. The answer has closed the host, so the URL waits there;
 - no answer, or an answer that cannot be followed: the URL has failed;
 - any other answer: the page is handed to ``handle``, within the turn. The URL is done, or has failed, when
   ``handle`` returns.
 
 Links and targets are queued before the turn of their page ends, so the queue is not done too soon: the crawl ends
 when ``join`` does. The crawl also ends with its workers. A worker ends when the queue is closed and empty, or when the
-workers outnumber the pages that ``max_pages`` still permits. So the limit is exact, and no worker waits for it.
+workers outnumber the pages that ``max_pages`` still permits. So the limit is exact, and no worker waits in vain.
 
 A crawl that is cancelled, or ends with an error, cancels its workers. A worker that is cancelled before its page is
-done queues the URL again as it was. New URLs enter by ``admit`` alone, which asks ``seen``; a URL that is queued again
-was admitted before. A worker catches all that a URL can raise, so the group of tasks never fails.
+done queues the URL again unchanged. Only ``admit``, which asks ``seen``, lets new URLs in; a URL that is queued again
+was admitted before. A worker catches every error of a URL, so the group of tasks never fails.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Crawl(Generic[Item, Response]):
     """One crawl of a queue.
 
     Args:
-        agent: of the queue.
-        dispatcher: of the queue.
+        agent: the agent of the queue.
+        dispatcher: the dispatcher of the queue.
         client: makes the requests.
         handle: called with each page and its response.
         options: see CrawlOptions.
@@ -88,7 +88,7 @@ class Crawl(Generic[Item, Response]):
         self._started_mono = self._agent.clock.monotonic()
         self._refused_before, self._given_up_before = dispatcher.refused, dispatcher.given_up
         self._handed = 0
-        self._counts: Counter[str] = Counter()  # by the names of CrawlCounts
+        self._counts: Counter[str] = Counter()  # the counts, by the names of CrawlCounts
         self._first_error = ""
         self._over = asyncio.Event()
         self._error: BaseException | None = None
@@ -119,7 +119,7 @@ class Crawl(Generic[Item, Response]):
         return CrawlReport(left=left, elapsed_s=elapsed_s, first_error=self._first_error, **self._counted())
 
     def admit(self, url: str) -> bool:
-        """Return whether a URL is new, and note it as seen. An error of ``seen`` is raised, and ends the crawl."""
+        """Return whether a URL is new, and mark it as seen. An error of ``seen`` is raised, and ends the crawl."""
         form = normal_form(url)
         try:
             is_new = form not in self._seen
@@ -145,7 +145,7 @@ class Crawl(Generic[Item, Response]):
     async def _work(self) -> None:
         self._dispatcher.consumers.add(current_task())
         try:
-            # Of more workers than pages that may still be handed out, the last ones are superfluous.
+            # If more workers run than pages may still be handed out, the surplus workers end.
             while not self._over.is_set() and self._workers <= self._max_pages - self._handed:
                 turn, queued = await self._dispatcher.take()
                 try:
@@ -154,7 +154,7 @@ class Crawl(Generic[Item, Response]):
                 finally:
                     self._dispatcher.note_end(turn, queued)
         except QueueClosed:
-            pass  # closed, and empty
+            pass  # the queue is closed and empty
         except Exception as error:  # noqa: BLE001 - ClosedError, or an error of on_disallowed: ends the crawl
             self._end(error)
         finally:
@@ -163,7 +163,7 @@ class Crawl(Generic[Item, Response]):
                 self._over.set()
 
     async def _visit(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
-        """Request the URL of a turn and settle it, as the theory of operation lists it."""
+        """Request the URL of a turn and settle the URL in one of the ways of the theory of operation."""
         page = CrawlPage(queued.url, queued.item, queued.hops, queued.attempt, self._offer)
         is_page = is_done = False
         try:
@@ -184,10 +184,10 @@ class Crawl(Generic[Item, Response]):
     def _broken_off(
         self, error: BaseException, queued: QueuedUrl[Item], page: CrawlPage[Item], *, is_handed: bool, is_done: bool
     ) -> None:
-        """Settle a URL whose visit raised; an error that ends the worker is raised again."""
+        """Settle a URL whose visit raised an error; an error that ends the worker is raised again."""
         if is_ended_with_task(error, asyncio.current_task()):
             if is_handed and is_done:
-                self._counts["pages"] += 1  # cancelled while the response was closed
+                self._counts["pages"] += 1  # the worker was cancelled while it closed the response
             else:
                 self._put_back(queued)
             raise error
@@ -203,7 +203,7 @@ class Crawl(Generic[Item, Response]):
             self._fail(page, error, by_handle=is_handed)
 
     def _follow_up(self, queued: QueuedUrl[Item], page: CrawlPage[Item], answer: Answer) -> None:
-        """Queue the target of a redirect, or another attempt; a URL that allows neither has failed."""
+        """Queue the target of a redirect, or another attempt. If neither is possible, the URL has failed."""
         problem = ""
         if answer.target is None:
             if queued.attempt < _MAX_ATTEMPTS:
@@ -218,7 +218,7 @@ class Crawl(Generic[Item, Response]):
         elif len(queued.hops) >= _MAX_HOPS:
             problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
         else:
-            # Servers redirect from one spelling of a URL to another: as URLs of a crawl the two are the same.
+            # Servers redirect between spellings of a URL; in a crawl both spellings are the same URL.
             if normal_form(target) == normal_form(queued.url) or self.admit(target):
                 hops = (*queued.hops, queued.url)
                 origin = Origin.of(target)
@@ -246,7 +246,7 @@ class Crawl(Generic[Item, Response]):
         return False
 
     def _put_back(self, queued: QueuedUrl[Item], attempt: int | None = None) -> None:
-        """Queue a URL again as it was, or as another attempt."""
+        """Queue a URL again unchanged, or as another attempt."""
         origin, attempt = queued.origin_queue.origin, attempt or queued.attempt
         self._dispatcher.add(origin, queued.url, queued.item, queued.priority, queued.hops, attempt, instead_of=queued)
 
@@ -282,7 +282,7 @@ class Crawl(Generic[Item, Response]):
         left, hosts = counted(self._dispatcher.size, "URL"), counted(len(self._dispatcher.hosts), "host")
         end = "cancelled" if isinstance(error, asyncio.CancelledError) else f"ended by {type(error).__name__}"
         message = f"the crawl was {end}; {left} left at {hosts}"
-        error.add_note(message)  # for a program that configures no logging: the traceback of Ctrl-C has it
+        error.add_note(message)  # shown in the traceback of Ctrl-C, for programs without logging
         logger.warning("%s", message)
 
     def _closed_message(self) -> str:
@@ -290,7 +290,7 @@ class Crawl(Generic[Item, Response]):
         return f"{whose} closed, with {self._dispatcher.size} URLs queued"
 
     def _show_progress(self, url: str, *, within_turn: bool = True) -> None:
-        """Report progress; a URL that is finished just now is under way no more, though its turn has not ended."""
+        """Report progress. A URL that has just finished is no longer under way, though its turn has not ended."""
         if self._options.on_progress is None:
             return
         queue = self._dispatcher
@@ -313,7 +313,7 @@ class Crawl(Generic[Item, Response]):
         return self._agent.clock.monotonic() - self._started_mono
 
     def _counted(self) -> dict[str, int]:
-        """Return the counts that progress and report share."""
+        """Return the counts that CrawlProgress and CrawlReport share."""
         given_up = self._dispatcher.given_up - self._given_up_before
         disallowed = self._dispatcher.refused - self._refused_before - given_up
         return {**self._counts, "disallowed": disallowed, "given_up": given_up}

@@ -1,32 +1,33 @@
 """Hands out the URLs of hosts that are ready, and refuses URLs that are denied or given up: the core of PoliteQueue.
 
 Theory of operation. ``hosts`` maps each pacing host to its HostQueue, which knows its next URL and its phase
-(``_hosts``). A host that is READY or GIVEN_UP stands in one FIFO. ``workers`` is a FIFO of tasks that wait for a turn;
-one of them is woken for each host that enters at the end of the line.
+(``_hosts``). The hosts that are READY or GIVEN_UP stand in a FIFO line. ``workers`` is a FIFO of tasks that wait for a
+turn; each host that enters at the end of the line wakes one task.
 
 A worker takes the first host, withdraws its next URL and asks the gate for a turn. The pacer of a process answers in
 the same step; the pacer of a fleet asks Redis first, for several workers at once. A worker that is cancelled puts the
 URL back. The answer decides:
 
-    a turn                       the URL is handed out; the host waits in the line of the pacer if it has more
+    a turn                       the URL is handed out; the host waits in the line of the pacer if it has more URLs
     not yet, for its pace        the URL goes back; the host waits in the line of the pacer, or is given up (Patience)
-    not yet, robots.txt unknown  the URL goes back; its origin is blocked and fetched (_robots), the host goes on
+    not yet, robots.txt unknown  the URL goes back; its origin is blocked, robots.txt is fetched (_robots), the host
+    goes on
     robots.txt unreachable, 429  the URL goes back; its origin is deferred (_robots), the host goes on
     denied, deferred too long    the URL is refused; the host goes on
 
-A host that goes on stands first in the line. The queue polls nothing: one event at a host causes each question.
+A host that goes on stands first in the line. The queue does not poll: it asks only after an event at a host.
 
-A URL is also judged when it is put, if its robots.txt was fetched, and when a robots.txt was fetched. A URL that is
-denied is withdrawn from its host. A worker refuses it without the pacer, so it waits for no interval. To sort ten
-thousand URLs of an origin takes some 100 ms, so the workers sort and refuse in a slice of time that all of them share:
-twenty workers block the event loop no longer than one does. Sorting decides nothing: each URL is judged again when it
-is refused or handed out.
+A URL is also judged when it is put, if its robots.txt is known, and when its robots.txt has been fetched. A denied URL
+is withdrawn from its host. A worker refuses it without asking the pacer, so the URL waits for no interval. Sorting ten
+thousand URLs of an origin takes some 100 ms, so all workers together sort and refuse in one slice of time: twenty
+workers block the event loop no longer than one worker. Sorting is not final: each URL is judged again when it is
+refused or handed out.
 
-``put``, a turn and a refusal cost O(log n) in the URLs of a host, and O(n) in its origins. A decision is counted with a
-turn or a refusal, and with nothing else.
+``put``, a turn and a refusal cost O(log n) in the URLs of a host, and O(n) in its origins. Only a turn or a refusal
+counts a decision.
 
-``close`` lets the queue run empty: deferred origins are waited for. When the gate is closed, ``fail`` cancels all
-timers and wakes every task that waits, which then raises ClosedError.
+``close`` lets the queue run empty, and waits for deferred origins. When the gate is closed, ``fail`` cancels all timers
+and wakes all waiting tasks, which then raise ClosedError.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ Item = TypeVar("Item")
 _LOGGER: Final = logging.getLogger("politesse.queue")
 
 _BATCH: Final = 100
-_MAX_SHOWN: Final = 200  # characters of remote text
+_MAX_SHOWN: Final = 200  # the most characters of remote text in a log line
 
 
 class Dispatcher(Frontier[Item]):
@@ -90,7 +91,7 @@ class Dispatcher(Frontier[Item]):
                 self.workers.wake()
 
     def _refuse_to_wait_for_itself(self) -> None:
-        """Raise TurnHeld if the current task holds the turns of all hosts that have URLs: there may be no other end."""
+        """Raise TurnHeld if the current task holds the turns of all hosts that have URLs: it might wait for ever."""
         if not entered_turns():
             return
         queues = [queue for host in self.hosts.values() for queue in host.origins.values() if queue.urls]
@@ -102,23 +103,23 @@ class Dispatcher(Frontier[Item]):
         return bool(self.line) and self.robots.may_reload
 
     def _refuse_some(self) -> None:
-        """Refuse URLs that were found to be denied, as many as the slice of time allows."""
+        """Refuse as many of the denied URLs as the slice of time allows."""
         for _ in range(_BATCH):
             if not self._denied or not self._time_slice.is_open():
                 break
             queued = self._denied.popleft()
             verdict = self._denial(queued)
-            if verdict is None:  # that has changed
+            if verdict is None:  # the URL is no longer denied
                 self._enter(queued)
             else:
                 self._refuse(queued, verdict)
 
     def _sort_some(self) -> None:
-        """Withdraw URLs that are denied, as many as the slice of time allows."""
+        """Withdraw as many denied URLs as the slice of time allows."""
         while self._unsorted and self._time_slice.is_open():
             origin_queue, rest = self._unsorted[0]
             for queued in rest:
-                if origin_queue.blocked:  # sorted again when its robots.txt was fetched
+                if origin_queue.blocked:  # the origin is sorted again after its robots.txt was fetched
                     break
                 if not queued.withdrawn and self._denial(queued) is not None:
                     origin_queue.withdraw(queued)
@@ -128,20 +129,20 @@ class Dispatcher(Frontier[Item]):
             self._unsorted.popleft()
 
     def _denial(self, queued: QueuedUrl[Item]) -> Verdict | None:
-        """Return the verdict for which a URL is refused now; None if it is allowed, deferred, or not known."""
+        """Return the verdict by which a URL is refused now; None if the URL is allowed, deferred, or unknown."""
         verdict = self._agent.judged(queued.url)
         return None if verdict is None or not self._patience.refuses(queued.origin_queue, verdict) else verdict
 
     async def _ask_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Return the first turn that a host grants; None when the line or the slice of time is over.
 
-        At least one host gets its turn, however many URLs there are to refuse.
+        At least one host gets a turn, even if there are many URLs to refuse.
         """
         while self._may_ask():
             host = self.line.popleft()
             host.on(HostEvent.ASKED)
             queued = host.head()
-            if queued is None:  # its URLs were refused meanwhile
+            if queued is None:  # the URLs of the host were refused meanwhile
                 self._move(host, HostEvent.REFUSED)
                 continue
             taken = self._settle(queued, await self._ask(queued))
@@ -150,7 +151,7 @@ class Dispatcher(Frontier[Item]):
         return None
 
     async def _ask(self, queued: QueuedUrl[Item]) -> Turn | NotYet | Verdict:
-        """Ask for the turn of a URL, which competes no more meanwhile."""
+        """Ask for the turn of a URL, which does not compete meanwhile."""
         host = queued.origin_queue.host
         queued.origin_queue.withdraw(queued)
         self._asked[queued.number] = queued
@@ -172,7 +173,7 @@ class Dispatcher(Frontier[Item]):
         queued.origin_queue.add(queued)
 
     def _settle(self, queued: QueuedUrl[Item], answer: Turn | NotYet | Verdict) -> tuple[Turn, QueuedUrl[Item]] | None:
-        """Act on the answer of the gate, as the theory of operation lists it."""
+        """Act on the answer of the gate; the theory of operation lists the answers."""
         origin_queue, host = queued.origin_queue, queued.origin_queue.host
         if isinstance(answer, Turn):
             self._hand_out(queued, answer)
@@ -193,7 +194,7 @@ class Dispatcher(Frontier[Item]):
         return None
 
     def _hand_out(self, queued: QueuedUrl[Item], turn: Turn) -> None:
-        """Count a URL as handed out; its host waits in the line of the pacer if it has more."""
+        """Count a URL as handed out; its host waits in the line of the pacer if it has more URLs."""
         origin_queue, host = queued.origin_queue, queued.origin_queue.host
         del self._asked[queued.number]
         self._agent.counted(turn.verdict)
@@ -211,12 +212,12 @@ class Dispatcher(Frontier[Item]):
             self._move(host, HostEvent.TURN_ENDED)
 
     def _refuse(self, queued: QueuedUrl[Item], verdict: Verdict, event: HostEvent | None = None) -> None:
-        """Count a URL as done that is not requested. The host goes on if it was first in line."""
+        """Count a URL as done without a request. Its host goes on if it was first in line."""
         host = queued.origin_queue.host
         self.stalls.note_progress()
         if event is not None:
             queued.origin_queue.withdraw(queued)
-        if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted that, for the origin
+        if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted TOO_SLOW already, for the origin
             self._agent.counted(verdict)
         self.refused += 1
         if is_given_up(verdict):
@@ -231,7 +232,7 @@ class Dispatcher(Frontier[Item]):
                 self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
         finally:
             if self.journal is not None:
-                self.journal.ended(queued)  # after the URLs that on_disallowed has put
+                self.journal.ended(queued)  # last, after the URLs that on_disallowed has put
             if self.note_refusal is not None:
                 self.note_refusal(queued.url)
             self._finish_if_done()
@@ -243,7 +244,7 @@ class Dispatcher(Frontier[Item]):
             self._logged.pop(queued.origin_queue.origin, None)
 
     def _give_up(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> None:
-        """Count a URL that is given up, and log its site."""
+        """Count a URL that the queue gives up, and log its site."""
         self.given_up += 1
         origin, urls = origin_queue.origin, origin_queue.size
         if origin in self._logged:
@@ -261,7 +262,7 @@ class Dispatcher(Frontier[Item]):
         Args:
             turn: the turn that has ended.
             queued: its URL.
-            is_broken_off: whether the turn ended with its task, so that the URL is to be kept in the journal.
+            is_broken_off: whether the turn ended because its task ended; the journal then keeps the URL.
         """
         del self.under_way[queued.number]
         if self.journal is not None:

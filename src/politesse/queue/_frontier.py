@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-_MAX_SITES: Final = 10_000  # whose state is remembered
+_MAX_SITES: Final = 10_000  # the most sites that are remembered as logged
 _SLICE_S: Final = 0.002
 
 
@@ -56,7 +56,7 @@ class TimeSlice:
         """Whether there is time left in this round; the first call of a round begins it."""
         loop = asyncio.get_running_loop()
         if self._until is None:
-            self._until = loop.time() + _SLICE_S  # the work counts, not the clock of the gate
+            self._until = loop.time() + _SLICE_S  # real time, not the clock of the gate
             loop.call_soon(self._end_round)
         return loop.time() < self._until
 
@@ -103,7 +103,7 @@ class Frontier(Generic[Item]):
         self.hosts: dict[str, HostQueue[Item]] = {}
         self.workers = WaitingTasks()
         self.line: deque[HostQueue[Item]] = deque()
-        self._asked: dict[int, QueuedUrl[Item]] = {}  # by number: the URLs for which turns are being asked
+        self._asked: dict[int, QueuedUrl[Item]] = {}  # the URLs whose turns are being asked for, by number
         self._patience: Patience[Item] = Patience(agent.clock, max_unreachable_s, max_wait_s, self._look)
         self.robots: RobotsPrefetcher[Item] = RobotsPrefetcher(
             agent, self._patience, self.workers, self._known, self.fail
@@ -112,8 +112,8 @@ class Frontier(Generic[Item]):
         self._denied: deque[QueuedUrl[Item]] = deque()
         self._unsorted: deque[tuple[OriginQueue[Item], Iterator[QueuedUrl[Item]]]] = deque()
         self.refused = self.given_up = 0
-        self._logged: LRUCache[Origin, None] = LRUCache(_MAX_SITES)  # sites that have not answered since
-        self._time_slice = TimeSlice()  # in which workers sort and refuse
+        self._logged: LRUCache[Origin, None] = LRUCache(_MAX_SITES)  # the logged sites that have not answered since
+        self._time_slice = TimeSlice()  # for the sorting and refusing of all workers
         self._puts = 0
         self.size = 0
         self.under_way: dict[int, str] = {}
@@ -148,7 +148,7 @@ class Frontier(Generic[Item]):
         self.workers.wake_all()
 
     async def aclose(self) -> None:
-        """Hand out nothing more, and close the journal."""
+        """Stop handing out URLs, and close the journal."""
         self.closed = True
         if self._failure is None:
             self.fail(QueueClosed(f"the queue was closed, with {counted(self.size, 'URL')} left in it"))
@@ -160,7 +160,7 @@ class Frontier(Generic[Item]):
         """Return the URLs that wait, in the order of ``put``."""
         heaps = [origin_queue.urls for host in self.hosts.values() for origin_queue in host.origins.values()]
         competing = [queued for urls in heaps for queued in urls if not queued.withdrawn]
-        # By number: a URL that was withdrawn from a heap, and put back, may be in it twice.
+        # A dict, because a URL that was withdrawn from a heap and put back may be in the heap twice.
         left = {queued.number: queued for queued in (*competing, *self._denied, *self._asked.values())}
         return [left[number] for number in sorted(left)]
 
@@ -172,12 +172,12 @@ class Frontier(Generic[Item]):
             await self.journal.ready()
 
     async def flush(self) -> None:
-        """Wait until the journal has all that was noted; raises StoreError."""
+        """Wait until the journal has written all changes; raises StoreError."""
         if self.journal is not None:
             await self.journal.flush()
 
     def _resume(self, rows: Sequence[JournalRow], last: int) -> None:
-        """Queue the URLs that an earlier run has left. New URLs get numbers above ``last``."""
+        """Queue the remaining URLs of an earlier run. New URLs get numbers above ``last``."""
         self.raise_failure()
         for row in rows:
             self._puts = row.number - 1
@@ -200,14 +200,14 @@ class Frontier(Generic[Item]):
         """Queue a URL.
 
         Args:
-            origin: of the URL.
-            url: see PoliteQueue, like ``item`` and ``priority``.
-            item: see there.
-            priority: see there.
-            hops: the URLs that redirected to it, in a crawl.
+            origin: the origin of the URL.
+            url: see ``PoliteQueue.put``.
+            item: see ``PoliteQueue.put``.
+            priority: see ``PoliteQueue.put``.
+            hops: the URLs that redirected to this URL, in a crawl.
             attempt: the number of the attempt, in a crawl.
-            instead_of: the URL that this one replaces in the journal: it is put back, or redirects here.
-            is_resumed: whether the journal has it already.
+            instead_of: the URL that is replaced in the journal, because it is put back or redirects here.
+            is_resumed: whether the journal has the URL already.
         """
         key = origin.pacing_host
         host = self.hosts.get(key)
@@ -226,12 +226,12 @@ class Frontier(Generic[Item]):
             self._finished.clear()
             self._enter(queued)
         else:
-            origin_queue.add(queued)  # a crawl puts URLs back that were under way; they are not handed out
+            origin_queue.add(queued)  # a crawl puts back URLs that were under way, and they stay queued
         if self.journal is not None and not is_resumed:
             self.journal.added(queued, instead_of)
 
     def _enter(self, queued: QueuedUrl[Item]) -> None:
-        """Let a URL compete, or have it refused."""
+        """Let a URL compete, or mark it to be refused."""
         origin_queue = queued.origin_queue
         verdict = self._agent.judged(queued.url)
         if verdict is not None and self._patience.refuses(origin_queue, verdict):
@@ -247,7 +247,7 @@ class Frontier(Generic[Item]):
         self._move(host, HostEvent.KNOWN if host.is_watched else HostEvent.URL_PUT)
 
     def _known(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> None:
-        """Let an origin compete whose robots.txt was fetched just now."""
+        """Let an origin compete, after its robots.txt was fetched."""
         host, origin = origin_queue.host, origin_queue.origin
         file = self._agent.known_file(origin)
         if not verdict.allowed or file != origin_queue.sorted_by:
@@ -255,7 +255,7 @@ class Frontier(Generic[Item]):
             self._unsorted.append((origin_queue, _each_of(origin_queue)))
             self.workers.wake()
         if origin_queue.reloads and not host.is_watched:
-            self._move(host, HostEvent.LOOK, first=True)  # in its place, before its robots.txt is evicted again
+            self._move(host, HostEvent.LOOK, first=True)  # first in line, before its robots.txt is evicted again
             self.workers.wake()
         elif not host.is_watched and (
             not verdict.allowed or self._agent.may_wait_long(origin, self._patience.max_wait_s)
@@ -263,11 +263,11 @@ class Frontier(Generic[Item]):
             self._move(host, HostEvent.LOOK)
         else:
             self._move(host, HostEvent.KNOWN)
-            if host.phase is HostPhase.PACED:  # the fetch counts for the pace: the host is hardly ready
+            if host.phase is HostPhase.PACED:  # the fetch counts for the pace, so the host is probably not ready
                 self._watch(origin_queue)
 
     def _remove(self, queued: QueuedUrl[Item]) -> None:
-        """Count a URL no more, which was withdrawn."""
+        """Stop counting a URL that was withdrawn."""
         host = queued.origin_queue.host
         host.size -= 1
         queued.origin_queue.size -= 1
@@ -279,7 +279,7 @@ class Frontier(Generic[Item]):
             self.workers.wake_all()
 
     def forget_if_idle(self, host: HostQueue[Item]) -> None:
-        """Drop a host that has no URL, and no task that waits for room."""
+        """Drop a host without URLs and without tasks that wait for room."""
         if not host.size and not host.putters and self.hosts.get(host.key) is host:
             del self.hosts[host.key]
             self._patience.forget(host)
@@ -289,12 +289,13 @@ class Frontier(Generic[Item]):
             self._finished.set()
 
     def _move(self, host: HostQueue[Item], event: HostEvent, *, first: bool = False) -> None:
-        """Move a host on; without a next URL it is unknown, or empty. A host in the line stays there.
+        """Move a host to its next phase: UNKNOWN or EMPTY without a next URL. A host in the line stays there.
 
         Args:
             host: the host.
             event: see ``_hosts``.
-            first: whether it enters the line in front, for the current worker or after a reload of its robots.txt.
+            first: whether the host enters the line in front, for the current worker or after a reload of its
+                robots.txt.
         """
         if host.phase in IN_LINE:
             return
@@ -310,7 +311,7 @@ class Frontier(Generic[Item]):
             self.workers.wake()
 
     def _watch(self, origin_queue: OriginQueue[Item]) -> None:
-        """Have the pacer call when a turn at the origin is due, and have the host tried if that takes too long."""
+        """Let the pacer call when a turn at the origin is due; try the host again if that takes too long."""
         host = origin_queue.host
         if self._failure is not None:
             return
@@ -327,7 +328,7 @@ class Frontier(Generic[Item]):
         self._move(host, HostEvent.DUE)
 
     def fail(self, error: BaseException) -> None:
-        """Wake every task that waits: nothing more will come."""
+        """Wake all waiting tasks, because no more turns will come."""
         self._failure = self._failure or error
         self.robots.stop()
         for host in self.hosts.values():
@@ -337,7 +338,7 @@ class Frontier(Generic[Item]):
         self._finished.set()
 
     def raise_failure(self) -> None:
-        """Raise ClosedError if nothing more will come, WrongEventLoop in another event loop than the gate's."""
+        """Raise ClosedError after ``fail``, and WrongEventLoop in another event loop than the gate's."""
         self._agent.state.check_loop()
         if isinstance(self._failure, StoreError | QueueClosed):
             raise type(self._failure)(str(self._failure)) from self._failure
@@ -346,5 +347,5 @@ class Frontier(Generic[Item]):
 
 
 def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:
-    """Yield the URLs that an origin has at the first step, so that none is kept that is handed out before."""
+    """Yield the URLs that an origin has at the first step, without keeping URLs that are handed out meanwhile."""
     yield from origin_queue.urls.copy()

@@ -1,17 +1,17 @@
-"""The hosts of a queue: the URLs that wait at each, and its phase.
+"""The hosts of a queue, each with its waiting URLs and its phase.
 
-Theory of operation. A robots.txt governs an origin, and load falls on a host. So the URLs of an origin wait together in
-a heap, by priority and then by the time of ``put``, and the origins of a host compete for its turns. An origin is
-blocked while its robots.txt is fetched or deferred. A host is in one phase at a time:
+Theory of operation. A robots.txt applies to an origin, but the load is on a host. So the URLs of an origin wait in one
+heap, by priority and then by the time of ``put``, and the origins of a host compete for the turns of the host. An
+origin is blocked while its robots.txt is fetched or deferred. A host is in one phase at a time:
 
     phase      the host waits for
     EMPTY      a URL
-    UNKNOWN    the robots.txt of its origins: all of them are blocked
+    UNKNOWN    the robots.txt of its origins, which are all blocked
     READY      a worker, in the line of ready hosts
-    IN_TURN    the answer of the pacer to a worker, and the end of that turn if it has more URLs
+    IN_TURN    the answer of the pacer, and the end of that turn if the host has more URLs
     PACED      its interval, or the end of the requests of others
     CLOSED     the end of a closing, or a Visit-time
-    GIVEN_UP   a worker, which refuses its next URL as well, unless the host has opened
+    GIVEN_UP   a worker, which refuses its next URL, too, unless the host has opened
 
     phase                    event                                          next phase
     EMPTY, UNKNOWN           URL_PUT, at an origin with its robots.txt      READY
@@ -30,9 +30,9 @@ blocked while its robots.txt is fetched or deferred. A host is in one phase at a
                              EMPTIED: the last URL has left                 EMPTY
 
 Only a worker takes a host out of the line. In a fleet the worker waits for an answer, and other events may come first.
-So the answer counts in any phase outside the line. If the table does not list an event for a phase, the event changes
-nothing: a ready host stays ready, and becomes EMPTY only when a worker takes it. Each change is logged for debugging,
-with the event that caused it. A site that is given up is logged as a warning, once (``_dispatch``).
+So the answer counts in any phase outside the line. An event that the table does not list for a phase has no effect: a
+ready host stays ready, and becomes EMPTY only when a worker takes it. Each change of phase is logged at the level
+DEBUG, with its event. When a site is given up, one warning is logged (``_dispatch``).
 
 Hosts that are PACED or CLOSED, or have further URLs during a turn, wait in the line of the pacer (``is_watched``). The
 pacer serves its line first come, first served, so hosts that share an address or a domain take turns, too.
@@ -64,7 +64,7 @@ _STALL_S: Final = 60.0
 
 
 class HostPhase(StrEnum):
-    """The phases of a host; see the module."""
+    """The phases of a host; the module explains them."""
 
     EMPTY = "empty"
     UNKNOWN = "unknown"
@@ -76,7 +76,7 @@ class HostPhase(StrEnum):
 
 
 class HostEvent(StrEnum):
-    """The events that move a host on; see the module."""
+    """The events that change the phase of a host; the module explains them."""
 
     URL_PUT = "a URL was put"
     BLOCKED = "robots.txt is unknown"
@@ -110,7 +110,7 @@ _NEXT: Final[dict[HostEvent, dict[HostPhase, HostPhase]]] = {
     HostEvent.BLOCKED: dict.fromkeys(_OUTSIDE, HostPhase.UNKNOWN),
     HostEvent.EMPTIED: dict.fromkeys(HostPhase, HostPhase.EMPTY),
 }
-"""The table of the module: the next phase by event and phase. A phase that is missing stays as it is."""
+"""The table of the module: the next phase by event and phase. A phase that is missing does not change."""
 
 
 class WaitingTasks:
@@ -154,8 +154,8 @@ class StallWatch:
     """Logs when a queue makes no progress while a task waits. Each wait is a ``with`` block.
 
     Theory of operation. A queue is *stalled* if a task waits, but for a minute no URL was put, handed out, done or
-    refused. One timer watches for that, and only while a task waits. Progress moves the time, not the timer. If the
-    timer runs out too early, it is set again. A stall is logged once: the timer is set again only after progress.
+    refused. One timer checks for a stall, and only while a task waits. Progress changes the due time, not the timer; a
+    timer that fires too early is set again. A stall is logged once: the timer is set again only after progress.
 
     Args:
         clock: the gate's clock.
@@ -173,7 +173,7 @@ class StallWatch:
         self._is_logged = False
 
     def note_progress(self) -> None:
-        """Count the time without progress from now on; from the next wait on if no task waits."""
+        """Count the time without progress from now, or from the next wait if no task waits."""
         self._is_logged = False
         self._since_mono = inf
         if self._waiting:
@@ -200,7 +200,7 @@ class StallWatch:
     def _look(self) -> None:
         self._timer = None
         now_mono = self._clock.monotonic()
-        if now_mono < self._since_mono + _STALL_S:  # the same sum as for the timer: a difference may be rounded down
+        if now_mono < self._since_mono + _STALL_S:  # the same sum as for the timer: differences are rounded
             self._watch()
             return
         self._is_logged = True
@@ -213,10 +213,10 @@ class QueuedUrl(Generic[Item]):
     """A URL that was put, with its item; ordered by priority, then by number.
 
     Attributes:
-        number: counts the calls of ``put``.
+        number: the number of the call of ``put``.
         origin_queue: the queue in which the URL waits.
         hops: the URLs that redirected here, in a crawl.
-        attempt: how often it was put in a crawl, because its host was closed.
+        attempt: how often the URL was put in a crawl, because its host was closed.
         withdrawn: whether the URL no longer competes.
     """
 
@@ -237,16 +237,17 @@ class QueuedUrl(Generic[Item]):
 class OriginQueue(Generic[Item]):
     """The URLs of an origin, as a heap.
 
-    A URL that is withdrawn from the middle of the heap stays in it until it comes to the top, which is never withdrawn.
+    A URL that is withdrawn from the middle of the heap stays in the heap until it reaches the top. The top is never a
+    withdrawn URL.
 
     Attributes:
-        size: how many URLs wait; URLs that wait to be refused included.
+        size: how many URLs wait, including URLs that wait to be refused.
         blocked: whether the origin waits for its robots.txt: for a fetch, or until a deferral is over.
         prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
-        reloads: how often robots.txt was unknown at the turn of its host since a URL was handed out or refused.
-        deferred_wall: the Unix time at which the first deferral in a row began; None for none.
+        reloads: how often robots.txt was unknown when the host had its turn, since a URL was handed out or refused.
+        deferred_wall: the Unix time at which the first deferral in a row began; None without a deferral.
         not_before: the Unix time at which the last deferral ends.
-        sorted_by: the digest of the file by which its URLs were sorted last; see ``Refusals``.
+        sorted_by: the digest of the file by which its URLs were last sorted; see ``Refusals``.
     """
 
     host: HostQueue[Item]
@@ -274,16 +275,16 @@ class OriginQueue(Generic[Item]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class HostQueue(Generic[Item]):
-    """One host; see the module.
+    """A host of the queue; see the module.
 
     Attributes:
         key: the pacing host.
-        phase: see the module.
+        phase: the present phase; see the module.
         is_watched: whether the host waits in the line of the pacer, which will call.
-        origins: by origin.
+        origins: the queues of its origins, by origin.
         size: how many URLs wait, in all origins.
-        progress_mono: when the site last let the host have a turn, or did not close it; None before its first wait.
-        look: the timer after which the host is tried; see ``Patience``.
+        progress_mono: when the host last had a turn or was found open; None before its first wait.
+        look: the timer for the next attempt; see ``Patience``.
         putters: tasks that wait for room.
     """
 
@@ -297,7 +298,7 @@ class HostQueue(Generic[Item]):
     putters: WaitingTasks = field(default_factory=WaitingTasks)
 
     def on(self, event: HostEvent) -> bool:
-        """Move on by the table; return whether the host has entered the line of ready hosts."""
+        """Change the phase by the table; return whether the host has entered the line of ready hosts."""
         before, after = self.phase, _NEXT[event].get(self.phase, self.phase)
         if before is after:
             return False
@@ -307,5 +308,5 @@ class HostQueue(Generic[Item]):
         return after in IN_LINE
 
     def head(self) -> QueuedUrl[Item] | None:
-        """Return the URL that is next at this host; None if all its origins are blocked, or no URL competes."""
+        """Return the next URL of this host; None if all its origins are blocked, or no URL competes."""
         return min([queue.urls[0] for queue in self.origins.values() if queue.urls and not queue.blocked], default=None)

@@ -1,26 +1,26 @@
-"""Keeps the URLs of a queue in a file until they have ended, so that a later run goes on with them.
+"""Keeps the URLs of a queue in a file until they have ended, so that a later run continues with them.
 
-Theory of operation. Each event of a URL is noted as a change, in the order of the events:
+Theory of operation. Each event of a URL is noted as a change, in order:
 
-    ADD     it was put
-    MOVE    it is queued again: as it was, as a further attempt, or as the target of its redirect
-    END     it was requested, or refused: it is done
+    ADD     the URL was put
+    MOVE    it is queued again: unchanged, as a further attempt, or as the target of its redirect
+    END     it was requested or refused, and is done
 
 At most one write is under way. A write commits, in one transaction, all changes that were noted before it. So the file
-always holds the state of some moment of the run. A page puts its links before it ends: after a crash, either the links
-are there or the page is requested again. ``put`` waits until its change is committed; all else is written behind. If a
-write fails, nothing more is written and the queue hands out nothing more: the file then holds an earlier state, and
-each URL whose ``put`` returned is in it.
+always holds the state of one moment of the run. A page puts its links before it ends: after a crash, either the links
+are there or the page is requested again. ``put`` waits until its change is committed; all other changes are written in
+the background. If a write fails, the queue writes no more changes and hands out no more URLs. The file then holds an
+earlier state, with each URL whose ``put`` returned.
 
-A row of the file has the number of the queued URL. Numbers grow; a run begins with the numbers of the file, and goes
-on from the largest. MOVE changes the number of a row, so that an END of the old number finds nothing to remove.
+A row of the file has the number of the queued URL. Numbers grow: a run continues from the largest number in the file.
+MOVE changes the number of a row, so that an END of the old number removes no row.
 
-The file also holds the digest of each URL that was ever put. A program that is started again puts its first URLs again:
-a ``put`` of a URL of an earlier run is ignored. An exception is a worker that puts a URL that this run has handed out:
-that is a retry. The crawl of a queue with a journal takes these digests as its ``seen``.
+The file also holds the digest of each URL that was ever put. A restarted program puts its first URLs again, so a
+``put`` of a URL of an earlier run is ignored. The exception: if a worker puts a URL that this run has handed out, that
+is a retry. The crawl of a queue with a journal takes these digests as its ``seen``.
 
-The first call that uses the queue reads the journal, and queues its URLs in batches. All other calls wait for that. If
-the first call is cancelled, the next call goes on.
+The first call that uses the queue reads the journal, and queues its URLs in batches. All other calls wait for the end
+of the reading. If the first call is cancelled, the next call continues.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ Item = TypeVar("Item")
 
 logger = logging.getLogger("politesse.queue")
 
-_ROWS: Final = 100  # read at a time when a journal is resumed; takes 2 ms
-_MAX_BEHIND: Final = 10_000  # unwritten changes; at this number no URL is handed out
-_MAX_INTEGER: Final = 2**63  # every integer of SQLite is smaller
-_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # json.dumps would make one each time
+_ROWS: Final = 100  # rows that are read together when a journal is resumed; takes 2 ms
+_MAX_BEHIND: Final = 10_000  # the most unwritten changes; at this number no URL is handed out
+_MAX_INTEGER: Final = 2**63  # all integers of SQLite are smaller
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # made once, not by each json.dumps
 
 
 class Journal:
-    """The journal of a queue, in a politesse file, which may have other parts.
+    """The journal of a queue, in an SQLite file of politesse, which may have other parts.
 
     Args:
         journal: the path, or ``"sqlite:///"`` and the path.
         resume: queues rows of an earlier run; new URLs get numbers larger than its second argument.
-        fail: called with the StoreError after which nothing more is written.
+        fail: called with the StoreError after which no change is written.
 
     Attributes:
-        is_open: whether all was read.
+        is_open: whether the file has been read completely.
         resumed: how many URLs were resumed.
         seen: the URLs that this run and earlier ones have put: the ``seen`` of a crawl.
 
@@ -92,8 +92,8 @@ class Journal:
         self.seen = SeenUrls()
         self._reading = asyncio.Lock()
         self._unread: Contents | None = None
-        self._handed: set[int] = set()  # digests of resumed URLs
-        self._broken_off: dict[int, int] = {}  # numbers of rows that stay, by digest
+        self._handed: set[int] = set()  # digests of the resumed URLs that this run has handed out
+        self._broken_off: dict[int, int] = {}  # the numbers of rows that stay in the file, by digest
         self._changes: list[Change] = []
         self._is_writing = False
         self._noted = 0
@@ -118,7 +118,7 @@ class Journal:
         if self.is_open:
             return
         if self._unread is None:
-            self._mark = uuid4().hex  # not before: a queue may be made before a fork
+            self._mark = uuid4().hex  # made here, because a queue may be created before a fork
             try:
                 await self._file.write(self._take_over, None)
             except StoreError as error:
@@ -148,12 +148,12 @@ class Journal:
 
     def _take_over(self, connection: sqlite3.Connection, _: None) -> None:
         """Take the lock, and write the mark."""
-        if self._lock is None:  # it is kept if the transaction is tried again
+        if self._lock is None:  # a second attempt of the transaction keeps the lock
             self._lock = tables.held_lock(self._file.path, connection)
         tables.write_mark(connection, self._mark)
 
     def check_open(self) -> None:
-        """Raise ConfigurationError if the journal was not read yet: the URLs of earlier runs are unknown."""
+        """Raise ConfigurationError if the journal was not read yet, because the URLs of earlier runs are unknown."""
         if not self.is_open:
             raise ConfigurationError(
                 f"put_nowait before the journal {self._name} was read: use `await queue.put(...)`, or open the "
@@ -165,7 +165,7 @@ class Journal:
         """Check that an item and a priority can be kept.
 
         Raises:
-            TypeError: JSON cannot hold the item, or returns another value, as a list for a tuple.
+            TypeError: JSON cannot hold the item, or changes it, for example a tuple to a list.
             ValueError: the priority is an integer that takes more than 64 bits.
         """
         if isinstance(priority, int) and not -_MAX_INTEGER <= priority < _MAX_INTEGER:
@@ -184,8 +184,8 @@ class Journal:
         """Return whether an earlier run has put ``url``, so that the call is ignored.
 
         Args:
-            url: as it was put.
-            by_worker: whether the caller has taken a turn: it may request a URL again that this run has handed out.
+            url: the URL, as it was put.
+            by_worker: whether the caller has taken a turn; it may then repeat a URL that this run has handed out.
         """
         if not self.seen.earlier:
             return False
@@ -212,18 +212,18 @@ class Journal:
             self._handed.add(_digest(queued.url))
 
     def is_resumed(self, queued: QueuedUrl[Item]) -> bool:
-        """Return whether an earlier run has left the URL, and it was not put again since."""
+        """Return whether the URL is left from an earlier run and was not put again since."""
         return self._unread is not None and queued.number <= self._unread.last
 
     def ended(self, queued: QueuedUrl[Item], *, is_broken_off: bool = False) -> None:
-        """Note that a URL has ended. If its task ended first (``is_broken_off``), the next run repeats the URL."""
+        """Note that a URL has ended. If its turn was broken off (``is_broken_off``), the next run repeats the URL."""
         if is_broken_off:
             self._broken_off[_digest(queued.url)] = queued.number
         else:
             self._note(Change(tables.END, (queued.number,)))
 
     async def flush(self) -> None:
-        """Wait until all that was noted is committed; raises StoreError."""
+        """Wait until all changes are committed; raises StoreError."""
         noted = self._noted
         while self._written < noted:
             if self._failure is not None:
@@ -240,7 +240,7 @@ class Journal:
             try:
                 await self.flush()
             except StoreError:
-                pass  # logged, and raised by the queue
+                pass  # the error was logged, and the queue raises it
             finally:
                 self._closed = True
                 await self._file.aclose()
@@ -250,12 +250,12 @@ class Journal:
 
     def _note(self, change: Change) -> None:
         if self._failure is not None or self._closed:
-            return  # the next run repeats all later events
+            return  # no later change is written; the next run repeats the later events
         self._changes.append(change)
         self._noted += 1
         if not self._is_writing:
             self._is_writing = True
-            asyncio.get_running_loop().call_soon(self._write)  # with all that this step notes
+            asyncio.get_running_loop().call_soon(self._write)  # with all changes of the present step
 
     def _write(self) -> None:
         changes, self._changes = self._changes, []
@@ -263,7 +263,7 @@ class Journal:
         writing.add_done_callback(lambda done: self._wrote(done, len(changes)))
 
     def commit(self, changes: Sequence[Change]) -> asyncio.Future[None]:
-        """Write changes in one transaction; done when it is committed."""
+        """Write changes in one transaction; the future is done when it is committed."""
         return self._file.begin_write(self._apply, changes)
 
     def _apply(self, connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
@@ -285,7 +285,7 @@ class Journal:
                 written.set_result(None)
 
     def _stop(self, error: BaseException) -> None:
-        """Write nothing more, so that no later change is in the file without an earlier one."""
+        """Stop writing, so that the file never has a later change without the earlier changes."""
         self._changes.clear()
         cause = str(error) if isinstance(error, StoreError) else described(error)
         self._failure = failure = StoreError(f"the journal {self._name} cannot be written: {cause}")

@@ -1,9 +1,9 @@
-"""The tables of a journal in a politesse file, and the lock that keeps the file to one queue.
+"""The tables of a journal in an SQLite file, and the lock that reserves the file for one queue.
 
-Theory of operation. SQLite's own locks end with each transaction, so a queue holds another file beside the journal,
-``crawl.db.lock``, by an exclusive transaction that it never ends. The file stays empty; the system frees the lock when
-the process ends, however it ends. The lock file may be removed. So each queue also writes a mark of its own into the
-journal, and each write checks it: of two queues only the later one writes.
+Theory of operation. SQLite's own locks end with each transaction. So a queue locks a second file, such as
+``crawl.db.lock``, with an exclusive transaction that it never ends. This file stays empty, and the system frees the
+lock when the process ends in any way. But somebody may remove the lock file. So each queue also writes its own mark
+into the journal, and each write checks the mark: of two queues only the later queue can write.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_MAX_SHOWN: Final = 200  # characters of a damaged value
-_LOCK_WAIT_S: Final = 0.5  # a queue that was closed a moment ago, or a process that is just being killed
+_MAX_SHOWN: Final = 200  # the most characters of a damaged value in a message
+_LOCK_WAIT_S: Final = 0.5  # wait for a queue that is just closing, or a process that is just ending
 
 _QUEUED: Final = (
     "CREATE TABLE queued (number INTEGER PRIMARY KEY, url TEXT NOT NULL, item TEXT, priority NOT NULL, hops TEXT, "
@@ -40,8 +40,9 @@ _OWNER: Final = "CREATE TABLE journal_owner (only INTEGER PRIMARY KEY CHECK (onl
 JOURNAL: Final = Part("journal", (_QUEUED, _SEEN_TABLE, _OWNER))
 """The tables of a journal.
 
-``queued`` has the URLs that have not ended, with the fields of JournalRow, ``item`` and ``hops`` as JSON; ``seen`` the
-digests of the normal forms of all that were put; ``journal_owner`` the process and the mark of the last queue.
+``queued`` has the URLs that have not ended, with the fields of JournalRow; ``item`` and ``hops`` are JSON. ``seen`` has
+the digests of the normal forms of all URLs that were put. ``journal_owner`` has the process and the mark of the last
+queue.
 """
 
 ADD: Final = "INSERT INTO queued VALUES (?, ?, ?, ?, ?, ?)"
@@ -59,7 +60,7 @@ class Change(NamedTuple):
 
 
 class JournalRow(NamedTuple):
-    """A URL that an earlier run has left."""
+    """A URL that is left from an earlier run."""
 
     number: int
     url: str
@@ -88,7 +89,7 @@ def held_lock(path: Path, connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def write_mark(connection: sqlite3.Connection, mark: str) -> None:
-    """Write the mark of the queue that uses the journal from now on."""
+    """Write the mark of the queue that now uses the journal."""
     connection.execute("INSERT OR REPLACE INTO journal_owner VALUES (1, ?, ?)", (os.getpid(), mark))
 
 
@@ -113,7 +114,7 @@ def _owner(connection: sqlite3.Connection) -> tuple[str, str]:
 
 
 def read_contents(connection: sqlite3.Connection, _: None) -> Contents:
-    """Read the file; a row that cannot be queued is described, and left as it is."""
+    """Read the file; a row that cannot be queued is described, and stays in the file."""
     rows, damages, last = deque[JournalRow](), [], 0
     for number, *values in connection.execute("SELECT * FROM queued ORDER BY number"):
         last = number

@@ -1,4 +1,4 @@
-"""PoliteQueue: checks the arguments, waits for room, and passes all else on to its dispatcher."""
+"""PoliteQueue: checks the arguments, waits for room, and leaves the other work to its dispatcher."""
 
 from __future__ import annotations
 
@@ -40,31 +40,32 @@ class PoliteQueue(Generic[Item]):
     first. A disallowed URL is passed to ``on_disallowed`` without a wait, and counts as done. If robots.txt is
     unreachable, or was answered with 429, the queue keeps the URLs of its origin until robots.txt may be fetched again.
     If that takes too long (``max_unreachable_s``, ``max_wait_s``), the queue gives the URLs up and refuses them. If the
-    host name is not found, it does so at once. The queue belongs to one event loop. Its tasks end with their fetches,
-    at the latest when the gate is closed.
+    host name is not found, the queue refuses the URLs at once. The queue belongs to one event loop. Its tasks end with
+    their fetches, or when the gate is closed.
 
     Args:
         gate: grants the turns. All tasks and queues wait for a host in one line, first come, first served.
-        maxsize: how many URLs may wait at each host; 0 for any number. At this number ``put`` waits. Turns under way do
-            not count. A consumer never waits, because it would wait for itself. Consumers are: code within a turn, its
-            child tasks, and any task that has taken a turn of this queue.
-        on_disallowed: called when a worker finds a URL disallowed, with the verdict as second argument. The first is
-            the item, or the URL if it has no item. If ``on_disallowed`` raises, the ``turn`` of that worker raises. If
-            ``max_wait_s`` is exceeded, the reason is WAIT_TOO_LONG; the note of the verdict names the cause and the end
-            of the wait.
+        maxsize: how many URLs may wait at each host; 0 for any number. If so many wait, ``put`` waits. Turns under way
+            do not count. A consumer never waits, because it would wait for itself. Consumers are: code within a turn,
+            its child tasks, and any task that has taken a turn of this queue.
+        on_disallowed: called when a worker finds a URL disallowed. The first argument is the item, or the URL if it has
+            no item; the second argument is the verdict. If ``on_disallowed`` raises an error, the ``turn`` of that
+            worker raises it. If ``max_wait_s`` is exceeded, the reason is WAIT_TOO_LONG; the note of the verdict names
+            the cause and the end of the wait.
         max_unreachable_s: for how many seconds an unreachable robots.txt is fetched again, from the first failure in a
             row, or from the creation of the queue if that is later; 0 or more; None for no limit.
         max_wait_s: for how many seconds at a stretch a site may make its pages wait: by a Retry-After, a 429 to
-            robots.txt, a Visit-time, or a longer interval. Waiting for other URLs does not count, nor does the
-            crawler's own ``min_delay_s``. 0 or more; None for no limit.
+            robots.txt, a Visit-time, or a longer interval. The wait for other URLs and the crawler's own
+            ``min_delay_s`` do not count. 0 or more; None for no limit.
         journal: a file that keeps each URL until it has ended, so that the next run continues: a path, or
             ``"sqlite:///crawl.db"``. It may be the file of the gate's store. None for no file.
 
-    With a journal, ``put`` returns when the URL is in the file. A URL ends with its turn, or when it is refused. If the
-    task or the process ends during the turn, the next run hands the URL out again. ``put`` ignores a URL that an
-    earlier run has put. So a killed program continues if you start it again. A worker may put a URL again that this run
-    has handed out. Items must be None, str, numbers, bool, lists, or dicts with str as keys, because the file stores
-    them as JSON. The file is read at the first use, by one queue at a time. The gatekeeper closes it, or ``aclose``.
+    With a journal, ``put`` returns when the URL is in the file. A URL leaves the file when its turn ends, or when it is
+    refused. If the task or the process ends during the turn, the next run hands the URL out again. ``put`` ignores a
+    URL that an earlier run has put, so a killed program continues when you start it again. A worker may put a URL that
+    this run has handed out again. Items must be None, str, numbers, bool, lists, or dicts with str as keys, because the
+    file stores them as JSON. The file is read at the first use. Only one queue at a time can use it. ``aclose`` or the
+    gatekeeper closes it.
 
     Raises:
         ConfigurationError: for invalid options; for a ``journal`` that is no file of politesse, or cannot be opened.
@@ -108,7 +109,7 @@ class PoliteQueue(Generic[Item]):
         check_wait("max_unreachable_s", max_unreachable_s)
         self._gate = gate
         self._maxsize = maxsize
-        self._admit: Callable[[str], bool] | None = None  # of the crawl that is under way
+        self._admit: Callable[[str], bool] | None = None  # the ``admit`` of the running crawl
         self._dispatcher: Dispatcher[Item] = Dispatcher(
             gate,
             on_disallowed,
@@ -127,9 +128,9 @@ class PoliteQueue(Generic[Item]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop accepting and handing out URLs, and close the journal, which keeps the URLs that have not ended.
+        """Stop accepting and handing out URLs, and close the journal, which keeps the remaining URLs.
 
-        Pending and later calls raise QueueClosed. To hand out all queued URLs first, call ``close`` and then ``join``.
+        Waiting and later calls raise QueueClosed. To hand out all queued URLs first, call ``close`` and then ``join``.
         Closing the gatekeeper closes the queue as well.
         """
         await self._dispatcher.aclose()
@@ -139,18 +140,19 @@ class PoliteQueue(Generic[Item]):
 
         Args:
             url: the URL to request.
-            item: handed out with the URL.
-            priority: lower goes first, within the host; an int or a float.
+            item: an object that is handed out with the URL.
+            priority: an int or a float; within a host, lower numbers go first.
 
         Raises:
-            TypeError, ValueError: for arguments of other types, a ``priority`` that is NaN, and with a journal an item
-                or a priority that it cannot keep.
+            TypeError, ValueError: for arguments of other types, a ``priority`` that is NaN, and an item or a priority
+                that a journal cannot keep.
             InvalidURL: for a URL that cannot be requested.
             QueueClosed: if the queue is closed, before the call or during it.
             ClosedError: if the gatekeeper is closed.
             StoreError: if the journal cannot be read or written, or another queue uses it. The queue then hands out no
                 more URLs. If the call is cancelled while it waits for the journal, the URL may be queued.
-            WrongEventLoop: if the gatekeeper belongs to another event loop, or no event loop runs, as in a thread.
+            WrongEventLoop: if the gatekeeper belongs to another event loop, or no event loop runs, for example in a
+                thread.
         """
         text, origin = self._checked(url, item, priority)
         if self._dispatcher.journal is not None:
@@ -191,11 +193,11 @@ class PoliteQueue(Generic[Item]):
             self._dispatcher.add(origin, text, item, priority)
 
     def turn(self) -> QueueTurn[Item]:
-        """Wait until some host is ready, and hold a turn there while the block runs: ``async with queue.turn()``.
+        """Wait until a host is ready, and hold a turn there during the block: ``async with queue.turn()``.
 
-        The pause to the next request counts from the end of the block. The URL is then done, even if the block raised:
-        put the URL again to retry it. (If the block ends because its task ends, a journal keeps the URL for the next
-        run.) The turn covers one hop, and the integrations use it; see ``AgentView.turn``.
+        The pause before the next request counts from the end of the block. The URL is then done, even if the block
+        raised an error: to retry the URL, put it again. (If the block ends because its task ends, a journal keeps the
+        URL for the next run.) The turn covers one hop, and the integrations use it; see ``AgentView.turn``.
 
         Raises:
             QueueClosed: if the queue is closed and empty.
@@ -227,7 +229,7 @@ class PoliteQueue(Generic[Item]):
         The crawl ends when every URL is done, ``handle`` included, or after ``max_pages``. URLs that are
         put after the end stay in the queue. If the crawl is cancelled, or ends with an error, URLs under way go back
         into the queue, and the log says how many remain. A later crawl with the same ``seen`` continues with them. With
-        a journal, the next run of the program continues with them as well.
+        a journal, the next run of the program can continue with them, too.
 
         Args:
             web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, or an ``httpx.AsyncClient``. The
@@ -262,7 +264,7 @@ class PoliteQueue(Generic[Item]):
             report = await crawl.run()
             await dispatcher.flush()
         except BaseException:
-            with suppress(StoreError):  # the log has it; the error of the crawl passes
+            with suppress(StoreError):  # the StoreError is logged; the error of the crawl is raised
                 await dispatcher.flush()
             raise
         finally:

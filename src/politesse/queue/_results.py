@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 _GIVING_UP: Final = {Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN, Reason.WAIT_TOO_LONG}
 _MAX_NAMED: Final = 3
-_MAX_SHOWN: Final = 200  # characters of a URL
+_MAX_SHOWN: Final = 200  # the most characters of a URL in a message
 
 
 class QueueClosed(ClosedError):
@@ -60,8 +60,8 @@ class QueueStatistics:
         waiting: how many workers wait for a turn.
         refused: how many URLs were disallowed, or given up.
         given_up: how many of the refused URLs were given up because of a wait; see PoliteQueue.
-        deferred_until_wall: the Unix time at which the first deferral ends; None for none.
-        resumed: how many URLs the journal held when it was read; 0 without a journal, and before its first use.
+        deferred_until_wall: the Unix time at which the first deferral ends; None without a deferral.
+        resumed: how many URLs the journal held when it was read; 0 without a journal, and before the first use.
 
     Example:
         >>> import asyncio
@@ -126,11 +126,11 @@ class QueuedTurn(Generic[Item]):
         self._turn = turn
 
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
-        """Report the response as soon as its headers have come: they set the pace; see ``Turn.observe``.
+        """Report the response as soon as its headers have come, because they set the pace; see ``Turn.observe``.
 
         Args:
             status: the HTTP status.
-            headers: of the response; names in any case.
+            headers: the headers of the response; names in any case.
         """
         self._turn.observe(status, headers)
 
@@ -146,8 +146,8 @@ class PageFailed(PolitesseError):
 
     Attributes:
         url: the URL.
-        status: of the last answer.
-        problem: why it is given up, as a phrase.
+        status: the status of the last answer.
+        problem: the reason to give up, as a phrase.
     """
 
     def __init__(self, url: str, status: int, problem: str) -> None:
@@ -165,7 +165,7 @@ class CrawlPage(Generic[Item]):
         url: the URL that was requested; links are relative to it.
         item: the item that was put with the URL, or None.
         hops: the URLs that redirected here, in the order of the redirects.
-        attempt: how often the URL was requested; 1 unless it was answered with 429 or 503 before.
+        attempt: how often the URL was requested; more than 1 only after an answer of 429 or 503.
 
     Example:
         >>> page = CrawlPage("https://example.com/a/", None, (), 1, lambda base, link, item, priority: link == "b")
@@ -183,14 +183,14 @@ class CrawlPage(Generic[Item]):
         """Queue the target of a link on this page, if it is new. Never waits.
 
         Args:
-            link: absolute, or relative to ``url``; a fragment is dropped. A URL of another scheme, as ``mailto:`` or
-                ``javascript:``, is ignored. A link that is no URL is counted in ``bad_links``. None is counted there,
-                too: parsers return None for a missing attribute.
-            item: handed out with the page.
-            priority: lower goes first, within the host.
+            link: a URL, absolute or relative to ``url``; a fragment is dropped. A URL of another scheme, such as
+                ``mailto:`` or ``javascript:``, is ignored. A link that is no URL is counted in ``bad_links``, and so is
+                None, which parsers return for a missing attribute.
+            item: an object that is handed out with the page.
+            priority: within a host, lower numbers go first.
 
         Returns:
-            Whether the URL was queued. False if it was seen before, if it is no http(s) URL, or if the queue is closed.
+            Whether the URL was queued. False if the URL was seen before, is no http(s) URL, or the queue is closed.
 
         Raises:
             TypeError: ``link`` is neither a str nor a yarl.URL nor None, or ``priority`` neither an int nor a float.
@@ -254,12 +254,12 @@ class CrawlProgress(CrawlCounts):
 
 @dataclass(frozen=True, slots=True)
 class CrawlReport(CrawlCounts):
-    """The result of a crawl: its counts, and what is left.
+    """The result of a crawl: its counts, and how many URLs are left.
 
     Attributes:
         left: how many URLs the queue still has.
-        first_error: the URL, the type and the message of the first error of ``handle``; empty for none. The log has the
-            traceback of each error, and ``on_error`` is called with each error.
+        first_error: the URL, the type and the message of the first error of ``handle``; empty for none. Each error is
+            logged with its traceback, and passed to ``on_error``.
 
     Example:
         >>> print(CrawlReport(pages=30, failed=1, redirects=2, disallowed=7, given_up=2, left=0, elapsed_s=41.25))
@@ -320,14 +320,14 @@ def described(queue: Frontier[Item]) -> str:
 
 
 def _named(names: Collection[str]) -> str:
-    """Return up to three names in brackets, escaped and shortened; nothing if there are none."""
+    """Return up to three names in brackets, escaped and shortened; an empty string without names."""
     shown = [shortened(name, _MAX_SHOWN) for name in islice(names, _MAX_NAMED)]
     more = ["..."] if len(names) > _MAX_NAMED else []
     return f" ({', '.join(shown + more)})" if shown else ""
 
 
 def check_in_loop() -> None:
-    """Raise WrongEventLoop outside of any event loop, as in a thread of its own: a queue is not thread-safe."""
+    """Raise WrongEventLoop if no event loop runs, for example in another thread: a queue is not thread-safe."""
     if _get_running_loop() is None:
         raise WrongEventLoop(
             "a URL is put outside of the event loop of the queue: in a thread, use loop.call_soon_threadsafe"

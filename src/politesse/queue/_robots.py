@@ -1,29 +1,29 @@
 """Fetches robots.txt of queued origins ahead of the workers, and again after a deferral; decides how long to wait.
 
-Theory of operation. An origin that is blocked is in one of three places. ``_unfetched`` is a FIFO of origins for which
-no fetch was started. ``fetching`` maps the task of each fetch to its origin; the task ends with the verdict.
-``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the timer that moves them back
-to ``_unfetched``. Each step is O(1).
+Theory of operation. A blocked origin is in one of three collections. ``_unfetched`` is a FIFO of origins whose fetch
+has not started. ``fetching`` maps the task of each fetch to its origin; the task ends with the verdict. ``_deferred``
+maps origins whose robots.txt is unreachable, or was answered with 429, to the timer that moves them back to
+``_unfetched``. Each step is O(1).
 
-While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers: origins that were fetched, but had no
-URL handed out or refused since, are counted too. So a long queue does not fetch a robots.txt today that it needs
-tomorrow. While a worker waits, all origins are fetched, and the cache bounds how many requests are under way: a
-thousand servers that never answer delay no other origin.
+While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. This counts fetched origins, too, until
+one of their URLs is handed out or refused. So a long queue does not fetch a robots.txt today that it needs tomorrow.
+While a worker waits, all origins are fetched, and the cache bounds how many requests are under way: a thousand servers
+that never answer delay no other origin.
 
-A robots.txt that is no longer in memory when it is the turn of its host is loaded again, whatever the limits are, and
-the host is first when it is there. No host is tried while ``_MAX_RELOADING`` are being loaded. If one is evicted again
-before its host is tried, the cache holds fewer than that: then no host is tried until this one is there. A load that
-takes longer than ``_SLOW_S`` holds no host up. So a turn costs a few loads, whatever the size of the cache is.
+If a robots.txt is no longer in memory when its host has its turn, it is loaded again, beyond all limits. After the
+load, its host is first in line. No host is tried while ``_MAX_RELOADING`` files are being loaded. If a file is evicted
+again before its host is tried, the cache holds fewer files than that; then no host is tried until this file is loaded.
+A load that takes longer than ``_SLOW_S`` holds no host up. So a turn costs a few loads at any size of the cache.
 
-A site holds its URLs back in two ways. An origin is *deferred* while its robots.txt is unreachable or was answered with
-429. The verdict names the begin and the end of that state. The origin is given up as soon as the next fetch would come
-after the end of the patience. A host *waits* for the pacer: for a closure, a Visit-time, an interval. The answer of the
-pacer names the end of the wait.
+A site can delay its URLs in two ways. An origin is *deferred* while its robots.txt is unreachable or was answered with
+429. The verdict names the beginning and the end of that state. The origin is given up as soon as the next fetch would
+come too late. A host *waits* for the pacer: for a closure, a Visit-time, an interval. The answer of the pacer names the
+end of the wait.
 
-Another caller may close a host while it waits. So each host that waits has a timer, which has the host tried when it
-has made no progress for ``max_wait_s``. If a worker then finds a closure, the whole time since the last progress
-counts: the host was held back at a stretch. An answer without a closure is progress. Other requests to the host, of
-this queue or of others, do not count as a wait. Progress moves no timer: a timer that runs out too early is set again.
+Another caller may close a host while it waits. So each waiting host has a timer: if it makes no progress for
+``max_wait_s``, a worker tries it. If the worker then finds a closure, the whole time since the last progress counts as
+one wait. An answer without a closure is progress. The wait for other requests to the host, of this queue or of others,
+does not count. Progress does not move the timer: a timer that fires too early is set again.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _AHEAD: Final = 100
-MAX_FETCHING: Final = 2_500  # more than the cache has under way: then it gives up those that never answer
+MAX_FETCHING: Final = 2_500  # more than the cache has under way, so that it gives up servers that never answer
 _SLOW_S: Final = 0.05
-_AGAIN_S: Final = 1.0  # after a fetch whose task was cancelled
+_AGAIN_S: Final = 1.0  # the pause after a fetch whose task was cancelled
 _MAX_RELOADING: Final = 20
-_MIN_LOOK_S: Final = 1.0  # a small ``max_wait_s`` must not turn the looks into a busy loop
-_MIN_DEFERRAL_S: Final = 1.0  # a wall clock that jumped must not turn a deferral into a busy loop
+_MIN_LOOK_S: Final = 1.0  # even with a small ``max_wait_s``, a host is not tried more often
+_MIN_DEFERRAL_S: Final = 1.0  # the least deferral, so that a wall clock that jumps causes no busy loop
 
 CLOSURES: Final = frozenset({Bound.RETRY_AFTER, Bound.BACKOFF, Bound.RATE_LIMIT, Bound.VISIT_TIME})
 _INTERVALS: Final = frozenset({Bound.CRAWL_DELAY, Bound.REQUEST_RATE, Bound.ADAPTIVE})
 
 
 class Patience(Generic[Item]):
-    """Decides how long to wait, and has hosts tried that may have been closed for too long.
+    """Decides how long to wait, and when to try a host that may have been closed for too long.
 
     Args:
         clock: the gate's clock.
         max_unreachable_s: for how long after the first failure in a row robots.txt is fetched again.
         max_wait_s: for how long at a stretch a site may make its pages wait; infinite for no limit.
-        look: has a host tried.
+        look: lets a worker try a host.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Patience(Generic[Item]):
         self._started_wall = clock.wall()
 
     def defers(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
-        """Return whether a verdict denies only for now, and its end is waited for."""
+        """Return whether a verdict denies only for now, and the queue waits for its end."""
         not_before, source = verdict.not_before, verdict.source
         if verdict.allowed or not is_given_up(verdict) or not_before is None or source is None:
             return False
@@ -90,9 +90,9 @@ class Patience(Generic[Item]):
             return False
         most_s = self.max_wait_s if verdict.reason is Reason.TOO_MANY_REQUESTS else self._max_unreachable_s
         since_wall = source.failing_since_wall
-        if since_wall is None:  # of tdmrep.json
+        if since_wall is None:  # the verdict is about tdmrep.json
             since_wall = self._clock.wall() if origin_queue.deferred_wall is None else origin_queue.deferred_wall
-        # Failures that an earlier process has met, and the store has kept, are not this queue's wait.
+        # Failures before the start of this queue, which the store has kept, do not count as its wait.
         return not_before - max(since_wall, self._started_wall) <= most_s
 
     def refuses(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
@@ -100,7 +100,7 @@ class Patience(Generic[Item]):
         return not verdict.allowed and not self.defers(origin_queue, verdict)
 
     def waits(self, host: HostQueue[Item], answer: NotYet) -> bool:
-        """Return whether the end of a wait for the pacer is waited for; an answer without a closure is progress."""
+        """Return whether to go on waiting for the pacer; an answer without a closure is progress."""
         now_mono = self._clock.monotonic()
         is_closed = answer.bound_by in CLOSURES
         if not is_closed or host.progress_mono is None:
@@ -110,18 +110,18 @@ class Patience(Generic[Item]):
         return not of_site or waited_s + answer.not_before - self._clock.wall() <= self.max_wait_s
 
     def watch(self, host: HostQueue[Item]) -> None:
-        """Have a host that waits for the pacer tried when it has made no progress for too long."""
+        """Set the timer that tries a waiting host when it has made no progress for too long."""
         if host.progress_mono is None:
             self.note_progress(host)
         if host.look is None and self.max_wait_s < inf:
             self._set_timer(host, self.max_wait_s)
 
     def note_progress(self, host: HostQueue[Item]) -> None:
-        """Count the wait of a host from now on."""
+        """Count the wait of a host from now."""
         host.progress_mono = self._clock.monotonic()
 
     def forget(self, host: HostQueue[Item]) -> None:
-        """Have a host tried no more: nothing waits there."""
+        """Cancel the timer of a host at which no URL waits."""
         if host.look is not None:
             host.look.cancel()
             host.look = None
@@ -142,11 +142,11 @@ class RobotsPrefetcher(Generic[Item]):
     """Starts fetches, and reports each origin whose robots.txt was fetched.
 
     Args:
-        agent: fetches and judges; no verdict is counted.
+        agent: fetches and judges; its verdicts are not counted.
         patience: ends deferrals.
         workers: the tasks that wait for a turn; if there are any, all origins are fetched.
         on_known: called with an origin that is no longer blocked, and the verdict.
-        on_failure: called with an error that a fetch raised.
+        on_failure: called with the error of a fetch.
 
     Attributes:
         fetching: the origins that are being fetched, by task.
@@ -175,24 +175,24 @@ class RobotsPrefetcher(Generic[Item]):
 
     @property
     def may_reload(self) -> bool:
-        """Whether another host may be tried, which may have to be loaded again."""
+        """Whether another host may be tried, whose robots.txt may have to be loaded again."""
         return not self._reloading or (
             len(self._reloading) < _MAX_RELOADING and all(self.fetching[task].reloads == 1 for task in self._reloading)
         )
 
     @property
     def deferred(self) -> dict[Origin, float]:
-        """The origins that wait for the end of a deferral, and the Unix times at which it ends."""
+        """The deferred origins, with the Unix time at which each deferral ends."""
         return {origin_queue.origin: origin_queue.not_before for origin_queue in self._deferred}
 
     def add(self, origin_queue: OriginQueue[Item]) -> None:
-        """Block an origin until its robots.txt was fetched."""
+        """Block an origin until its robots.txt is fetched."""
         origin_queue.blocked = True
         self._unfetched.append(origin_queue)
         self.start_fetches()
 
     def start_fetches(self, at_least: int = 0) -> None:
-        """Start as many fetches as the limits allow; ``at_least`` so many where only the workers' pace forbids it."""
+        """Start as many fetches as the limits allow, but ``at_least`` so many if only ``_AHEAD`` limits them."""
         under_way = len(self.fetching)
         wanted = max(MAX_FETCHING if self._workers else at_least, _AHEAD - under_way - self._unused)
         room = min(wanted, MAX_FETCHING - under_way)
@@ -201,7 +201,7 @@ class RobotsPrefetcher(Generic[Item]):
             self._fetch(self._unfetched.popleft())
 
     def fetch_again(self, origin_queue: OriginQueue[Item]) -> None:
-        """Fetch the robots.txt of an origin whose turn it is, whatever the limits are: the gate fetches it already."""
+        """Fetch the robots.txt of an origin that is next, beyond the limits, because the gate fetches it already."""
         origin_queue.reloads += 1
         task = self._fetch(origin_queue)
         self._reloading[task] = self._clock.call_later(_SLOW_S, partial(self._end_reload, task))
@@ -209,7 +209,7 @@ class RobotsPrefetcher(Generic[Item]):
     def _fetch(self, origin_queue: OriginQueue[Item]) -> asyncio.Task[Verdict]:
         origin_queue.blocked = True
         name = f"queue: robots.txt of {origin_queue.origin}"
-        # In a context of its own: the task holds none of the turns of the worker that put the URL.
+        # In a new context: the task must not hold the turns of the worker that put the URL.
         learning = self._agent.learn(origin_queue.urls[0].url)
         task = asyncio.get_running_loop().create_task(learning, name=name, context=Context())
         self.fetching[task] = origin_queue
@@ -219,7 +219,7 @@ class RobotsPrefetcher(Generic[Item]):
     def _fetched(self, task: asyncio.Task[Verdict]) -> None:
         self._end_reload(task)
         origin_queue = self.fetching.pop(task)
-        if task.cancelled():  # by other code, or by the end of the event loop: then a new task would never run
+        if task.cancelled():  # by other code, or at the end of the event loop, when no new task would run
             self._unfetched.append(origin_queue)
             self._clock.call_later(_AGAIN_S, self.start_fetches)
             return
@@ -227,7 +227,7 @@ class RobotsPrefetcher(Generic[Item]):
         if error is not None:
             self._on_failure(error)
         if self._stopped:
-            return  # the gate may also have been closed just after this fetch
+            return  # perhaps the gate was closed just after this fetch
         verdict = task.result()
         if not self.defer(origin_queue, verdict):
             origin_queue.blocked = False
@@ -243,7 +243,7 @@ class RobotsPrefetcher(Generic[Item]):
             self._workers.wake()
 
     def defer(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
-        """Block an origin until its robots.txt may be fetched again; return False if the verdict is to be applied."""
+        """Block an origin until its robots.txt may be fetched again; return False if the verdict is final."""
         not_before = verdict.not_before
         if not_before is None or not self._patience.defers(origin_queue, verdict):
             return False
@@ -269,7 +269,7 @@ class RobotsPrefetcher(Generic[Item]):
             self.start_fetches(at_least=1)
 
     def stop(self) -> None:
-        """Cancel the deferrals, and start no more fetches from now on; those under way end with the gate."""
+        """Cancel the deferrals, and start no more fetches; the fetches under way end with the gate."""
         self._stopped = True
         for timer in self._deferred.values():
             timer.cancel()

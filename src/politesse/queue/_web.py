@@ -1,9 +1,8 @@
-"""HTTP clients and URLs for a crawl: aiohttp and httpx, links and their normal forms, and the URLs that were seen.
+"""The clients of a crawl (aiohttp and httpx), its links and their normal forms, and the URLs that it has seen.
 
-The queue imports no client library, so it recognises a client by its methods. For each turn, both kinds of clients
-request the URL without following a redirect, report the answer to the pacer as soon as the headers have come, and end
-the turn with the response. With httpx the body has been read by then; with aiohttp the handler reads it within the
-turn.
+The queue imports no client library: it recognises a client by its methods. In each turn, a client requests the URL
+without following a redirect, reports the answer to the pacer as soon as the headers have come, and ends the turn with
+the response. The httpx client has read the body by then; with aiohttp, the handler reads it within the turn.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ Item = TypeVar("Item")
 Response = TypeVar("Response")
 Response_co = TypeVar("Response_co", covariant=True)
 
-DIGEST_OCTETS: Final = 16  # two of a billion URLs share a digest with a probability of 10**-21
-_BLANKS: Final = " \t\n\r\f"  # ASCII whitespace of HTML, which authors leave around links
+DIGEST_OCTETS: Final = 16  # with a billion URLs, the probability that two share a digest is 10**-21
+_BLANKS: Final = " \t\n\r\f"  # the ASCII whitespace of HTML, which pages may have around links
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")  # RFC 3986 3.1
 _HANDLE: Final = "an asynchronous function of a page and a response, as in 'async def handle(page, response)'"
 _WEB: Final = "a PoliteSession, an aiohttp.ClientSession or an httpx.AsyncClient"
@@ -51,7 +50,7 @@ class AiohttpStyle(Protocol[Response_co]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the client was closed."""
 
     @property
     def get(self) -> Callable[..., AbstractAsyncContextManager[Response_co]]:
@@ -64,7 +63,7 @@ class HttpxStyle(Protocol[Response_co]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the client was closed."""
 
     @property
     def stream(self) -> Callable[..., AbstractAsyncContextManager[Response_co]]:
@@ -98,7 +97,7 @@ class _AiohttpClient(Generic[Response]):
         return self._session.closed
 
     def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
-        url = URL(turn.url, encoded=turn.url.isascii())  # as it was judged: yarl would decode some escapes
+        url = URL(turn.url, encoded=turn.url.isascii())  # the URL exactly as judged: yarl would decode some escapes
         return self._session.get(url, allow_redirects=False, headers=self._headers)
 
     async def observe(self, turn: Turn, response: Response) -> Answer:
@@ -142,14 +141,14 @@ def _answer(status: int, headers: Mapping[str, str]) -> Answer:
 
 
 def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentView) -> CrawlClient[Response]:
-    """Return the client that requests with ``web``. It sends the gate's User-Agent if ``web`` has none of its own.
+    """Return the client that requests with ``web``. It sends the gate's User-Agent if ``web`` has no User-Agent.
 
     Raises:
-        ConfigurationError: ``web`` is not a client of these kinds, is a PoliteSession of another gatekeeper, or has
-            another User-Agent than the gate.
+        ConfigurationError: ``web`` is not a client of aiohttp or httpx, is a PoliteSession of another gatekeeper, or
+            has another User-Agent than the gate.
     """
     given: object = web
-    if isinstance(given, type) or not isinstance(given, AiohttpStyle | HttpxStyle):  # a class has the methods, too
+    if isinstance(given, type) or not isinstance(given, AiohttpStyle | HttpxStyle):  # a class has the same methods
         raise wrong_type("web", web, _WEB)
     headers: Mapping[str, str] = getattr(getattr(web, "session", web), "headers", {})
     stated = headers.get(_USER_AGENT, "")
@@ -226,7 +225,7 @@ class Seen(Protocol):
 class SeenUrls:
     """The default of ``seen``: the 16-octet digest of each URL.
 
-    A set of digests takes about 80 octets for each URL of any length. A set of texts would take more than twice that.
+    A digest takes about 80 octets in the set, for a URL of any length. The URL itself would take more than twice that.
 
     Attributes:
         earlier: the digests of the URLs that earlier runs have put into a journal.
@@ -241,7 +240,7 @@ class SeenUrls:
 
     def __init__(self) -> None:
         self.earlier: set[int] = set()
-        self._digests: set[int] = set()  # an int of 16 octets is 20 octets smaller than bytes
+        self._digests: set[int] = set()  # ints, because an int of 16 octets takes 20 octets less than bytes
 
     def __contains__(self, url: object, /) -> bool:
         if not isinstance(url, str):
@@ -258,7 +257,7 @@ class SeenUrls:
 
 
 def resolved_link(base: str, link: str) -> str | None:
-    """Return the http(s) URL that a link on the page ``base`` refers to, without a fragment; None if there is none."""
+    """Return the http(s) URL of a link on the page ``base``, without a fragment; None if the link has no such URL."""
     if not has_utf_8(link):
         return None
     return resolved_location(base, link.strip(_BLANKS) or "#")  # RFC 3986 4.4: an empty reference is the page itself
@@ -275,15 +274,15 @@ def has_other_scheme(link: str) -> bool:
 
 
 def resolved_location(base: str, location: str) -> str | None:
-    """Return the http(s) URL that a Location refers to; None if there is none."""
+    """Return the http(s) URL of a Location header; None if it has no such URL."""
     try:
         return str(resolved(base, location)[1])
-    except ValueError:  # also InvalidURL, and text without a UTF-8 form
+    except ValueError:  # includes InvalidURL, and text that UTF-8 cannot encode
         return None
 
 
 def normal_form(url: str) -> str:
-    """Return the form in which URLs are compared: RFC 3986 6.2.2 and 6.2.3 as yarl applies them.
+    """Return the normal form of a URL, for comparisons: RFC 3986 6.2.2 and 6.2.3 as yarl applies them.
 
     >>> normal_form("HTTP://Example.COM:80/%7euser/./a/../b?z=1&a=%31#part")
     'http://example.com/~user/b?z=1&a=1'

@@ -9,16 +9,16 @@
         async with aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session:
             async with session.get("https://example.com/page") as response: ...
 
-aiohttp calls a middleware once for each hop, so a redirect from an allowed page to a disallowed one is not followed.
+aiohttp calls a middleware once for each hop, so a redirect from an allowed page to a disallowed page is not followed.
 Both classes let aiohttp decide how a redirect changes method, history and cookies. ``page_directives`` reads the
 statements of a page to crawlers.
 
-``RequestTurns.prepare`` takes the first turn. As the innermost middleware, it takes the turn of each later hop, and
-sends the request.
+``RequestTurns.prepare`` takes the first turn. RequestTurns is also the innermost middleware, which takes the turn of
+each later hop and sends the request.
 
 A turn ends when aiohttp releases or closes the connection. aiohttp calls the connection's callbacks whenever a
-response ends: end of the body, ``release``, ``close``, an error, a timeout, garbage collection. The turn of a
-WebSocket ends with its handshake: no request follows on that connection.
+response ends: end of the body, ``release``, ``close``, an error, a timeout, garbage collection. The turn of a WebSocket
+ends with its handshake, because no request follows on that connection.
 """
 
 from politesse.integrations.aiohttp._bypass import MiddlewareBypassed

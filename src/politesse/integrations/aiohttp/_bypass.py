@@ -1,9 +1,9 @@
-"""Which requests of a traced session were judged, and which bypassed RobotsMiddleware.
+"""Finds the requests of a traced session that bypassed RobotsMiddleware.
 
 aiohttp traces a request in the task that makes it, and calls its middlewares there, so both see the same context
-variable. ``on_request_start`` sets it to a new _TracedRequest. A middleware that has judged a hop adds its URL while it
-calls the handler. aiohttp calls ``on_request_headers_sent`` for each hop, after all middlewares, with the URL and the
-headers that it writes next. A URL that has not been added by then was not judged.
+variable. ``on_request_start`` sets it to a new _TracedRequest. A middleware that has judged a hop adds the URL to it
+while it calls the handler. For each hop, after all middlewares, aiohttp calls ``on_request_headers_sent`` with the URL
+and the headers that it will write next. If the URL has not been added by then, it was not judged.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class MiddlewareBypassed(Event):
     middleware after RobotsMiddleware changed the URL or the Host header, or repeated the request without a turn.
 
     Attributes:
-        method: of the request.
-        url: as it was sent, at the site that its Host header names, http for a WebSocket; of its first hop if no hop
-            was judged.
+        method: the method of the request.
+        url: the URL as it was sent, at the site of its Host header, http for a WebSocket; the URL of the first hop if
+            no hop was judged.
         judged: the URL that was judged last, or None if no hop was judged.
 
     Example:
@@ -55,9 +55,9 @@ class _JudgedHop:
     """A hop that was judged and is being sent.
 
     Attributes:
-        url: as it was judged.
-        turn: whether it was judged with a turn, which permits one request.
-        sent: whether it was sent.
+        url: the URL, as it was judged.
+        turn: whether the hop has a turn, which permits one request.
+        sent: whether the hop was sent.
     """
 
     url: str
@@ -70,10 +70,10 @@ class _TracedRequest:
     """A request that is traced.
 
     Attributes:
-        session: that makes the request.
+        session: the session that makes the request.
         hops: the judged hops under way; more than one if a middleware sends several at once.
-        judged: the URL that was judged last; None before the first.
-        reported: whether it was reported that no hop was judged.
+        judged: the URL that was judged last; None before the first judgement.
+        reported: whether a report said that no hop was judged.
     """
 
     session: aiohttp.ClientSession
@@ -91,8 +91,8 @@ class _TracedRequest:
 
 
 _logger: Final = logging.getLogger("politesse.integrations")
-_MAX_SITES: Final = 1_000  # that are remembered as logged
-_MAX_SHOWN: Final = 200  # characters of a URL
+_MAX_SITES: Final = 1_000  # the most sites that are remembered as logged
+_MAX_SHOWN: Final = 200  # the most characters of a URL in a message
 
 _TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", default=None)
 
@@ -114,7 +114,7 @@ async def send_judged(request: ClientRequest, handler: ClientHandlerType, url: s
 def tracing(publish: Callable[[Event], None]) -> aiohttp.TraceConfig:
     """Return a trace that publishes MiddlewareBypassed for the requests of a session that were not judged.
 
-    Each is logged as well; the first of a site as a WARNING.
+    Each event is logged, too; the first event of a site as a WARNING.
     """
     logged: LRUCache[str, None] = LRUCache(_MAX_SITES)
 

@@ -18,22 +18,23 @@ async def page_directives(response: ClientResponse, gate: AgentView) -> PageDire
     """Return the directives for the crawler of ``gate`` in the headers of ``response`` and in the METAs of its HTML.
 
     The function takes any response of aiohttp, from any session; call it before the response is released. If the body
-    may be HTML, ``response.read()`` reads and keeps it, so ``text()`` works afterwards. That ends the response's turn.
-    Only the headers are read of HEAD, 204, 304, of redirects (``response.history`` included) and of other media types.
+    may be HTML, ``response.read()`` reads and keeps it, so ``text()`` works afterwards. The turn of the response ends
+    with that read. For HEAD, 204, 304, redirects (including ``response.history``) and other media types, only the
+    headers are read.
 
     Without ``auto_decompress`` a compressed body is not read, and the result is ``truncated``; aiohttp 3.12 does not
-    report that a body is compressed, and its METAs are missed. If you decode or stream bodies yourself, pass your
-    octets to ``PageDirectives.from_response(response.headers, octets, gate.identity.tokens)``.
+    report that a body is compressed, so the METAs are missed. If you decode or stream bodies yourself, pass your octets
+    to ``PageDirectives.from_response(response.headers, octets, gate.identity.tokens)``.
 
     Args:
-        response: of aiohttp; repeated headers are combined.
-        gate: a Gatekeeper or one of its views; directives for any of its product tokens and for all crawlers count.
+        response: a response of aiohttp; repeated headers are combined.
+        gate: a Gatekeeper or one of its views; the directives for any of its product tokens and for all crawlers count.
 
     Raises:
         aiohttp.ClientError: the body cannot be read, or the response was released before.
         TimeoutError: the body does not come within the request's timeout.
         ConfigurationError: part of the body was read from ``response.content`` before.
-        ImportError: there is a META to read, and the extra ``html`` is not installed.
+        ImportError: the page has a META, and the extra ``html`` is not installed.
     """
     headers, tokens = response.headers, gate.identity.tokens
     if not may_have_page(response.method, response.status, headers):
@@ -44,7 +45,7 @@ async def page_directives(response: ClientResponse, gate: AgentView) -> PageDire
             f"page_directives({str(response.url)!r:.200}): part of the body was read from response.content before; "
             "call it earlier, or pass the whole body to PageDirectives.from_response"
         )
-    # aiohttp counts compressed octets if it decompresses; older versions never count them.
+    # aiohttp counts compressed octets if it decompresses; old versions never count them.
     compressed = getattr(response.content, "total_compressed_bytes", 0) is None and content_codings(headers)
     if body and compressed:
         return headers_alone(headers, tokens)

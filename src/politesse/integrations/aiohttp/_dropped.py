@@ -1,13 +1,13 @@
-"""Learning that a response of aiohttp was dropped before its end, so that its host need not wait for that end.
+"""Detects that a program dropped a response of aiohttp before its end, so that the host need not wait for the end.
 
-Theory of operation. The server may send a body for minutes, and meanwhile aiohttp itself keeps a response alive that
-the program has dropped: the connection refers to the body's stream, and the stream to the response, to release it at
-the end. Here this last reference becomes weak. So a response is collected when the program drops it, ``ClientResponse``
-then closes its connection, and the connection calls ``OpenResponse.released``.
+Theory of operation. A server may send a body for minutes. Meanwhile aiohttp itself keeps a dropped response alive: the
+connection refers to the stream of the body, and the stream refers to the response, to release it at the end. This
+module makes the last reference weak. So a response is collected when the program drops it, ``ClientResponse`` then
+closes its connection, and the connection calls ``OpenResponse.released``.
 
-A program may keep the stream alone, as in ``async for line in (await web.get(url)).content``. So the stream gets its
-own reference back as soon as ``content`` is read, by the program or by a method of the response. A response that is
-dropped after that is closed at its end, or when its total timeout is over.
+A program may keep only the stream, as in ``async for line in (await web.get(url)).content``. So the stream gets a
+strong reference again as soon as the program or a method of the response uses ``content``. A response that is dropped
+later is closed at its end, or when its total timeout is over.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class OpenResponse:
-    """The turn of a response that is open: ends when aiohttp releases the connection, at the latest at a given time.
+    """The turn of an open response; it ends when aiohttp releases the connection, or at the latest at a given time.
 
     Args:
-        response: whose headers were received.
-        turn: of its request.
+        response: the response, whose headers were received.
+        turn: the turn of the request.
         turns: the open turns of the client.
     """
 
@@ -48,18 +48,18 @@ class OpenResponse:
         self._loop = get_running_loop()
 
     def released(self) -> None:
-        """End the turn: the connection was released or closed, by a response that was dropped from any thread."""
+        """End the turn, because the connection was released or closed; a dropped response may do so in any thread."""
         response = self._response()
         if response is not None and response.closed:
             self._turns.end(self._turn)
-        elif self._turn.under_way:  # aiohttp sets ``closed`` on every other way
+        elif self._turn.under_way:  # in all other cases aiohttp has set ``closed``
             self._drop()
             self._warn("was dropped before it was read to its end or released")
 
     def give_up(self, close: Callable[[], None]) -> None:
-        """Call ``close`` and end the turn: the request's total timeout is over, and the response cannot be read now."""
+        """Call ``close`` and end the turn: after the total timeout of the request, the response cannot be read."""
         if self._turn.under_way:
-            self._drop()  # first: the connection calls ``released``
+            self._drop()  # first, because closing the connection calls ``released``
             close()
             self._warn("was neither read to its end nor released within its total timeout")
 
@@ -75,11 +75,11 @@ class OpenResponse:
 
 def collect_when_dropped(response: ClientResponse) -> None:
     """Let ``response`` be collected when the program drops it, unless its content is in use."""
-    # There is no public name for these. Where aiohttp has changed them, the response is kept alive as before.
+    # These callbacks have no public name. If aiohttp has changed them, it keeps the response alive as before.
     callbacks = getattr(response.content, "_eof_callbacks", None)
     at_end: Callable[[], None] | None = getattr(response, "_response_eof", None)
     if at_end is not None and isinstance(callbacks, list) and at_end in callbacks:
-        # A partial of a weak reference: a WeakMethod takes three times as long to make.
+        # A partial with a weak reference, because making a WeakMethod takes three times as long.
         callbacks[callbacks.index(at_end)] = partial(_end, ref(response))
         response.__class__ = _watched(type(response))  # type: ignore[arg-type] # a class is hashable by its metaclass
 
@@ -92,10 +92,10 @@ def _end(response: ref[ClientResponse]) -> None:
 
 @cache
 def _watched(response_class: type[ClientResponse]) -> type[ClientResponse]:
-    """Return ``response_class`` with a ``content`` that keeps its response alive once it is read."""
+    """Return ``response_class`` with a ``content`` that keeps its response alive once it is used."""
 
     class Watched(response_class):  # type: ignore[valid-type, misc]
-        """A response that is collected when it is dropped."""
+        """A response that is collected when the program drops it."""
 
         __slots__ = ()
 
@@ -103,7 +103,7 @@ def _watched(response_class: type[ClientResponse]) -> type[ClientResponse]:
         def content(self) -> StreamReader:
             self.__class__ = response_class  # type: ignore[assignment]
             stream: StreamReader = self.content
-            stream.on_eof(self._response_eof)  # after the weak callback; all that it does is to keep the response
+            stream.on_eof(self._response_eof)  # runs after the weak callback; it only keeps the response alive
             return stream
 
     Watched.__name__, Watched.__qualname__ = response_class.__name__, response_class.__qualname__

@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 class RobotsMiddleware:
     """A client middleware: ``aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),))``.
 
-    It checks permission before each hop. While robots.txt is fetched, the request's own timeout runs. robots.txt is
-    fetched by a session of the gate, so the middleware never sees those requests.
+    The middleware checks permission before each hop. The timeout of the request includes the fetch of robots.txt. The
+    gate fetches robots.txt with its own session, so the middleware never sees these requests.
 
-    With ``pace=True`` it also takes a turn for each hop, which ends with the response. aiohttp calls a middleware
-    within the request, so the wait for a turn counts against ``ClientTimeout.total``. Give the session a total timeout
-    that is longer than any wait, or use PoliteSession, which takes the first turn before the timeout starts. As there,
-    a turn that the task holds for the URL is used, a second request of the task to the host of an open response raises
-    TurnHeld, and a response that is dropped gives its host back.
+    With ``pace=True`` the middleware also takes a turn for each hop; the turn ends with the response. aiohttp calls a
+    middleware within the request, so the wait for a turn counts against ``ClientTimeout.total``. Give the session a
+    total timeout that is longer than any wait, or use PoliteSession, which takes the first turn before the timeout
+    starts. As in PoliteSession, the request uses a turn that the task holds for the URL, a second request of the task
+    to the host of an open response raises TurnHeld, and a dropped response ends its turn.
 
-    List it last. aiohttp calls middlewares in their order, so this middleware judges each request after the changes of
-    all earlier middlewares. It also judges each repetition and each redirect. A later middleware could change the URL
-    or the Host header of a judged request, or repeat it without a turn. In PoliteSession the check always comes last.
+    List this middleware last. aiohttp calls middlewares in their order, so it then judges each request after the
+    changes of all earlier middlewares, each repetition and each redirect. A later middleware could change the URL or
+    the Host header of a judged request, or repeat it without a turn. In PoliteSession the check always comes last.
 
-    ``middlewares=`` of a request replaces the list of the session: list this middleware there as well.
+    The ``middlewares=`` of a request replace the list of the session: list this middleware there, too.
     ``trace_config`` reports requests that bypass it.
 
     The middleware replaces aiohttp's default User-Agent by the gate's, because the server must see the name for which
     the rules were selected (RFC 9309 2.2.1). If a request has another User-Agent, it is judged for that crawler.
 
     Args:
-        gate: a Gatekeeper or one of its views; with ``mode="report"`` it only reports.
+        gate: a Gatekeeper or one of its views; with ``mode="report"`` the middleware only reports.
         pace: whether to take turns, too.
         max_wait_s: with ``pace``, the longest wait for each turn, in seconds, or None for no limit.
 
@@ -52,12 +52,12 @@ class RobotsMiddleware:
 
     A request raises, besides aiohttp's own errors:
         ClientDisallowed: the URL of a hop is not allowed; carries the verdict.
-        ConfigurationError: it states a User-Agent that names no crawler.
-        ClientInvalidURL: no robots.txt covers the URL; or it would be sent with dot segments, which servers resolve, or
-            with a Host header that names another site.
+        ConfigurationError: the request states a User-Agent that names no crawler.
+        ClientInvalidURL: no robots.txt covers the URL; or the request would have dot segments, which servers resolve,
+            or a Host header that names another site.
         TooFar: no turn comes within ``max_wait_s``.
-        TurnHeld: with ``pace``, this task holds the turn of the host already: for another URL, or an open response.
-        ClosedError: the gate was closed; with ``pace``, also if the session was closed while a turn was waited for.
+        TurnHeld: with ``pace``, this task already holds the turn of the host, for another URL or an open response.
+        ClosedError: the gate was closed; with ``pace``, also if the session was closed during the wait for a turn.
 
     Example:
         >>> from politesse import Gatekeeper
@@ -84,7 +84,7 @@ class RobotsMiddleware:
             return await self._in_turn(gate, request, handler)
         try:
             url = sent_url(request)
-            verdict = gate.peek(url)  # a known answer costs no coroutine
+            verdict = gate.peek(url)  # a known answer needs no coroutine
             if verdict is None:
                 verdict = await gate.check(url)
         except (Disallowed, InvalidURL) as error:
@@ -96,13 +96,14 @@ class RobotsMiddleware:
     def trace_config(self) -> aiohttp.TraceConfig:
         """Return a trace that finds unjudged requests, for ``aiohttp.ClientSession(trace_configs=[...])``.
 
-        It compares the URL and the Host header of each hop that is sent with the judged URL, and publishes each
-        difference as a MiddlewareBypassed event to the subscribers of the gate. The request is sent all the same. A
-        request of which no hop was judged is reported once. A request that a middleware answers without the server, or
+        The trace compares the URL and the Host header of each sent hop with the judged URL. It publishes each
+        difference as a MiddlewareBypassed event to the subscribers of the gate; the request is still sent. If no hop of
+        a request was judged, the request is reported once. A request that a middleware answers without the server, or
         that fails before it is sent, is not reported.
 
-        List it last as well: another trace can change headers while they are sent. A request that a middleware makes by
-        ``ClientRequest(...)`` is traced only if it gets the traces of the request that it replaces.
+        List the trace last, too, because another trace can change the headers during the sending. A request that a
+        middleware makes with ``ClientRequest(...)`` is traced only if the middleware passes on the traces of the
+        original request.
         """
         return tracing(self._gate.publish)
 
@@ -110,7 +111,7 @@ class RobotsMiddleware:
         return f"RobotsMiddleware({self._gate!r}{', pace=True' if self._pace else ''})"
 
     async def _in_turn(self, gate: AgentView, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        # None until the request was sent once, though aiohttp declares a response.
+        # None before the first sending of the request, though aiohttp declares a response.
         previous: ClientResponse | None = getattr(request, "response", None)
         if previous is not None:
             previous.release()  # an outer middleware repeats the request, for example to answer a challenge

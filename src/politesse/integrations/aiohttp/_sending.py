@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_USER_AGENT: Final = SERVER_SOFTWARE
 
 _SWITCHING_PROTOCOLS: Final = 101
-_ABANDONED_S: Final = 1.0  # after the total timeout, which aiohttp rounds up to the next second
+_ABANDONED_S: Final = 1.0  # added to the total timeout, which aiohttp rounds up to the next second
 
 
 class ClientDisallowed(Disallowed, aiohttp.ClientError):
@@ -48,7 +48,7 @@ class ClientDisallowed(Disallowed, aiohttp.ClientError):
 
 
 def client_error(error: Disallowed | InvalidURL) -> ClientDisallowed | ClientInvalidURL:
-    """Return the error of the gate as an error of aiohttp, too."""
+    """Return the error of the gate as an error that is also an error of aiohttp."""
     if isinstance(error, Disallowed):
         return ClientDisallowed(error.verdict)
     return ClientInvalidURL(error.url, error.problem)
@@ -67,15 +67,15 @@ async def send(
 
     Args:
         request: the hop to send.
-        handler: sends it.
-        turn: not entered yet, or claimed.
+        handler: sends the request.
+        turn: the turn, not entered yet, or claimed.
         turns: the open turns of the client; ``turn`` is added.
-        total_s: timeout of the whole request in seconds, None for none. A response that was dropped unread is kept
-            alive by its own stream in aiohttp, and so is its connection: this is when it is given up.
-        closes: whether the connection of such a response is closed, or only its turn ended.
+        total_s: the timeout of the whole request in seconds, or None. In aiohttp, the stream of a response that was
+            dropped unread keeps the response and its connection alive. After this time it is given up.
+        closes: whether to close the connection of such a response, or only to end its turn.
 
     Raises:
-        ClosedError: the session was closed while the turn was waited for.
+        ClosedError: the session was closed during the wait for the turn.
     """
     if request.session.closed:
         turn.give_back()
@@ -90,7 +90,7 @@ async def send(
         else:
             opened = OpenResponse(response, turn, turns)
             connection.add_callback(opened.released)
-            if total_s is not None and total_s > 0:  # aiohttp reads 0 as no timeout, too
+            if total_s is not None and total_s > 0:  # for aiohttp, 0 also means no timeout
                 close = connection.close if closes else partial(turns.end, turn)
                 alarm = asyncio.get_running_loop().call_later(total_s + _ABANDONED_S, opened.give_up, close)
                 connection.add_callback(alarm.cancel)
@@ -105,16 +105,16 @@ async def send(
 class RequestTurns:
     """The innermost middleware of a request: takes a turn for each hop that is sent.
 
-    aiohttp calls it for each hop, and again for the same hop if a kept connection turns out to be dead; an outer
-    middleware may repeat the request too, to answer a challenge. The response before it is released first, so a request
+    aiohttp calls this middleware for each hop, and again for the same hop if a kept connection is dead. An outer
+    middleware may also repeat the request, to answer a challenge. The previous response is released first, so a request
     never waits for itself, and two requests that redirect to each other's hosts never wait for each other.
 
     Args:
         agents: judge and pace.
         turns: the open turns of the session.
         max_wait_s: the longest wait for each turn, in seconds, or None for no limit.
-        exempt: the reason why the host of the first hop is requested without its robots.txt, or None if it is judged.
-        total_s: timeout of the whole request in seconds, or None for none.
+        exempt: the reason not to check robots.txt at the host of the first hop, or None to check it.
+        total_s: the timeout of the whole request in seconds, or None.
     """
 
     agents: StatedAgents
@@ -140,7 +140,7 @@ class RequestTurns:
             self._exempt_host = Origin.of(url).pacing_host
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        """Send one hop, in the prepared turn if it is for this URL and agent, otherwise in a new one."""
+        """Send one hop. Use the prepared turn if it is for this URL and agent, otherwise take a new turn."""
         previous, self._response = self._response, None
         if previous is not None:
             previous.release()
@@ -156,7 +156,7 @@ class RequestTurns:
         return self._response
 
     def step_back(self) -> None:
-        """Give back the prepared turn if it is unused: a middleware makes another request first."""
+        """Give back the prepared turn if it is unused, because a middleware makes another request first."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             prepared.give_back()
@@ -167,7 +167,7 @@ class RequestTurns:
         self._response = None
 
     def abandon(self) -> None:
-        """Close the response of a request that has failed: nothing else refers to it."""
+        """Close the response of a failed request, because no other object refers to it."""
         response = self._response
         self.settle()
         if response is not None:
@@ -176,7 +176,7 @@ class RequestTurns:
     async def _another_turn(self, gate: AgentView, url: str, prepared: Turn | None) -> Turn:
         """Take a turn for another URL or agent than the prepared turn's."""
         if prepared is not None:
-            prepared.give_back()  # a middleware has changed the URL or the User-Agent
+            prepared.give_back()  # a middleware changed the URL or the User-Agent
         exempt = self.exempt
         if exempt is not None and Origin.of(url).pacing_host != self._exempt_host:
             exempt = None  # the exemption does not cover the other host of a redirect

@@ -1,4 +1,4 @@
-"""An aiohttp session in which every hop of every request is permitted and has its turn."""
+"""An aiohttp session that checks every hop of every request, and sends it in a turn."""
 
 from __future__ import annotations
 
@@ -45,54 +45,55 @@ if TYPE_CHECKING:
         """The options of aiohttp for a WebSocket, and PoliteSession's own."""
 
 
-# Never reset by a token: a coroutine closed by the garbage collector ends in another context than it began in.
+# Never reset with a token: a coroutine that the garbage collector closes ends in another context than it began in.
 _SENDING: Final[ContextVar[RequestTurns | None]] = ContextVar("_SENDING", default=None)
 
 
 class PoliteSession:
-    """An aiohttp session in which every hop of every request is permitted and has its turn.
+    """An aiohttp session that checks every hop of every request, and sends it in a turn.
 
-    It has the methods of ``aiohttp.ClientSession``, which take its arguments and two more: ``max_wait_s``, and
-    ``exempt``, the reason why the robots.txt of the URL's host does not apply, as in ``exempt="our own server"``. The
-    pace of an exempt host is kept, a policy that denies it holds, and redirects to other hosts are judged. Differences:
+    PoliteSession has the methods of ``aiohttp.ClientSession``, with the same arguments and two more: ``max_wait_s``,
+    and ``exempt``, the reason why the robots.txt of the URL's host does not apply, for example ``exempt="our own
+    server"``. The pace of an exempt host and a policy that denies it still hold, and redirects to other hosts are
+    judged. Differences:
 
     The turn of the first hop is taken before the request starts, so the wait does not count against ``ClientTimeout``.
-    The turns of later hops (redirects, repeated attempts) are taken during the request, and that waiting counts against
-    ``ClientTimeout.total``: to aiohttp a redirect chain is one request.
+    The turns of later hops (redirects, repeated attempts) are taken during the request, and that wait counts against
+    ``ClientTimeout.total``, because for aiohttp a redirect chain is one request.
 
-    Within a turn that the task holds for the URL (``async with queue.turn() as turn, web.get(turn.url) as response``,
-    or ``gate.turn``), the request is made in that turn, in child tasks as well. The turn ends with the response, whose
-    answer is recorded; a redirect ends it, and the next hop takes its own.
+    If the task or its parent holds a turn for the URL (``async with queue.turn() as turn, web.get(turn.url) as
+    response``, or ``gate.turn``), the request uses that turn. The answer is recorded, and the turn ends with the
+    response. After a redirect, the next hop takes a new turn.
 
     A host is busy until the response has been read to its end, released or closed. By default a host gets one request
     at a time, and a response that stays open blocks every other request. The task that made the request holds its turn,
-    also if it hands the response to another task: a second request of this task to the host raises TurnHeld at once,
-    which names the open response. A response that was dropped unread is closed when it is collected, with a
-    ResourceWarning that names its URL. aiohttp keeps a response whose ``content`` was used alive until its end, or
-    one second after the total timeout. A WebSocket keeps its host busy for the handshake only; ``ws://`` and ``wss://``
-    are judged by the robots.txt of ``http://`` and ``https://``.
+    even if it hands the response to another task. A second request of this task to the host raises TurnHeld at once;
+    the error names the open response. A response that was dropped unread is closed by the garbage collector, with a
+    ResourceWarning that names its URL. aiohttp keeps a response whose ``content`` was used alive until its end, or one
+    second after the total timeout. A WebSocket keeps its host busy for the handshake only; ``ws://`` and ``wss://`` are
+    judged by the robots.txt of ``http://`` and ``https://``.
 
-    Middlewares of the session and of the request come before the check: each request is judged as it is sent, whatever
-    a middleware changes, repeats or answers itself. ``middlewares=`` of a request replaces the session's, as in
-    aiohttp, but never the check. A repeated attempt releases the response before it. If a middleware makes another
-    request through this session first, the original request takes its turn when it is sent.
+    Middlewares of the session and of the request run before the check: a request that a middleware changes or repeats
+    is judged as it is sent. As in aiohttp, the ``middlewares=`` of a request replace the session's, but never the
+    check. A repeated attempt releases the previous response. If a middleware makes another request through this session
+    first, the original request takes its turn when it is sent.
 
-    A request that states another User-Agent than the gate's, in its own headers or in the session's, is judged for
-    it. A User-Agent that names no crawler is refused.
+    A request with another User-Agent than the gate's, in its own headers or in the session's, is judged for that
+    crawler. A User-Agent that names no crawler is refused.
 
-    Create it inside a running event loop, like a ClientSession.
+    Like a ClientSession, a PoliteSession must be created inside a running event loop.
 
     Args:
         gate: a Gatekeeper or one of its views; or a User-Agent, for a Gatekeeper that is closed with the session.
         session: a ClientSession to send with; it is not closed, and requests made directly through it are not checked.
         max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
-        store: see Gatekeeper, like the next ones; for the Gatekeeper that is made for a User-Agent.
-        fleet: see there.
-        pacing: see there.
-        cache: see there.
-        fetch: see there.
-        options: of the ClientSession that is created if none is given. It sends the User-Agent of the gate unless
-            ``headers`` has one.
+        store: see Gatekeeper. This and the next four are for the Gatekeeper that is made for a User-Agent.
+        fleet: see Gatekeeper.
+        pacing: see Gatekeeper.
+        cache: see Gatekeeper.
+        fetch: see Gatekeeper.
+        options: the options of the ClientSession that is created if none is given. It sends the gate's User-Agent
+            unless ``headers`` has a User-Agent.
 
     Raises:
         ConfigurationError: ``gate`` is neither a gate nor an acceptable User-Agent, options are given together with
@@ -101,10 +102,10 @@ class PoliteSession:
 
     A request raises, besides aiohttp's own errors:
         ConfigurationError: an exemption without a reason, or a User-Agent that names no crawler.
-        ClientDisallowed: the URL of a hop is not allowed; nothing is sent to it.
+        ClientDisallowed: the URL of a hop is not allowed; this hop is not sent.
         ClientInvalidURL: no robots.txt covers the URL of a hop.
         TooFar: no turn comes within ``max_wait_s``.
-        TurnHeld: this task holds the turn of the host already: for another URL, or for a response that is open.
+        TurnHeld: this task already holds the turn of the host, for another URL or an open response.
         ClosedError: the session or its gate was closed.
 
     Example:
@@ -187,7 +188,7 @@ class PoliteSession:
         return PendingResponse(self._request(hdrs.METH_OPTIONS, url, options))
 
     def head(self, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
-        """Make a HEAD request; as in aiohttp, redirects are not followed by default."""
+        """Make a HEAD request. As in aiohttp, the default is to follow no redirects."""
         options.setdefault("allow_redirects", False)
         return PendingResponse(self._request(hdrs.METH_HEAD, url, options))
 
@@ -208,10 +209,10 @@ class PoliteSession:
         return PendingResponse(self._request(hdrs.METH_DELETE, url, options))
 
     def ws_connect(self, url: StrOrURL, **options: Unpack[WebSocketOptions]) -> PendingWebSocket:
-        """Open a WebSocket: its handshake is a request, which is permitted and has its turn like any other."""
+        """Open a WebSocket. The handshake is checked and has a turn like any other request."""
         given: dict[str, Any] = dict(options)
         ours: dict[str, Any] = {name: given.pop(name) for name in ("max_wait_s", "exempt") if name in given}
-        # aiohttp's own handshake around our request: there is no public way to give it a middleware.
+        # aiohttp makes the handshake around our request, because it offers no public way to add a middleware.
         session = cast("aiohttp.ClientSession", _Handshaking(self, ours))
         return PendingWebSocket(aiohttp.ClientSession._ws_connect(session, url, **given))  # noqa: SLF001
 
@@ -227,7 +228,7 @@ class PoliteSession:
     async def close(self) -> None:
         """Close the session and the gatekeeper that it has created itself; a second call has no effect.
 
-        Responses of a session that was given stay open, and their turns end with them.
+        The responses of a given ``session`` stay open, and their turns end with them.
         """
         self._closed = True
         if self._own_session:
@@ -282,10 +283,10 @@ class PoliteSession:
         return response
 
     def _explain(self, error: BaseException, method: str, url: StrOrURL) -> None:
-        """Raise an error that says more than the error of aiohttp, if possible."""
-        if type(error) is aiohttp.InvalidUrlClientError:  # not of a redirect
+        """If possible, raise an error with a better explanation than the error of aiohttp."""
+        if type(error) is aiohttp.InvalidUrlClientError:  # the error is not about a redirect
             raise explained(error, url) from None
-        if type(error) is RuntimeError:  # aiohttp's own, if its session was closed while the turn was waited for
+        if type(error) is RuntimeError:  # the error of aiohttp if its session was closed during the wait for the turn
             self._check_open(method, url)
 
     def _check_open(self, method: str, url: StrOrURL) -> None:
@@ -294,18 +295,18 @@ class PoliteSession:
 
 
 class PendingResponse(_BaseRequestContextManager["ClientResponse"]):
-    """A request that starts when it is awaited or entered with ``async with``, which releases the response."""
+    """A request that starts with ``await`` or ``async with``; the end of the block releases the response."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # a type checker reports it before
+    if not TYPE_CHECKING:  # a type checker reports this mistake earlier
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"{name!r} is of the response: await the request, or use 'async with'")
 
 
 class PendingWebSocket(_BaseRequestContextManager["aiohttp.ClientWebSocketResponse[bool]"]):
-    """A WebSocket that opens when it is awaited or entered with ``async with``, which closes it."""
+    """A WebSocket that opens with ``await`` or ``async with``; the end of the block closes it."""
 
     __slots__ = ()
 

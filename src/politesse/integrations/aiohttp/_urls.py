@@ -1,4 +1,4 @@
-"""Which URL is judged for a request that aiohttp sends."""
+"""Finds the URL that is judged for a request of aiohttp."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ClientInvalidURL(InvalidURL, aiohttp.InvalidURL):
         'ftp://example.com/' has the scheme 'ftp'
     """
 
-    url: str = ""  # a property in aiohttp, which cannot be set
+    url: str = ""  # in aiohttp this is a property, which cannot be set
 
 
 def explained(error: aiohttp.InvalidUrlClientError, url: StrOrURL) -> aiohttp.InvalidURL:
@@ -44,7 +44,7 @@ def explained(error: aiohttp.InvalidUrlClientError, url: StrOrURL) -> aiohttp.In
 
 
 def judged_url(url: URL) -> str:
-    """Return the URL that is judged for ``url``, without userinfo: a WebSocket is opened by an HTTP request."""
+    """Return the URL that is judged for ``url``: without userinfo, and http(s) for a WebSocket."""
     scheme = url.scheme
     if scheme[:2] == "ws":
         scheme = f"http{scheme[2:]}"
@@ -52,9 +52,10 @@ def judged_url(url: URL) -> str:
 
 
 def first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> str | None:  # noqa: ANN401 - aiohttp's
-    """Return the URL that is judged for the first hop, as aiohttp will build it, or None if aiohttp will refuse it.
+    """Return the URL of the first hop to judge, as aiohttp will build it; None if aiohttp will refuse the request.
 
-    If aiohttp builds another URL, RequestTurns takes a turn for that URL. This turn is taken early, out of the timeout.
+    The turn for this URL is taken early, outside of the timeout. If aiohttp builds another URL, RequestTurns takes a
+    turn for that URL.
 
     Raises:
         TypeError: ``url`` is neither a str nor a yarl.URL.
@@ -70,13 +71,13 @@ def first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> str
         return judged_url(built)
     except ValueError:
         return None
-    except TypeError:  # of the URL, or of ``params``, which aiohttp refuses
+    except TypeError:  # aiohttp will refuse the URL or the ``params``
         url_text(url)
         return None
 
 
 def spelt_url(url: str) -> str:
-    """Return the URL that is judged if aiohttp gets ``url``, for which a turn was granted."""
+    """Return the URL that is judged if aiohttp gets ``url``, the URL of a turn."""
     return judged_url(URL(url))
 
 
@@ -84,13 +85,13 @@ def sent_url(request: ClientRequest) -> str:
     """Return the URL that is sent; raises InvalidURL if the server would read another URL from the request."""
     url = request.url
     judged = judged_url(url)
-    # Only URL(..., encoded=True) can have dot segments here: yarl resolves all others.
+    # Only URL(..., encoded=True) can have dot segments here: yarl resolves the segments of all other URLs.
     check_sent(judged, url.raw_path, request.headers.getall(hdrs.HOST, ()), url.raw_authority)
     return judged
 
 
 def addressed_url(url: URL, headers: CIMultiDict[str]) -> str:
-    """Return the URL that should have been judged: ``url``, at the site that the Host header names."""
+    """Return the URL that had to be judged: ``url``, at the site of the Host header."""
     judged = judged_url(url)
     other = other_site(judged, headers.getall(hdrs.HOST, ()), url.raw_authority)
     return judged if other is None else f"{judged.partition('://')[0]}://{other}{url.raw_path_qs}"
