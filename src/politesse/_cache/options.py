@@ -15,6 +15,7 @@ from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from politesse.robots import Dialect
+    from politesse.verdict import Source
 
 _TOO_MANY_REQUESTS: Final[dict[str | None, AccessResult]] = {
     "defer": AccessResult.TOO_MANY_REQUESTS,
@@ -177,3 +178,15 @@ class AccessPolicy:
             return AccessResult.UNAVAILABLE
         # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow; here every undefined status, too.
         return AccessResult.UNREACHABLE
+
+
+def fault_in_words(result: FetchResult) -> str:
+    """Return the failure of an answer or a fault as a phrase."""
+    if isinstance(result, FetchResponse):
+        return f"the server answered with status {result.status}"
+    return result.detail if result.kind is FaultKind.REDIRECT_LIMIT else f"{result.kind}: {result.detail}"
+
+
+def is_fault_of_kind(source: Source, kind: FaultKind) -> bool:
+    """Return whether robots.txt is unreachable because of a fault of ``kind``, by ``fault_in_words``."""
+    return source.result is AccessResult.UNREACHABLE and source.fault.startswith(f"{kind}: ")

@@ -41,6 +41,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from politesse._cache.options import fault_in_words
 from politesse._cache.record import Copy, Record, Trouble, believed
 from politesse._constants import DAY_S
 from politesse._http.freshness import freshness_lifetime_s, names_another, retry_after_s, varies_by
@@ -138,7 +139,7 @@ def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy
             last_modified="",
             confirmed_wall=now_wall,
             lifetime_s=policy.outcomes.lifetimes.max_unavailable_s,
-            fault=_fault_in_words(result),
+            fault=fault_in_words(result),
             private_addresses=policy.conditions.private_addresses,
             faults_read=policy.faults_read,
         )
@@ -167,24 +168,15 @@ def standing(record: Record | None, url: str, now_wall: float, policy: AccessPol
     record = believed(record, now_wall)
     copy, trouble = record.copy, record.trouble
     closed = trouble is not None and is_closed(trouble, now_wall, policy)
-    if copy is not None and not closed:
-        fresh_until_wall = copy.fresh_until_wall
-        until_wall = fresh_until_wall if trouble is None else _serves_until_wall(copy, trouble, policy)
-        if now_wall < until_wall:
-            return _standing_of_copy(copy, trouble, url, now_wall, fresh_until_wall, until_wall, policy)
+    if copy is not None and not closed and now_wall < (until_wall := _serves_until_wall(copy, trouble, policy)):
+        return _standing_of_copy(copy, trouble, url, now_wall, until_wall, policy)
     if trouble is not None and now_wall < trouble.retry_wall:
         return _standing_of_trouble(trouble, copy, url, now_wall, policy)
     return None
 
 
 def _standing_of_copy(
-    copy: Copy,
-    trouble: Trouble | None,
-    url: str,
-    now_wall: float,
-    fresh_until_wall: float,
-    until_wall: float,
-    policy: AccessPolicy,
+    copy: Copy, trouble: Trouble | None, url: str, now_wall: float, until_wall: float, policy: AccessPolicy
 ) -> Standing:
     not_before = None
     if trouble is not None and trouble.result is AccessResult.TOO_MANY_REQUESTS and now_wall < trouble.retry_wall:
@@ -195,7 +187,7 @@ def _standing_of_copy(
         status=copy.status,
         final_url=url if copy.final_url == url else copy.final_url,  # most entries then share one string
         fetched_wall=copy.confirmed_wall,
-        fresh_until_wall=fresh_until_wall,
+        fresh_until_wall=until_wall if trouble is None else copy.fresh_until_wall,
         fault=copy.fault if trouble is None else trouble.fault,
         not_before=not_before,
         of_host=not_before is not None and _is_of_host(trouble, url),
@@ -223,11 +215,6 @@ def _standing_of_trouble(
         failing_since_wall=trouble.since_wall,
     )
     return Standing(source, now_wall, until_wall, refresh_wall=until_wall)
-
-
-def is_fault_of_kind(source: Source, kind: FaultKind) -> bool:
-    """Return whether robots.txt is unreachable because of a fault of ``kind``, by its words."""
-    return source.result is AccessResult.UNREACHABLE and source.fault.startswith(f"{kind}: ")
 
 
 def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
@@ -354,11 +341,5 @@ def _trouble(
         backoff_s = min(policy.options.retry_min_s * 2.0 ** min(failures - 1, 32), policy.options.retry_max_s)
         wait_s = max(wait_s, min(backoff_s * (1.0 + _JITTER * jitter), policy.options.retry_max_s))
     retry_wall = now_wall + min(wait_s, _MAX_RETRY_S)
-    fault = _fault_in_words(answer)
+    fault = fault_in_words(answer)
     return Trouble(result, answer.status, answer.final_url, fault, since_wall, now_wall, failures, retry_wall)
-
-
-def _fault_in_words(result: FetchResult) -> str:
-    if isinstance(result, FetchResponse):
-        return f"the server answered with status {result.status}"
-    return result.detail if result.kind is FaultKind.REDIRECT_LIMIT else f"{result.kind}: {result.detail}"

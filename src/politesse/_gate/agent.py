@@ -15,7 +15,7 @@ from dataclasses import replace
 from logging import DEBUG
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from politesse._cache.outcome import is_fault_of_kind
+from politesse._cache.options import is_fault_of_kind
 from politesse._gate.judge import Evidence, Judgement, judge, match_rules, match_without_file, settle
 from politesse._gate.pages import denied_file
 from politesse._gate.turn import blocking_turn

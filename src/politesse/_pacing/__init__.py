@@ -20,7 +20,7 @@ The parts, from the inside out. Each pacer implements ``politesse.ports.Pacer``:
       |- ActiveHosts    hosts.py     active hosts, and when idle ones were last requested
       |- Wakeups        hosts.py     one heap and one timer for all hosts
       |- Reports, PermitExpiry  reports.py   events, long waits, permits that expire
-      |- FetchLines     fetches.py   requests for robots.txt, which have a line of their own
+      |- FetchLines     local.py     requests for robots.txt, which have a line of their own
       `- Recalls        recall.py    states of an earlier process (host_state.py)
 
 ``making.py`` assembles the parts. ``lines.py`` describes the steps of a turn, ``host.py`` the phases and the line.

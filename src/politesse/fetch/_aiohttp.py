@@ -1,7 +1,7 @@
 """Fetches robots.txt and other files with aiohttp: hop by hop, each checked, everything bounded, faults as values.
 
 Theory of operation. All fetches share a client session and, unless one is borrowed, its connector, but no state: no
-cookies, no credentials, and no connection that another fetch has opened (``shared_client``). Redirects are followed
+cookies, no credentials, and no connection that another fetch has opened (``_client``). Redirects are followed
 here, not by aiohttp, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
 
 =============  ==================================================  ==================================================
@@ -11,8 +11,8 @@ DNS            ``connect_timeout_s``                               the guard; Cl
 connect, TLS   ``connect_timeout_s``                               ClientTimeout
 thread         256 lookups; waiting for one counts towards         ``lookups``
                ``total_timeout_s`` only
-head           64 KiB, interim responses included                  ``wire`` (and aiohttp's own limits)
-body           ``max_body_bytes`` decoded; eight times as many     BoundedBody; ``wire``
+head           64 KiB, interim responses included                  ``_client`` (and aiohttp's own limits)
+body           ``max_body_bytes`` decoded; eight times as many     BoundedBody; ``_client``
                octets on the wire
 dead body      a look at the connection every second               ``_read_some``
 fetch          ``total_timeout_s``, all hops together              ``fetch``
@@ -41,9 +41,8 @@ from politesse._http.redirects import REDIRECTS, Hops
 from politesse._text import without_tls
 from politesse.errors import ConfigurationError
 from politesse.fetch._addresses import GUARD, AddressGuard, resolver_of
+from politesse.fetch._client import SharedClient, WatchedResponse
 from politesse.fetch._options import FetchOptions
-from politesse.fetch._shared_client import SharedClient
-from politesse.fetch._wire import WatchedResponse
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver
 
 if TYPE_CHECKING:

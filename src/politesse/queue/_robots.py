@@ -35,7 +35,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from politesse._cache.outcome import is_fault_of_kind
+from politesse._cache.options import is_fault_of_kind
 from politesse.ports import FaultKind
 from politesse.queue._results import is_given_up
 from politesse.verdict import Bound, NotYet, Reason, Verdict

@@ -16,7 +16,7 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.misc import build_from_crawler, load_object
 from yarl import URL
 
-from politesse._cache.outcome import is_fault_of_kind
+from politesse._cache.options import is_fault_of_kind
 from politesse._http.body import BodyError
 from politesse._http.redirects import REDIRECTS, Hops
 from politesse._text import printable, printable_traceback
