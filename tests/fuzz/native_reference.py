@@ -1,7 +1,8 @@
 """The compiled core and the reference.
 
-Invariant: for all octets, in each dialect that the core serves and within any budget, both give the same rules, the
-same answers about the crawler, and the same match of each target, or the same error.
+Invariant: for all octets, in each dialect that the core serves and within any budget, both say that the same groups
+bind a crawler, and give the same rules, the same answers about the crawler, and the same match of each target, or the
+same error.
 
 Input: as for ``matching``. The octet for the dialect chooses the budget, too.
 """
@@ -41,10 +42,13 @@ def check(octets: bytes) -> None:
     with _bounded_to(most_octets):
         core, reference = RobotsTxt.parse(body, dialect), pure_robots(body, dialect)
         assert core.sitemaps == reference.sitemaps
+        assert core.sitemap_lines.lines == reference.sitemap_lines.lines
         assert core.licenses == reference.licenses
         assert core.quirks == reference.quirks
-        for name in {matching.product_token(one).decode() for one in (agent, *named[:2])}:
+        tokens = [matching.product_token(one).decode() for one in (agent, *named[:2])]
+        for name in (*tokens, tokens[::-1]):
             assert core.binding(name) == reference.binding(name)
+            assert list(map(repr, core.groups_for(name))) == list(map(repr, reference.groups_for(name)))
             _compare(core.rules_for(name), reference.rules_for(name), paths)
 
 

@@ -36,7 +36,8 @@ def test_no_failing_allocation_breaks_the_core_or_leaks(program: str) -> None:
 @pytest.mark.parametrize(
     ("name", "line", "broken"),
     [
-        ("scan.c", "while (at < body.length &&", "while (at <= body.length &&"),  # reads beyond the end
+        ("scan.c", "while (at < text.length && !is", "while (at <= text.length && !is"),  # reads beyond the end
+        ("scan.c", "if (is_named && row->starts", "if (is_named && !row->starts"),  # ends a group too early
         ("scan.c", "free(rows);\n                return NULL;", "return NULL;"),  # leaks if an allocation fails
         ("rules.c", "form < form_count && !one->allow", "form < form_count && one->allow"),  # allows by the bound
     ],

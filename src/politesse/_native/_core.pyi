@@ -6,10 +6,7 @@ class Dialect:
     def __new__(
         cls,
         *,
-        plain: bytes,
-        kept: bytes,
-        decoded_in_path: bytes,
-        decoded_in_query: bytes,
+        tables: tuple[bytes, bytes, bytes, bytes, bytes],
         query_as_written: bool,
         escaped_dots: bool,
         most_octets: int,
@@ -25,8 +22,9 @@ class Dialect:
 
 @final
 class File:
-    def rows(self) -> list[tuple[int, str | None, str, bool]]: ...
-    def rules(self, lines: Sequence[int], /) -> Rules: ...
+    def named(self, crawler: str, /) -> list[tuple[int, int]]: ...
+    def others(self) -> list[tuple[int, str, str, bool, bool]]: ...
+    def rules(self, spans: Sequence[tuple[int, int, str, object]], /) -> Rules: ...
 
 @final
 class Rules:

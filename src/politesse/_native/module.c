@@ -16,7 +16,7 @@
 
 #include "scan.h"
 
-enum { LARGE_OCTETS = 32 * 1024 }; /* more are read without the GIL */
+enum { LARGE_OCTETS = 32 * 1024, MANY_RULES = 500 }; /* more are read without the GIL */
 
 typedef struct {
     PyObject_HEAD
@@ -77,13 +77,6 @@ static po_text utf8_of(PyObject *text)
 
 /* Dialect */
 
-static void copy_table(bool *table, Py_buffer *given)
-{
-    for (Py_ssize_t at = 0; at < 256; at++) {
-        table[at] = ((const char *)given->buf)[at] != 0;
-    }
-}
-
 /* Return the names of a tuple of (name in lower case, kind); NULL with an error. The tuple owns the texts. */
 static po_name *names_of(PyObject *given, size_t *count)
 {
@@ -109,48 +102,66 @@ static po_name *names_of(PyObject *given, size_t *count)
     return names;
 }
 
+/* Read a table of 256 octets, and release it. */
+static bool read_table(bool *table, Py_buffer *given)
+{
+    bool is_whole = given->len == 256;
+    for (Py_ssize_t at = 0; is_whole && at < 256; at++) {
+        table[at] = ((const char *)given->buf)[at] != 0;
+    }
+    PyBuffer_Release(given);
+    return is_whole;
+}
+
+static bool read_tables(dialect_object *self, PyObject *given)
+{
+    Py_buffer tables[5] = {{0}};
+    if (!PyArg_ParseTuple(given, "y*y*y*y*y*", &tables[0], &tables[1], &tables[2], &tables[3], &tables[4])) {
+        return false;
+    }
+    bool *read[] = {self->forms.plain, self->forms.kept, self->forms.decoded_in_path, self->forms.decoded_in_query,
+                    self->syntax.in_token};
+    bool done = true;
+    for (int at = 0; at < 5; at++) {
+        done = read_table(read[at], &tables[at]) && done;
+    }
+    if (!done) {
+        PyErr_SetString(PyExc_ValueError, "a table has 256 octets");
+    }
+    return done;
+}
+
 static bool read_dialect(dialect_object *self, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"plain",       "kept",          "decoded_in_path",  "decoded_in_query", "query_as_written",
-                               "escaped_dots", "most_octets",  "work",             "names",            "starts",
-                               "missing_colon", "most_line_octets", "forms_of",    "implied_allow",    NULL};
-    Py_buffer tables[4] = {{0}};
+    static char *keywords[] = {"tables", "query_as_written", "escaped_dots", "most_octets", "work", "names", "starts",
+                               "missing_colon", "most_line_octets", "forms_of", "implied_allow", NULL};
     int as_written = 0, escaped_dots = 0, missing_colon = 0;
     Py_ssize_t most_octets = 0, most_line_octets = 0;
     unsigned long long work[5] = {0};
-    PyObject *names = NULL, *starts = NULL, *forms_of = NULL, *implied = NULL;
-    bool done = PyArg_ParseTupleAndKeywords(
-        args, kwargs, "y*y*y*y*ppn(KKKKK)O!O!pnOO:Dialect", keywords, &tables[0], &tables[1], &tables[2], &tables[3],
-        &as_written, &escaped_dots, &most_octets, &work[0], &work[1], &work[2], &work[3], &work[4], &PyTuple_Type, &names,
-        &PyTuple_Type, &starts, &missing_colon, &most_line_octets, &forms_of, &implied);
-    if (done && (tables[0].len != 256 || tables[1].len != 256 || tables[2].len != 256 || tables[3].len != 256 ||
-                 work[3] == 0 || most_octets < 0 || most_line_octets < 0)) {
-        PyErr_SetString(PyExc_ValueError, "a table has 256 octets, and no bound is less than 0");
-        done = false;
+    PyObject *tables = NULL, *names = NULL, *starts = NULL, *forms_of = NULL, *implied = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ppn(KKKKK)O!O!pnOO:Dialect", keywords, &PyTuple_Type, &tables,
+                                     &as_written, &escaped_dots, &most_octets, &work[0], &work[1], &work[2], &work[3],
+                                     &work[4], &PyTuple_Type, &names, &PyTuple_Type, &starts, &missing_colon,
+                                     &most_line_octets, &forms_of, &implied)) {
+        return false;
     }
-    if (done) {
-        copy_table(self->forms.plain, &tables[0]);
-        copy_table(self->forms.kept, &tables[1]);
-        copy_table(self->forms.decoded_in_path, &tables[2]);
-        copy_table(self->forms.decoded_in_query, &tables[3]);
-        self->forms.query_as_written = as_written != 0;
-        self->forms.escaped_dots = escaped_dots != 0;
-        self->forms.most_octets = (size_t)most_octets;
-        self->work = (po_work){work[0], work[1], work[2], work[3], work[4]};
-        self->syntax.missing_colon = missing_colon != 0;
-        self->syntax.most_line_octets = (size_t)most_line_octets;
-        self->names = Py_NewRef(names);
-        self->starts = Py_NewRef(starts);
-        self->forms_of = Py_NewRef(forms_of);
-        self->implied_allow = Py_NewRef(implied);
-        self->syntax.names = names_of(names, &self->syntax.name_count);
-        self->syntax.starts = self->syntax.names ? names_of(starts, &self->syntax.start_count) : NULL;
-        done = self->syntax.starts != NULL;
+    if (work[3] == 0 || most_octets < 0 || most_line_octets < 0) {
+        PyErr_SetString(PyExc_ValueError, "no bound is less than 0");
+        return false;
     }
-    for (int at = 0; at < 4; at++) {
-        PyBuffer_Release(&tables[at]);
-    }
-    return done;
+    self->forms.query_as_written = as_written != 0;
+    self->forms.escaped_dots = escaped_dots != 0;
+    self->forms.most_octets = (size_t)most_octets;
+    self->work = (po_work){work[0], work[1], work[2], work[3], work[4]};
+    self->syntax.missing_colon = missing_colon != 0;
+    self->syntax.most_line_octets = (size_t)most_line_octets;
+    self->names = Py_NewRef(names);
+    self->starts = Py_NewRef(starts);
+    self->forms_of = Py_NewRef(forms_of);
+    self->implied_allow = Py_NewRef(implied);
+    self->syntax.names = names_of(names, &self->syntax.name_count);
+    self->syntax.starts = self->syntax.names ? names_of(starts, &self->syntax.start_count) : NULL;
+    return self->syntax.starts && read_tables(self, tables);
 }
 
 static PyObject *dialect_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -216,11 +227,6 @@ static void file_free(PyObject *object)
     freed(object);
 }
 
-static bool is_rule(const po_row *row)
-{
-    return row->kind == PO_ALLOW || row->kind == PO_DISALLOW;
-}
-
 /* Append `made`, which may be NULL, to a list, and release it. */
 static bool append(PyObject *list, PyObject *made)
 {
@@ -229,19 +235,33 @@ static bool append(PyObject *list, PyObject *made)
     return done;
 }
 
-static PyObject *file_rows(PyObject *object, PyObject *Py_UNUSED(ignored))
+static PyObject *file_named(PyObject *object, PyObject *crawler)
+{
+    file_object *self = (file_object *)object;
+    po_text name = utf8_of(crawler);
+    PyObject *found = name.start ? PyList_New(0) : NULL;
+    bool done = found != NULL;
+    po_span span;
+    for (size_t at = 0; done && po_next_span(self->rows, self->count, &at, name, &span);) {
+        done = append(found, Py_BuildValue("(II)", span.listed_at, span.end));
+    }
+    if (!done) {
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
+static PyObject *file_others(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     file_object *self = (file_object *)object;
     PyObject *found = PyList_New(0);
-    bool done = found != NULL;
+    bool done = found != NULL, in_group = false;
     for (size_t at = 0; done && at < self->count; at++) {
         const po_row *row = &self->rows[at];
-        unsigned long line = row->line;
-        if (!is_rule(row)) {
-            done = append(found, Py_BuildValue("(kNNO)", line, str_of(row->name), str_of(row->value),
-                                               row->has_control ? Py_True : Py_False));
-        } else if (at == 0 || !is_rule(row - 1)) {
-            done = append(found, Py_BuildValue("(kOsO)", line, Py_None, "", Py_False));
+        in_group = in_group || row->kind == PO_USER_AGENT;
+        if (row->kind == PO_FIELD || row->kind == PO_USAGE_RULE) {
+            done = append(found, Py_BuildValue("(INNOO)", row->line, str_of(row->name), str_of(row->value),
+                                               row->has_control ? Py_True : Py_False, in_group ? Py_True : Py_False));
         }
     }
     if (!done) {
@@ -279,9 +299,12 @@ static bool is_plain_pattern(const dialect_object *dialect, po_text value)
 {
     for (size_t at = 0; at < value.length; at++) {
         unsigned char octet = (unsigned char)value.start[at];
+        if (dialect->forms.plain[octet]) {
+            continue;
+        }
         bool is_star = octet == '*' && (at == 0 || value.start[at - 1] != '*');
         bool is_anchor = octet == '$' && at + 1 == value.length;
-        if (!dialect->forms.plain[octet] && !is_star && !is_anchor) {
+        if (!is_star && !is_anchor) {
             return false;
         }
     }
@@ -363,32 +386,19 @@ static bool collect_row(const dialect_object *dialect, collection *found, const 
     return !implies || add_implied(dialect, found, one);
 }
 
-/* Return the index of the first row from a line on. */
-static size_t row_at(const file_object *file, unsigned long line)
+/* Collect the rules of some spans. */
+static bool collect_all(const file_object *file, PyObject *spans, collection *found)
 {
-    size_t low = 0, high = file->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (file->rows[middle].line < line) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-/* Collect the runs of rules that start at some lines. */
-static bool collect_all(const file_object *file, PyObject *lines, collection *found)
-{
-    Py_ssize_t count = PyList_Size(lines);
-    for (Py_ssize_t run = 0; run < count; run++) {
-        unsigned long line = PyLong_AsUnsignedLong(PyList_GetItem(lines, run));
-        if (PyErr_Occurred()) {
+    Py_ssize_t count = PyList_Size(spans);
+    for (Py_ssize_t place = 0; place < count; place++) {
+        po_span span;
+        PyObject *name = NULL, *version = NULL;
+        if (!PyArg_ParseTuple(PyList_GetItem(spans, place), "IIOO", &span.listed_at, &span.end, &name, &version)) {
             return false;
         }
-        for (size_t at = row_at(file, line); at < file->count && is_rule(&file->rows[at]); at++) {
-            if (!collect_row(file->dialect, found, &file->rows[at])) {
+        size_t at = po_row_at(file->rows, file->count, span.listed_at);
+        for (; at < file->count && file->rows[at].line < span.end; at++) {
+            if (po_is_rule(&file->rows[at]) && !collect_row(file->dialect, found, &file->rows[at])) {
                 return false;
             }
         }
@@ -396,17 +406,27 @@ static bool collect_all(const file_object *file, PyObject *lines, collection *fo
     return count >= 0;
 }
 
-static PyObject *file_rules(PyObject *object, PyObject *lines)
+static po_rules *compiled(const collection *found)
+{
+    po_rules *made = NULL;
+    if (found->count < MANY_RULES) {
+        return po_rules_new(found->rules, found->count);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    made = po_rules_new(found->rules, found->count);
+    Py_END_ALLOW_THREADS
+    return made;
+}
+
+static PyObject *file_rules(PyObject *object, PyObject *spans)
 {
     file_object *self = (file_object *)object;
     module_state *state = PyModule_GetState(PyType_GetModule(Py_TYPE(object)));
     collection found = {NULL, 0, 0, PyList_New(0)};
     rules_object *made = NULL;
-    if (found.owned && collect_all(self, lines, &found) && (made = allocated(state->rules))) {
+    if (found.owned && collect_all(self, spans, &found) && (made = allocated(state->rules))) {
         made->dialect = (dialect_object *)Py_NewRef((PyObject *)self->dialect);
-        Py_BEGIN_ALLOW_THREADS
-        made->rules = po_rules_new(found.rules, found.count);
-        Py_END_ALLOW_THREADS
+        made->rules = compiled(&found);
         if (!made->rules) {
             Py_CLEAR(made);
             PyErr_NoMemory();
@@ -509,8 +529,9 @@ static PyMethodDef dialect_methods[] = {
 };
 
 static PyMethodDef file_methods[] = {
-    {"rows", file_rows, METH_NOARGS, "Return (line, name, value, control) of each row; one with the name None for a run of rules."},
-    {"rules", file_rules, METH_O, "Return the Rules in the runs that start at some lines."},
+    {"named", file_named, METH_O, "Return (line, end) of each group that names a crawler: from its name to the end of the group."},
+    {"others", file_others, METH_NOARGS, "Return (line, name, value, control, in a group) of each row that is no rule and no name."},
+    {"rules", file_rules, METH_O, "Return the Rules in the groups that `named` returned."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory: one block for each array. Texts are offsets into `texts`. */
+/* Memory: one block. Texts are offsets into `texts`. */
 
 typedef struct {
     uint32_t start;
@@ -38,13 +38,13 @@ typedef struct {
 } wildcard;
 
 struct po_rules {
+    size_t octets; /* of the block */
     size_t count;
     size_t prefix_count;
     size_t exact_count;
     size_t wildcard_count;
     uint64_t segments; /* of all wildcards */
     uint64_t longest;  /* the octets of the longest segment of each, added up */
-    size_t text_octets;
     rule *rules;
     literal *prefixes; /* of these, `rule` is the best of all that enclose it */
     literal *exact;
@@ -125,10 +125,11 @@ static segment next_segment(po_text form, size_t *at)
 /* Whether a form holds a star, or the start of an escape at its end. */
 static bool is_literal(po_text form)
 {
-    for (size_t at = 0; at < form.length; at++) {
-        if (form.start[at] == '*') {
-            return false;
-        }
+    if (form.length && memchr(form.start, '*', form.length)) {
+        return false;
+    }
+    bool has_escape = form.length && memchr(form.start, '%', form.length);
+    for (size_t at = 0; has_escape && at < form.length; at++) {
         if (form.start[at] == '%' && (at + 2 >= form.length || hex_digit(form.start[at + 1]) < 0 ||
                                       hex_digit(form.start[at + 2]) < 0)) {
             return false;
@@ -139,83 +140,161 @@ static bool is_literal(po_text form)
 
 /* Compilation */
 
-static int by_pattern(const void *left, const void *right)
-{
-    const po_rule *one = left, *other = right;
-    int order = compared(one->pattern, other->pattern);
-    if (order == 0) {
-        order = other->allow - one->allow;
-    }
-    if (order == 0) {
-        order = one->implied - other->implied;
-    }
-    return order ? order : (one->line > other->line) - (one->line < other->line);
-}
+typedef enum { PREFIX, EXACT, WILDCARD, KINDS } form_kind;
 
-static int by_line(const void *left, const void *right)
-{
-    const po_rule *one = left, *other = right;
-    int order = (one->line > other->line) - (one->line < other->line);
-    return order ? order : one->implied - other->implied;
-}
-
+/* A rule on its way into the tables. */
 typedef struct {
-    po_text text;
-    uint64_t rank;
-    uint32_t rule;
-} candidate;
+    const po_rule *given;
+    po_text key; /* the form; without the "$" of an exact one */
+    form_kind kind;
+    bool is_kept; /* no other rule with this pattern goes before it */
+    uint32_t place;
+    uint32_t key_start; /* in the texts */
+} draft;
 
-static int by_text(const void *left, const void *right)
+static draft draft_of(const po_rule *given)
 {
-    const candidate *one = left, *other = right;
-    int order = compared(one->text, other->text);
-    if (order == 0) {
-        order = (one->rank < other->rank) - (one->rank > other->rank);
+    draft made = {given, given->form, PREFIX, true, 0, 0};
+    if (!is_literal(given->form)) {
+        made.kind = WILDCARD;
+    } else if (given->form.length && given->form.start[given->form.length - 1] == '$') {
+        made.kind = EXACT;
+        made.key.length--;
     }
-    return order ? order : (one->rule > other->rule) - (one->rule < other->rule);
+    return made;
 }
 
+/* By kind and key. Of one key the longest patterns come first, and of one pattern the rule that counts. */
+static int by_key(const void *left, const void *right)
+{
+    const draft *one = *(draft *const *)left, *other = *(draft *const *)right;
+    const po_rule *first = one->given, *second = other->given;
+    int order = (int)one->kind - (int)other->kind;
+    order = order ? order : compared(one->key, other->key);
+    if (order) {
+        return order;
+    }
+    order = (first->pattern.length < second->pattern.length) - (first->pattern.length > second->pattern.length);
+    order = order ? order : compared(first->pattern, second->pattern);
+    order = order ? order : second->allow - first->allow;
+    order = order ? order : first->implied - second->implied;
+    return order ? order : (first > second) - (first < second);
+}
+
+/* The most specific first, and of equal ones the first of the file. */
 static int by_rank(const void *left, const void *right)
 {
-    const candidate *one = left, *other = right;
-    int order = (one->rank < other->rank) - (one->rank > other->rank);
-    return order ? order : (one->rule > other->rule) - (one->rule < other->rule);
+    const draft *one = *(draft *const *)left, *other = *(draft *const *)right;
+    size_t longer = one->given->pattern.length, shorter = other->given->pattern.length;
+    int order = (longer < shorter) - (longer > shorter);
+    order = order ? order : other->given->allow - one->given->allow;
+    return order ? order : (one > other) - (one < other);
 }
 
-static span added(po_rules *rules, po_text text)
+/* Of the rules with one pattern keep the first, and count the kept ones by kind. Return how many are kept. */
+static size_t strongest(draft **sorted, size_t count, size_t *counts)
 {
-    span place = {(uint32_t)rules->text_octets, (uint32_t)text.length};
-    if (text.length) {
-        memcpy(rules->texts + rules->text_octets, text.start, text.length);
+    size_t kept = 0;
+    for (size_t at = 0; at < count; at++) {
+        draft *one = sorted[at];
+        one->is_kept = kept == 0 || compared(one->given->pattern, sorted[kept - 1]->given->pattern) != 0;
+        if (one->is_kept) {
+            counts[one->kind]++;
+            sorted[kept++] = one;
+        }
     }
-    rules->text_octets += text.length;
+    return kept;
+}
+
+static span added(po_rules *rules, size_t *used, po_text text)
+{
+    span place = {(uint32_t)*used, (uint32_t)text.length};
+    if (text.length) {
+        memcpy(rules->texts + *used, text.start, text.length);
+    }
+    *used += text.length;
     return place;
 }
 
 /* Return where a text is that is `whole`, which was added as `place`, or starts it; any other text is added. */
-static span within(po_rules *rules, po_text whole, span place, po_text text)
+static span within(po_rules *rules, size_t *used, po_text whole, span place, po_text text)
 {
     if (starts_with(whole, text)) {
         return (span){place.start, (uint32_t)text.length};
     }
-    return added(rules, text);
+    return added(rules, used, text);
 }
 
-/* Keep one literal for each text: the most specific, and of equal ones the first of the file. */
-static size_t kept_literals(literal *kept, candidate *found, size_t count, const po_rules *rules)
+/* Return the octets that the texts of a rule take at most. */
+static size_t octets_of(const po_rule *one)
 {
-    size_t kept_count = 0;
-    if (count) {
-        qsort(found, count, sizeof *found, by_text);
-    }
+    size_t value = starts_with(one->pattern, one->value) ? 0 : one->value.length;
+    size_t form = starts_with(one->pattern, one->form) ? 0 : one->form.length;
+    return one->pattern.length + value + form;
+}
+
+static bool has_name_of(const po_rule *one, const po_rule *before)
+{
+    return before && compared(one->name, before->name) == 0;
+}
+
+/* Return the octets of all texts of the kept rules. */
+static size_t text_octets(const draft *drafts, size_t count)
+{
+    size_t octets = 0;
+    const po_rule *before = NULL;
     for (size_t at = 0; at < count; at++) {
-        if (at && compared(found[at].text, found[at - 1].text) == 0) {
+        const po_rule *one = drafts[at].given;
+        if (drafts[at].is_kept) {
+            octets += octets_of(one) + (has_name_of(one, before) ? 0 : one->name.length);
+            before = one;
+        }
+    }
+    return octets;
+}
+
+/* Fill in the rules in the order of the file, and their texts. */
+static void fill_rules(po_rules *rules, draft *drafts, size_t count)
+{
+    size_t used = 0, place = 0;
+    const po_rule *before = NULL;
+    for (size_t at = 0; at < count; at++) {
+        const po_rule *one = drafts[at].given;
+        if (!drafts[at].is_kept) {
             continue;
         }
-        span place = {(uint32_t)(found[at].text.start - rules->texts), (uint32_t)found[at].text.length};
-        kept[kept_count++] = (literal){place, 0, found[at].rule};
+        span pattern = added(rules, &used, one->pattern);
+        span value = within(rules, &used, one->pattern, pattern, one->value);
+        span form = within(rules, &used, one->pattern, pattern, one->form);
+        span name = has_name_of(one, before) ? rules->rules[place - 1].name : added(rules, &used, one->name);
+        rules->rules[place] = (rule){pattern, value, name, 2 * one->line + one->allow};
+        drafts[at].key_start = form.start;
+        drafts[at].place = (uint32_t)place++;
+        before = one;
     }
-    return kept_count;
+}
+
+static span key_of(const draft *one)
+{
+    return (span){one->key_start, (uint32_t)one->key.length};
+}
+
+/* Keep one literal for each text: the most specific, and of equal ones the first of the file. Return their number. */
+static size_t fill_literals(const po_rules *rules, literal *kept, draft *const *sorted, size_t count)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < count; at++) {
+        uint32_t place = sorted[at]->place;
+        if (used == 0 || compared(sorted[at]->key, text_of(rules, kept[used - 1].text)) != 0) {
+            kept[used++] = (literal){key_of(sorted[at]), 0, place};
+            continue;
+        }
+        uint64_t rank = rank_of(rules, place), known = rank_of(rules, kept[used - 1].rule);
+        if (rank > known || (rank == known && place < kept[used - 1].rule)) {
+            kept[used - 1].rule = place;
+        }
+    }
+    return used;
 }
 
 static void link_prefixes(po_rules *rules)
@@ -234,11 +313,10 @@ static void link_prefixes(po_rules *rules)
     }
 }
 
-static wildcard cut(const po_rules *rules, const candidate *found)
+static wildcard cut(const po_rules *rules, const draft *found)
 {
-    span place = {(uint32_t)(found->text.start - rules->texts), (uint32_t)found->text.length};
-    wildcard made = {place, 0, 0, found->rule, 0, 0, false, (rules->rules[found->rule].line_and_allow & 1) != 0};
-    if (place.length && found->text.start[place.length - 1] == '$') {
+    wildcard made = {key_of(found), 0, 0, found->place, 0, 0, false, found->given->allow};
+    if (found->key.length && found->key.start[found->key.length - 1] == '$') {
         made.anchored = true;
         made.form.length--;
     }
@@ -260,125 +338,78 @@ static wildcard cut(const po_rules *rules, const candidate *found)
     return made;
 }
 
-void po_rules_free(po_rules *rules)
+static void fill_wildcards(po_rules *rules, draft **found)
 {
-    if (rules) {
-        free(rules->rules);
-        free(rules->prefixes);
-        free(rules->exact);
-        free(rules->wildcards);
-        free(rules->texts);
-        free(rules);
-    }
-}
-
-/* Like malloc, but of no octets it returns memory as well. */
-static void *memory(size_t count, size_t size)
-{
-    return calloc(count ? count : 1, size);
-}
-
-/* Keep the first of the rules with the same pattern; return how many are kept. */
-static size_t strongest(po_rule *given, size_t count)
-{
-    size_t kept = 0;
-    if (count) {
-        qsort(given, count, sizeof *given, by_pattern);
-    }
-    for (size_t at = 0; at < count; at++) {
-        if (kept == 0 || compared(given[at].pattern, given[kept - 1].pattern) != 0) {
-            given[kept++] = given[at];
-        }
-    }
-    if (kept) {
-        qsort(given, kept, sizeof *given, by_line);
-    }
-    return kept;
-}
-
-/* Fill in the rules, and sort their forms by kind. */
-static void classify(po_rules *rules, const po_rule *given, candidate *prefixes, candidate *exact, candidate *wildcards)
-{
-    for (size_t at = 0; at < rules->count; at++) {
-        const po_rule *one = &given[at];
-        span pattern = added(rules, one->pattern);
-        span value = within(rules, one->pattern, pattern, one->value);
-        span form = within(rules, one->pattern, pattern, one->form);
-        bool same_name = at && compared(one->name, given[at - 1].name) == 0;
-        span name = same_name ? rules->rules[at - 1].name : added(rules, one->name);
-        rules->rules[at] = (rule){pattern, value, name, 2 * one->line + one->allow};
-        candidate found = {text_of(rules, form), rank_of(rules, (int64_t)at), (uint32_t)at};
-        if (!is_literal(found.text)) {
-            wildcards[rules->wildcard_count++] = found;
-        } else if (found.text.length && found.text.start[found.text.length - 1] == '$') {
-            found.text.length--;
-            exact[rules->exact_count++] = found;
-        } else {
-            prefixes[rules->prefix_count++] = found;
-        }
-    }
-}
-
-static bool fill(po_rules *rules, const po_rule *given, candidate *candidates)
-{
-    candidate *prefixes = candidates, *exact = candidates + rules->count, *wildcards = exact + rules->count;
-    classify(rules, given, prefixes, exact, wildcards);
-    rules->prefixes = memory(rules->prefix_count, sizeof *rules->prefixes);
-    rules->exact = memory(rules->exact_count, sizeof *rules->exact);
-    rules->wildcards = memory(rules->wildcard_count, sizeof *rules->wildcards);
-    if (!rules->prefixes || !rules->exact || !rules->wildcards) {
-        return false;
-    }
-    rules->prefix_count = kept_literals(rules->prefixes, prefixes, rules->prefix_count, rules);
-    rules->exact_count = kept_literals(rules->exact, exact, rules->exact_count, rules);
-    link_prefixes(rules);
     if (rules->wildcard_count) {
-        qsort(wildcards, rules->wildcard_count, sizeof *wildcards, by_rank);
+        qsort(found, rules->wildcard_count, sizeof *found, by_rank);
     }
     for (size_t at = 0; at < rules->wildcard_count; at++) {
-        rules->wildcards[at] = cut(rules, &wildcards[at]);
+        rules->wildcards[at] = cut(rules, found[at]);
         rules->segments += rules->wildcards[at].segments;
         rules->longest += rules->wildcards[at].longest;
     }
-    return true;
 }
 
-po_rules *po_rules_new(po_rule *given, size_t count)
+/* Return the block for some rules and texts; NULL without memory. */
+static po_rules *block_for(size_t count, const size_t *counts, size_t texts)
 {
-    po_rules *rules = calloc(1, sizeof *rules);
-    if (!rules) {
+    size_t octets = sizeof(po_rules) + count * sizeof(rule) + (counts[PREFIX] + counts[EXACT]) * sizeof(literal) +
+                    counts[WILDCARD] * sizeof(wildcard) + texts;
+    po_rules *made = malloc(octets);
+    if (made) {
+        *made = (po_rules){.octets = octets, .count = count, .wildcard_count = counts[WILDCARD]};
+        made->rules = (rule *)(made + 1);
+        made->prefixes = (literal *)(made->rules + count);
+        made->exact = made->prefixes + counts[PREFIX];
+        made->wildcards = (wildcard *)(made->exact + counts[EXACT]);
+        made->texts = (char *)(made->wildcards + counts[WILDCARD]);
+    }
+    return made;
+}
+
+static po_rules *compiled(const po_rule *given, size_t count, draft *drafts, draft **sorted)
+{
+    size_t counts[KINDS] = {0};
+    for (size_t at = 0; at < count; at++) {
+        drafts[at] = draft_of(&given[at]);
+        sorted[at] = &drafts[at];
+    }
+    if (count) {
+        qsort(sorted, count, sizeof *sorted, by_key);
+    }
+    size_t kept = strongest(sorted, count, counts), texts = text_octets(drafts, count);
+    if (texts >= UINT32_MAX || kept >= UINT32_MAX / 2) { /* a file has 500 KiB, and is at most 10 MiB */
         return NULL;
     }
-    rules->count = strongest(given, count);
-    size_t octets = 0;
-    for (size_t at = 0; at < rules->count; at++) {
-        octets += given[at].pattern.length + given[at].form.length + given[at].value.length + given[at].name.length;
-    }
-    candidate *candidates = NULL;
-    bool made = false;
-    if (octets < UINT32_MAX && rules->count < UINT32_MAX / 2) { /* a file has 500 KiB, and is at most 10 MiB */
-        rules->rules = memory(rules->count, sizeof *rules->rules);
-        rules->texts = memory(octets, 1);
-        candidates = memory(3 * rules->count, sizeof *candidates);
-        made = rules->rules && rules->texts && candidates && fill(rules, given, candidates);
-    }
-    free(candidates);
-    if (!made) {
-        po_rules_free(rules);
-        return NULL;
-    }
-    char *texts = realloc(rules->texts, rules->text_octets ? rules->text_octets : 1);
-    if (texts) {
-        rules->texts = texts;
+    po_rules *rules = block_for(kept, counts, texts);
+    if (rules) {
+        fill_rules(rules, drafts, count);
+        rules->prefix_count = fill_literals(rules, rules->prefixes, sorted, counts[PREFIX]);
+        rules->exact_count = fill_literals(rules, rules->exact, sorted + counts[PREFIX], counts[EXACT]);
+        link_prefixes(rules);
+        fill_wildcards(rules, sorted + counts[PREFIX] + counts[EXACT]);
     }
     return rules;
 }
 
+po_rules *po_rules_new(const po_rule *given, size_t count)
+{
+    draft *drafts = malloc((count + 1) * sizeof *drafts);
+    draft **sorted = malloc((count + 1) * sizeof *sorted);
+    po_rules *rules = drafts && sorted ? compiled(given, count, drafts, sorted) : NULL;
+    free(drafts);
+    free(sorted);
+    return rules;
+}
+
+void po_rules_free(po_rules *rules)
+{
+    free(rules);
+}
+
 size_t po_rules_octets(const po_rules *rules)
 {
-    return sizeof *rules + rules->count * sizeof *rules->rules + rules->text_octets +
-           (rules->prefix_count + rules->exact_count) * sizeof *rules->prefixes +
-           rules->wildcard_count * sizeof *rules->wildcards;
+    return rules->octets;
 }
 
 size_t po_rules_count(const po_rules *rules)

@@ -55,9 +55,9 @@ typedef struct {
     bool bound_reached;
 } po_decision;
 
-/* Return the compiled rules, which the caller frees with po_rules_free; NULL without memory. `given` is sorted in place:
-   of rules with the same pattern the first Allow counts, or the first of all. */
-po_rules *po_rules_new(po_rule *given, size_t count);
+/* Return the compiled rules, which the caller frees with po_rules_free; NULL without memory. The given ones are in the
+   order of the file. Of rules with the same pattern the first Allow counts, or the first of all. */
+po_rules *po_rules_new(const po_rule *given, size_t count);
 void po_rules_free(po_rules *rules);
 size_t po_rules_octets(const po_rules *rules);
 size_t po_rules_count(const po_rules *rules);

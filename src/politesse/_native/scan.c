@@ -3,6 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The bounds of the search for the end of a line, so that each octet is passed once: where the next LF and CR are. */
+typedef struct {
+    size_t line_feed;
+    size_t carriage_return;
+} line_ends;
+
 static bool is_blank(char octet)
 {
     return octet == ' ' || octet == '\t';
@@ -18,17 +24,6 @@ static po_text stripped(po_text text)
         text.length--;
     }
     return text;
-}
-
-static bool has_control(po_text text)
-{
-    for (size_t at = 0; at < text.length; at++) {
-        unsigned char octet = (unsigned char)text.start[at];
-        if ((octet < ' ' && octet != '\t') || octet == 0x7f) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Whether a text starts with `start`, which is in lower case, in any case of its ASCII letters. */
@@ -62,6 +57,50 @@ static po_kind kind_of(po_text name, const po_syntax *syntax)
         }
     }
     return PO_UNKNOWN;
+}
+
+static bool is_control(unsigned char octet)
+{
+    return (octet < ' ' && octet != '\t') || octet == 0x7f;
+}
+
+/* Whether any of eight octets may be a control character; true for HTAB as well. */
+static bool may_be_control(const char *eight)
+{
+    const uint64_t ones = 0x0101010101010101u, tops = 0x80 * ones;
+    uint64_t octets = 0;
+    memcpy(&octets, eight, sizeof octets);
+    uint64_t from_delete = octets ^ (0x7f * ones);
+    return (((octets - ' ' * ones) & ~octets) | ((from_delete - ones) & ~from_delete)) & tops;
+}
+
+static bool has_control(po_text text)
+{
+    size_t at = 0;
+    while (at + 8 <= text.length && !may_be_control(text.start + at)) {
+        at += 8;
+    }
+    while (at < text.length && !is_control((unsigned char)text.start[at])) {
+        at++;
+    }
+    return at < text.length;
+}
+
+/* Cut the value of a user-agent line to the name of the crawler: see Grouping.name in politesse/robots/traits.py. */
+static po_text crawler_of(const po_row *row, const po_syntax *syntax)
+{
+    po_text name = {row->value.start, 0};
+    if (row->has_control) {
+        return name;
+    }
+    if (row->value.length && name.start[0] == '*') {
+        name.length = row->value.length == 1 || is_blank(name.start[1]);
+        return name;
+    }
+    while (name.length < row->value.length && syntax->in_token[(unsigned char)name.start[name.length]]) {
+        name.length++;
+    }
+    return name;
 }
 
 /* Split two words without a colon into a field and its value. As in google/robotstxt, for two words only: "disallow /
@@ -105,25 +144,52 @@ static bool read_row(po_text line, const po_syntax *syntax, po_row *row)
         return false;
     }
     row->has_control = has_control(line);
+    if (row->kind == PO_USER_AGENT) {
+        row->value = crawler_of(row, syntax);
+    }
     return true;
 }
 
-/* Return where a line ends: at CR, LF or the end of the body. */
-static size_t line_end(po_text body, size_t start)
+static size_t found_from(po_text body, char octet, size_t start)
 {
-    size_t at = start;
-    while (at < body.length && body.start[at] != '\n' && body.start[at] != '\r') {
-        at++;
+    const char *found = start < body.length ? memchr(body.start + start, octet, body.length - start) : NULL;
+    return found ? (size_t)(found - body.start) : body.length;
+}
+
+/* Return where the line ends that starts at `start`: at CR, LF or the end of the body. */
+static size_t line_end(po_text body, line_ends *next, size_t start)
+{
+    if (next->line_feed < start) {
+        next->line_feed = found_from(body, '\n', start);
     }
-    return at;
+    if (next->carriage_return < start) {
+        next->carriage_return = found_from(body, '\r', start);
+    }
+    return next->line_feed < next->carriage_return ? next->line_feed : next->carriage_return;
+}
+
+/* RFC 9309 2.1: a group ends only at a user-agent line that follows a rule. */
+static void mark_groups(po_row *rows, size_t count)
+{
+    bool row_ended = true; /* whether the next user-agent line starts a group */
+    for (size_t at = 0; at < count; at++) {
+        po_row *row = &rows[at];
+        if (row->kind == PO_USER_AGENT) {
+            row->starts_group = row_ended;
+            row_ended = false;
+        } else if (po_is_rule(row) || (row->kind == PO_USAGE_RULE && row->value.length && !row->has_control)) {
+            row_ended = true;
+        }
+    }
 }
 
 po_row *po_scan(po_text body, const po_syntax *syntax, size_t *count)
 {
     size_t room = body.length / 32 + 8, used = 0, start = 0;
+    line_ends next = {found_from(body, '\n', 0), found_from(body, '\r', 0)};
     po_row *rows = malloc(room * sizeof *rows);
     for (uint32_t line = 1; rows && start <= body.length; line++) {
-        size_t end = line_end(body, start);
+        size_t end = line_end(body, &next, start);
         if (used == room) {
             room *= 2;
             po_row *more = realloc(rows, room * sizeof *rows);
@@ -134,11 +200,47 @@ po_row *po_scan(po_text body, const po_syntax *syntax, size_t *count)
             rows = more;
         }
         if (read_row((po_text){body.start + start, end - start}, syntax, &rows[used])) {
+            rows[used].starts_group = false;
             rows[used++].line = line;
         }
         bool is_pair = end + 1 < body.length && body.start[end] == '\r' && body.start[end + 1] == '\n';
         start = end + (is_pair ? 2 : 1);
     }
     *count = used;
+    mark_groups(rows, used);
     return rows;
+}
+
+bool po_next_span(const po_row *rows, size_t count, size_t *at, po_text crawler, po_span *span)
+{
+    bool is_named = false;
+    for (; *at < count; (*at)++) {
+        const po_row *row = &rows[*at];
+        if (row->kind != PO_USER_AGENT) {
+            continue;
+        }
+        if (is_named && row->starts_group) {
+            span->end = row->line;
+            return true;
+        }
+        if (!is_named && row->value.length == crawler.length && crawler.length && starts_like(row->value, crawler)) {
+            *span = (po_span){row->line, PO_END};
+            is_named = true;
+        }
+    }
+    return is_named;
+}
+
+size_t po_row_at(const po_row *rows, size_t count, uint32_t line)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (rows[middle].line < line) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
 }

@@ -12,7 +12,7 @@ from politesse.robots.crawl_directives import VERSION_1
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from politesse.robots.line import GroupMatch
+    from politesse.robots.line import Span
 
 EVERYBODY: Final = "*"
 BROWSER: Final = "mozilla"
@@ -140,20 +140,20 @@ def shares_a_name(name: str, crawler: str) -> bool:
     return crawler in name or (bool(named) and named in crawler)
 
 
-def merged(found: Sequence[GroupMatch]) -> Sequence[GroupMatch]:
+def merged(found: Sequence[Span]) -> Sequence[Span]:
     """Choose all groups."""
     return found
 
 
-def first(found: Sequence[GroupMatch]) -> Sequence[GroupMatch]:
+def first(found: Sequence[Span]) -> Sequence[Span]:
     """Choose the first group."""
     return found[:1]
 
 
-def newest_readable(found: Sequence[GroupMatch]) -> Sequence[GroupMatch]:
+def newest_readable(found: Sequence[Span]) -> Sequence[Span]:
     """Choose the first group of the highest stable version (Conner 2.0, Robot-version)."""
-    readable = [match for match in found if _is_readable(match.version)]
-    return [max(readable, key=lambda match: match.version)] if readable else []
+    readable = [span for span in found if _is_readable(span.version)]
+    return [max(readable, key=lambda span: span.version)] if readable else []
 
 
 def _is_readable(version: tuple[int, int, int]) -> bool:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _HOUR_S: Final = 3_600
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Traits:
-    """One row of the table.
+    """One row of the table. Two are equal only if they are the same one.
 
     Attributes:
         syntax: how lines are read.
@@ -77,7 +77,7 @@ class Dialect(Enum):
     @property
     def traits(self) -> Traits:
         """Everything in which this dialect differs from others."""
-        return _TABLE[self]
+        return _TABLE[self._value_]  # its own hash is a call of Python
 
 
 # Crawl-delay, Sitemap and the preferences are in none of the texts, and the pacing fields in one: sites that send
@@ -240,12 +240,12 @@ _PERL: Final = Traits(
     outcomes=replace(_RFC9309.outcomes, forbidden_disallows=True),
 )
 
-_TABLE: Final[Mapping[Dialect, Traits]] = {
-    Dialect.RFC9309: _RFC9309,
-    Dialect.GOOGLE: _GOOGLE,
-    Dialect.KOSTER_2019: _KOSTER_2019,
-    Dialect.KOSTER_1996: _KOSTER_1996,
-    Dialect.KOSTER_1994: _KOSTER_1994,
-    Dialect.CONNER_2: _CONNER_2,
-    Dialect.PERL: _PERL,
+_TABLE: Final[Mapping[str, Traits]] = {
+    Dialect.RFC9309.value: _RFC9309,
+    Dialect.GOOGLE.value: _GOOGLE,
+    Dialect.KOSTER_2019.value: _KOSTER_2019,
+    Dialect.KOSTER_1996.value: _KOSTER_1996,
+    Dialect.KOSTER_1994.value: _KOSTER_1994,
+    Dialect.CONNER_2.value: _CONNER_2,
+    Dialect.PERL.value: _PERL,
 }

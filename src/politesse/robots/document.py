@@ -18,7 +18,7 @@ from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
 from politesse.robots.lexer import lines_of, quirks_of, rows_of, utf_8_of
 from politesse.robots.line import Line, rule_quirks
-from politesse.robots.native import native_file
+from politesse.robots.native import native_outline
 from politesse.robots.outline import Outline, outline_of
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, SiteUsage
 from politesse.robots.rule_sets.base import Directives, RuleSet
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from politesse.origin import Origin
-    from politesse.robots.line import Group, GroupMatch
+    from politesse.robots.line import Group, Quirk, Span
 
 
 _BODY: Final = (bytes, bytearray, str)
@@ -59,13 +59,11 @@ class RobotsTxt:
         self.dialect = dialect
         self._traits = dialect.traits
         self.origin = origin
-        self._octets, quirks = utf_8_of(body, self._traits.syntax.max_octets)
-        self.quirks = quirks + quirks_of(self._octets[:_FIRST_OCTETS].decode("utf-8", "surrogateescape"))
-        self._native = native_file(self._octets, dialect)
-        self._outline = self._reference if self._native is None else self._native.outline
-        self.sitemaps = self._outline.sitemaps
-        self.licenses = [line.value for line in self._outline.licenses]
-        self.sitemap_lines = SitemapLines(self._outline.listed) if self._outline.listed else NO_SITEMAPS
+        self._octets, self._body_quirks = utf_8_of(body, self._traits.syntax.max_octets)
+        self._outline = native_outline(self._octets, self._traits) or self._reference
+        others = self._outline.others
+        self.sitemaps = others.sitemaps
+        self.sitemap_lines = SitemapLines(others.listed) if others.listed else NO_SITEMAPS
 
     @classmethod
     def parse(cls, body: bytes | str, dialect: Dialect = Dialect.RFC9309, *, origin: Origin | None = None) -> RobotsTxt:
@@ -92,8 +90,18 @@ class RobotsTxt:
 
     @cached_property
     def _reference(self) -> Outline:
-        """The outline with all rows of rules, and with the quirks of rows."""
-        return outline_of(self._text, self._traits.syntax, self._traits.grouping)
+        """The outline with all rows, and with their quirks."""
+        return outline_of(self._text, self._traits)
+
+    @cached_property
+    def quirks(self) -> tuple[Quirk, ...]:
+        """See the class."""
+        return self._body_quirks + quirks_of(self._octets[:_FIRST_OCTETS].decode("utf-8", "surrogateescape"))
+
+    @property
+    def licenses(self) -> list[str]:
+        """See the class."""
+        return [line.value for line in self._outline.others.licenses]
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -112,7 +120,7 @@ class RobotsTxt:
     def groups(self) -> list[Group]:
         """See the class."""
         lines = {line.number: line for line in self.lines}
-        return [self._reference.group(group, lines) for group in range(len(self._reference.versions))]
+        return [self._reference.group(group, lines) for group in range(len(self._reference.starts))]
 
     @property
     def clean_params(self) -> CleanParams:
@@ -132,17 +140,11 @@ class RobotsTxt:
         Raises:
             ConfigurationError: a User-Agent string starts with Mozilla; that token names no crawler.
         """
-        found, outline = self._groups_that_bind(checked_names("agent", agent)), self._outline
-        rules = [row for match in found for row in outline.rules_of(match.group)]
-        values = [
-            value for one in found for before, _, value in outline.directives.of(one.group) if one.listed_at < before
-        ]
+        found, others = self._spans(agent), self._outline.others
+        values = [value for span in found for _, value in others.directives_in(span)]
         version = found[-1].version if found else VERSION_1
-        usage = self._usage(found) if outline.states_usage else None
-        directives = Directives(values, version, self.sitemap_lines, usage)
-        if self._native is not None:
-            return self._native.rule_set(rules, directives)
-        return self._traits.rule_set(rules, directives, self._traits.matching, self.origin)
+        usage = self._usage(found) if others.state_usage else None
+        return self._outline.rule_set(found, Directives(values, version, self.sitemap_lines, usage), self.origin)
 
     def binding(self, agent: str | Sequence[str]) -> bytes:
         """Return a digest of all that binds a crawler: ``rules_for`` returns the same rules for equal ones.
@@ -153,10 +155,9 @@ class RobotsTxt:
         Raises:
             ConfigurationError: as ``rules_for`` does.
         """
-        binding = array("I")
-        for group, listed_at, _ in self._groups_that_bind(checked_names("agent", agent)):
-            directives = sum(listed_at < before for before, _, _ in self._outline.directives.of(group))
-            binding.extend((group, directives, listed_at if self._outline.usage.of(group) else 0))
+        binding, others = array("I"), self._outline.others
+        for span in self._spans(agent):
+            binding.extend((span.end, len(others.directives_in(span)), span.listed_at if others.usage_in(span) else 0))
         return blake2b(binding, digest_size=16).digest()
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:
@@ -168,45 +169,40 @@ class RobotsTxt:
         Raises:
             ConfigurationError: as ``rules_for`` does.
         """
-        return [self.groups[match.group] for match in self._groups_that_bind(checked_names("agent", agent))]
+        return [self.groups[self._reference.group_at(span.listed_at)] for span in self._spans(agent)]
 
-    def _usage(self, found: Sequence[GroupMatch]) -> SiteUsage:
+    def _usage(self, found: Sequence[Span]) -> SiteUsage:
         """Return the preferences about the use of content that bind a crawler."""
+        others = self._outline.others
         # A Content-Signal in a group for ``*`` applies to a crawler whose own groups have none.
         signals = self._said(found, CONTENT_SIGNAL) or self._said(self._everybody(), CONTENT_SIGNAL)
-        signals = signals or [AgentLine("", line) for line in self._outline.signals]
-        return SiteUsage(self._traits.matching, self._said(found, CONTENT_USAGE), signals, self._outline.licenses)
+        signals = signals or [AgentLine("", line) for line in others.signals]
+        return SiteUsage(self._traits.matching, self._said(found, CONTENT_USAGE), signals, others.licenses)
 
-    def _said(self, found: Sequence[GroupMatch], field: str) -> list[AgentLine]:
+    def _said(self, found: Sequence[Span], field: str) -> list[AgentLine]:
         """Return the lines of a field that bind a crawler, each with the name by which it binds it."""
-        outline = self._outline
-        return [
-            AgentLine(outline.names.all[one.listed_at], line)
-            for one in found
-            for before, line in outline.usage.of(one.group)
-            if line.field == field and one.listed_at < before
-        ]
+        said = ((span, line) for span in found for line in self._outline.others.usage_in(span))
+        return [AgentLine(span.name, line) for span, line in said if line.field == field]
 
-    def _groups_that_bind(self, agents: Sequence[str]) -> Sequence[GroupMatch]:
+    def _spans(self, agent: str | Sequence[str]) -> Sequence[Span]:
         """Return the groups that bind a crawler."""
         grouping = self._traits.grouping
-        for agent in [checked_agent(agent) for agent in agents]:
-            token = grouping.token(agent)
+        for token in [grouping.token(checked_agent(name)) for name in checked_names("agent", agent)]:
             if token and (found := grouping.named(self._naming(token))):
                 return found
         return self._everybody()
 
-    def _everybody(self) -> Sequence[GroupMatch]:
+    def _everybody(self) -> Sequence[Span]:
         return self._traits.grouping.everybody(self._outline.naming((EVERYBODY,)))
 
-    def _naming(self, token: str) -> list[GroupMatch]:
+    def _naming(self, token: str) -> list[Span]:
         """Return the groups that name a crawler, in the order of the file."""
         names = self._traits.grouping.names
         if names is None:
             return self._outline.naming((token,))
         # Each name is compared once, however many groups have it.
         return self._outline.naming(
-            {name for name in {*self._outline.names.all} if name != EVERYBODY and names(name, token)}
+            [name for name in self._reference.names if name != EVERYBODY and names(name, token)]
         )
 
     def __repr__(self) -> str:

@@ -62,6 +62,9 @@ class Quirk(StrEnum):
 
 NO_QUIRKS: Final[tuple[Quirk, ...]] = ()
 
+NO_END: Final = 0xFFFF_FFFF
+"""Where the last group ends: no file has as many lines."""
+
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
 
 
@@ -134,17 +137,19 @@ def is_void(line: Line) -> bool:
     return bool(line.quirks) and not _VOID.isdisjoint(line.quirks)
 
 
-class GroupMatch(NamedTuple):
-    """A group that binds a crawler.
+class Span(NamedTuple):
+    """The part of a group that binds a crawler: from the user-agent line that names it to the end of the group.
 
     Attributes:
-        group: index of the group.
-        listed_at: index of the name that matches, among all names of the file. Directives above it do not apply.
+        listed_at: number of that line; 0 for rules before any user-agent line.
+        end: number of the line that starts the next group, or NO_END.
+        name: name on the line.
         version: version of the standard that the group is written in.
     """
 
-    group: int
     listed_at: int
+    end: int
+    name: str
     version: Version = VERSION_1
 
 

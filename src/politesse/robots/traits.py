@@ -16,7 +16,7 @@ from politesse.verdict import AccessResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from politesse.robots.line import GroupMatch
+    from politesse.robots.line import Span
     from politesse.robots.pattern import TargetForm
 
 
@@ -96,8 +96,8 @@ class Grouping:
     name: Callable[[str], str] = token_or_starred
     token: Callable[[str], str] = product_token
     names: Callable[[str, str], bool] | None = None
-    named: Callable[[Sequence[GroupMatch]], Sequence[GroupMatch]] = merged
-    everybody: Callable[[Sequence[GroupMatch]], Sequence[GroupMatch]] = merged
+    named: Callable[[Sequence[Span]], Sequence[Span]] = merged
+    everybody: Callable[[Sequence[Span]], Sequence[Span]] = merged
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,11 +125,41 @@ static void try_rules(po_rule *given, size_t count, const po_forms *forms, po_te
     po_rules_free(rules);
 }
 
+static void try_spans(const po_row *rows, size_t count)
+{
+    const po_text nobody = {"", 0};
+    po_span span = {0, 0};
+    size_t at = 0;
+    assert(!po_next_span(rows, count, &at, nobody, &span));
+    po_text name = count ? rows[below(count)].value : nobody; /* of any row: names are some of them */
+    char *lower = memcpy(exactly(name.length), name.start, name.length);
+    for (size_t place = 0; place < name.length; place++) {
+        lower[place] = (char)(lower[place] >= 'A' && lower[place] <= 'Z' ? lower[place] + 'a' - 'A' : lower[place]);
+    }
+    uint32_t end = 0;
+    for (at = 0; po_next_span(rows, count, &at, (po_text){lower, name.length}, &span); end = span.end) {
+        size_t first = po_row_at(rows, count, span.listed_at), last = po_row_at(rows, count, span.end);
+        assert(span.listed_at >= end && span.end > span.listed_at && last == at);
+        assert(rows[first].kind == PO_USER_AGENT && rows[first].value.length == name.length);
+        assert(last == count ? span.end == PO_END : rows[last].starts_group);
+        for (bool is_rule = false; first < last; first++) {
+            assert(rows[first].kind != PO_USER_AGENT || !is_rule);
+            is_rule = is_rule || po_is_rule(&rows[first]);
+        }
+    }
+    free(lower);
+}
+
 static void try_input(const po_forms *forms, po_text written, po_text target, po_text body)
 {
-    static const po_name names[] = {NAME("allow", PO_ALLOW), NAME("disallow", PO_DISALLOW), NAME("sitemap", PO_FIELD)};
-    static const po_name starts[] = {NAME("dis", PO_DISALLOW), NAME("user", PO_FIELD)};
-    po_syntax syntax = {names, 3, starts, below(3), below(2) != 0, below(2) ? 16663 : below(3) * 9};
+    static const po_name names[] = {NAME("disallow", PO_DISALLOW), NAME("allow", PO_ALLOW),
+                                    NAME("user-agent", PO_USER_AGENT), NAME("content-usage", PO_USAGE_RULE),
+                                    NAME("sitemap", PO_FIELD)};
+    static const po_name starts[] = {NAME("dis", PO_DISALLOW), NAME("user", PO_USER_AGENT)};
+    po_syntax syntax = {.names = names, .name_count = 5, .starts = starts, .start_count = below(3)};
+    memcpy(syntax.in_token, forms->kept, sizeof syntax.in_token);
+    syntax.missing_colon = below(2) != 0;
+    syntax.most_line_octets = below(2) ? 16663 : below(3) * 9;
     size_t count = 0, used = 0;
     allocations = 0;
     failed = NONE;
@@ -138,11 +168,12 @@ static void try_input(const po_forms *forms, po_text written, po_text target, po
     po_rule *given = malloc((count + 1) * sizeof *given);
     for (size_t at = 0; rows && at < count; at++) {
         assert(rows[at].line > (at ? rows[at - 1].line : 0) && rows[at].kind != PO_UNKNOWN);
-        if (rows[at].kind != PO_FIELD) {
+        if (po_is_rule(&rows[at])) {
             given[used++] = rule_of(&rows[at]);
         }
     }
     if (rows) {
+        try_spans(rows, count);
         try_rules(given, used, forms, target, written);
     }
     free(given);
