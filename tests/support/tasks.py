@@ -1,9 +1,12 @@
 """Letting the tasks of an event loop run."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context
+from math import ceil
 from typing import Any, TypeVar
+
+from politesse.testing import ManualClock
 
 T = TypeVar("T")
 
@@ -12,6 +15,21 @@ async def settle(rounds: int = 20) -> None:
     """Let each task run until it waits; no time passes."""
     for _ in range(rounds):
         await asyncio.sleep(0)
+
+
+async def pass_time(
+    clock: ManualClock, seconds: float, *, step_s: float = 0.01, settle: Callable[[], Awaitable[None]] = settle
+) -> None:
+    """Pass time in steps, so that whatever is woken acts before the clock goes on.
+
+    Steps in which no timer is due are taken together: nothing would happen in them.
+    """
+    end_mono = clock.monotonic() + seconds
+    await settle()
+    while (left_s := end_mono - clock.monotonic()) > 1e-9:
+        due_s = clock._timers[0][0] - clock.monotonic() if clock._timers else left_s
+        clock.advance(min(left_s, ceil(max(min(due_s, left_s), step_s) / step_s) * step_s))
+        await settle()
 
 
 async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:

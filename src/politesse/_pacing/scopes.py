@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from cachetools import TLRUCache
@@ -21,6 +22,8 @@ from politesse.events import AddressNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from publicsuffixlist import PublicSuffixList
 
     from politesse._pacing.fleet.reservation import FleetPermit
     from politesse._pacing.permit import LocalPermit
@@ -49,8 +52,14 @@ def by_domain() -> Callable[[str], str]:
         from publicsuffixlist import PublicSuffixList  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigurationError(needs_extra("pacing by domain", "psl")) from error
-    suffixes = PublicSuffixList()
+    suffixes = _read_once(PublicSuffixList)
     return lambda host: host if _literal(host) is not None else suffixes.privatesuffix(host) or host
+
+
+@cache
+def _read_once(suffix_list: type[PublicSuffixList]) -> PublicSuffixList:
+    """Return the list, which all pacers share: to read it takes a tenth of a second."""
+    return suffix_list()
 
 
 class Addresses:

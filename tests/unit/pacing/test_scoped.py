@@ -14,7 +14,7 @@ from politesse.robots import RuleSet
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet
 from tests.support.pacing import MIDNIGHT, Resolving, fetching, finish, rules, wants
-from tests.support.tasks import settle
+from tests.support.tasks import pass_time, settle
 
 SHARED = {"a.example": ["192.0.2.1"], "b.example": ["192.0.2.1"], "c.example": ["192.0.2.2"]}
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -56,12 +56,7 @@ class Desk:
         return permit
 
     async def pass_time(self, seconds: float) -> None:
-        """In steps, so that whatever is woken acts before the clock goes on: of 10 ms, longer in a wait beyond 20 s."""
-        end, step_s = self.clock.monotonic() + seconds, max(0.01, seconds / 2_000)
-        await settle()
-        while (left := end - self.clock.monotonic()) > 1e-9:
-            self.clock.advance(min(left, step_s))
-            await settle()
+        await pass_time(self.clock, seconds)
 
 
 def by_address(min_delay_s: float = 2.0, max_concurrent: int = 1) -> PacingOptions:
