@@ -3,10 +3,10 @@
 ::
 
     app             the commands and their options, as typer reads them
-    check_command   a few URLs, explained; with their pages and hosts
+    check_command   explains a few URLs, with their pages and hosts
     file_commands   explain and lint: one robots.txt, line by line
     filter_command  any number of URLs, from standard input to standard output
-    crawl_command   the loop of PoliteQueue.crawl; crawl_records writes a line for each URL
+    crawl_command   crawls with PoliteQueue.crawl; crawl_records writes a line for each URL
     progress        CrawlBar, a progress bar for programs that crawl; the table of the command
     guide_command   the guides in politesse/guides
     store_command   the records in a file of --store
@@ -23,7 +23,7 @@ import os
 import signal
 import sys
 
-TYPE_CHECKING = False  # as in typing, which takes time to load
+TYPE_CHECKING = False  # the same as in typing, which takes time to load
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command; exits with 2 if the extra ``cli`` is not installed."""
-    # The imports below take half a second. Until a command runs, Ctrl-C has nothing to finish.
+    # The imports below take half a second. Before a command runs, Ctrl-C can end the program at once.
     try:  # noqa: SIM105 - contextlib takes time to load
         signal.signal(signal.SIGINT, _end)
-    except ValueError:  # in another thread than the main one, which gets the signals
+    except ValueError:  # raised outside of the main thread, which gets the signals
         pass
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks is no error
+            stream.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show is no error
     try:
         from politesse.cli.app import app  # noqa: PLC0415 - typer and rich are optional
     except ModuleNotFoundError as error:
@@ -52,4 +52,4 @@ def main() -> None:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    os._exit(128 + number)  # as a shell shows a program that the signal ended
+    os._exit(128 + number)  # the exit code that a shell shows after a signal

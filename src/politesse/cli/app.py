@@ -25,7 +25,7 @@ app = typer.Typer(
     help="Check before you crawl: which URLs does robots.txt permit, and why?",
     add_completion=False,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # a traceback without the values of variables, which may be secret
+    pretty_exceptions_enable=False,  # tracebacks without the values of variables, which may be secret
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(store_command.app)
@@ -98,7 +98,7 @@ def check(  # noqa: PLR0913 - the options of the command
         ),
     ] = False,
 ) -> None:
-    """Report whether robots.txt allows each URL, by which line, and how long that is valid.
+    """Report whether robots.txt allows each URL, which line decides, and how long the answer is valid.
 
     Exit code: 0 if all are allowed, 1 if some are not, 2 if some are no URL, or could not be decided or fetched.
 
@@ -295,7 +295,7 @@ def lint(
 
     With --json: file, line, column, severity, code, message.
     """
-    del codes  # eager: its callback has ended the program
+    del codes  # an eager option, whose callback has ended the program
     options = GateOptions.of("politesse", timeout)
     run(lint_all(options, sources, dialect, output(), errors(), as_json=as_json))
 
@@ -328,7 +328,7 @@ def guide(
 
 
 def _unwrapped(text: str) -> str:
-    """Return a docstring with each paragraph as one line: typer would keep the ends of its lines in the help."""
+    """Return a docstring with each paragraph in one line, because typer's help would keep the line ends."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 

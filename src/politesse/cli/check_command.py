@@ -1,4 +1,4 @@
-"""``politesse check``: a few URLs, each explained; their pages, fetched as in a crawl; and their hosts."""
+"""``politesse check``: explains a few URLs, fetches their pages as in a crawl, and reports their hosts."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from politesse.cli.running import GateOptions
     from politesse.status import HostStatus
 
-_ERRORS: Final = 400  # and above
-_SHOWN: Final = 10  # links and sitemaps that are printed; --json has them all
+_ERRORS: Final = 400  # this status and above are errors
+_SHOWN: Final = 10  # the most links and sitemaps in the text; --json lists all
 
 
 async def print_verdicts(
@@ -52,7 +52,7 @@ async def print_verdicts(
         try:
             for verdict, page in zip(verdicts, pages, strict=True):
                 if not as_json:
-                    _explain(verdict, out)  # before its page, which may take long
+                    _explain(verdict, out)  # first the verdict, because the page may take long
                 with err.status("fetching pages") if err.is_terminal and not page.done() else nullcontext():
                     record = await page
                 faults += record is not None and bool(record["fault"])
@@ -105,7 +105,7 @@ def reason_of(verdict: Verdict) -> str:
 
 
 def _explain(verdict: Verdict, out: Console) -> None:
-    answer, *details = verdict.explain().splitlines()  # printable already
+    answer, *details = verdict.explain().splitlines()  # already printable
     word, colon, url = answer.partition(":")
     undecided = verdict.reason in UNDECIDED
     line = plain(word + colon, "bold green" if verdict.allowed else "bold yellow" if undecided else "bold red")
@@ -160,7 +160,7 @@ async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, 
     except (aiohttp.ClientError, TimeoutError) as error:
         record["fault"] = f"{type(error).__name__} {error}".strip()
     else:
-        if response.status >= _ERRORS:  # an error page says nothing about this one
+        if response.status >= _ERRORS:  # the directives of an error page are not about this page
             record["fault"] = f"status {response.status}"
         else:
             page, links = _directives(response, body, gate.identity.tokens)
@@ -169,7 +169,7 @@ async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, 
     if until is None or until - time.time() <= timeout_s:
         stated = await gate.usage(url)
         data_txt = await gate.datatxt(url)
-    else:  # no file of the site may be requested for long
+    else:  # the host is closed for long, so no file of the site may be requested
         stated = (await gate.check(url)).usage
     usage = combine([NOTHING_STATED if stated is None else stated, *usages])
     return record | {

@@ -1,9 +1,9 @@
-"""How the commands read and write: text, JSON, and octets beside an event loop.
+"""Input and output of the commands: text, JSON, and octets beside an event loop.
 
-Octets are read and written by blocking calls in daemon threads. asyncio joins the threads of its executor when the
-program ends, and a thread that reads a terminal would delay Ctrl-C. Daemon threads are not joined. They call the
-operating system directly, because a daemon thread that holds the lock of a buffered stream while the interpreter ends
-is a fatal error.
+Daemon threads read and write octets with blocking calls. asyncio joins the threads of its executor at the end of the
+program, so a thread that reads a terminal would delay Ctrl-C; daemon threads are not joined. They call the operating
+system directly: if a daemon thread holds the lock of a buffered stream while the interpreter ends, that is a fatal
+error.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_LINE_BYTES: Final = 16 * 1024
-"""No server accepts a longer URL; lines are cut off there, so that memory stays bounded."""
+"""No server accepts a longer URL. Longer lines are cut off, so that memory stays bounded."""
 
 STANDARD: Final = "-"
 """Stands for standard input or output in place of a file."""
 
 _BLOCK_BYTES: Final = 64 * 1024
-_PIPE_WIDTH: Final = 100  # rich would fold the output of a pipe at 80
+_PIPE_WIDTH: Final = 100  # for a pipe, rich would fold lines at 80
 _UNIX_TIMES: Final = frozenset({"closed_until", "next_fetch", "not_before"})
 BROKEN_PIPE = 141
 """The exit code that a shell shows for a program that ended because its output was closed: 128 and SIGPIPE."""
@@ -48,7 +48,7 @@ class _PipeConsole(Console):
     """A console that ends the program quietly when its output is closed."""
 
     def on_broken_pipe(self) -> None:
-        """Exit as ``cat`` does."""
+        """Exit quietly, as ``cat`` does."""
         self.quiet = True
         abandon_output()
         sys.exit(BROKEN_PIPE)
@@ -71,7 +71,7 @@ def _console(console: Console) -> Console:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Return text that rich prints literally: markup and emoji codes of a remote server have no effect."""
+    """Return text that rich prints literally, so that markup and emoji codes of a remote server have no effect."""
     return Text(text, style=style)
 
 
@@ -88,7 +88,7 @@ def say_json(console: Console, record: dict[str, Any]) -> None:
 def record_of(source: object, names: str) -> dict[str, Any]:
     """Return the attributes with these names as ``--json`` prints them.
 
-    Unix times become ISO 8601 in UTC, their names lose ``_wall``, and numbers keep three decimals.
+    Unix times become ISO 8601 in UTC, under names without ``_wall``. Numbers keep three decimals.
     """
     found: dict[str, Any] = {}
     for name in names.split():
@@ -104,7 +104,7 @@ def record_of(source: object, names: str) -> dict[str, Any]:
 
 
 def as_lines(record: Mapping[str, Any]) -> list[str]:
-    """Return a record of ``--json`` as printable text: a line for each value, indented, without the empty ones."""
+    """Return a record of ``--json`` as printable text: an indented line for each value that is not empty."""
     lines: list[str] = []
     for name, value in record.items():
         for one in value if isinstance(value, list) else [value]:
@@ -116,7 +116,7 @@ def as_lines(record: Mapping[str, Any]) -> list[str]:
 
 
 def abandon_output() -> None:
-    """Drop the buffered output: it could not be written, and a second failure at exit would change the exit code."""
+    """Drop the buffered output that could not be written: a second failure at exit would change the exit code."""
     sys.stdout = io.StringIO()
 
 
@@ -136,12 +136,12 @@ async def _in_thread(function: Callable[[], T]) -> T:
 
 
 async def lines(fd: int) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of a file descriptor, stripped, without empty ones.
+    """Yield the lines of a file descriptor, stripped, without empty lines.
 
     A line of more than MAX_LINE_BYTES is cut to its first MAX_LINE_BYTES + 1 octets. Raises OSError.
     """
     rest = b""
-    cut = False  # whether the rest belongs to a line that was yielded already
+    cut = False  # whether the rest belongs to a line that was already yielded
     while block := await _in_thread(partial(os.read, fd, _BLOCK_BYTES)):
         *whole, rest = (rest + block).split(b"\n")
         for line in whole[cut:]:
@@ -172,9 +172,9 @@ async def read_start(name: str, limit: int) -> bytes:
 
 
 class OutputWriter:
-    """Writes to a file descriptor in a thread, and collects octets meanwhile.
+    """Writes to a file descriptor in a thread, and buffers octets meanwhile.
 
-    A slow reader delays the callers of ``write``, and nothing else in the event loop.
+    A slow reader delays only the callers of ``write``, not the event loop.
     """
 
     def __init__(self, fd: int) -> None:
@@ -183,7 +183,7 @@ class OutputWriter:
         self._drain: asyncio.Task[None] | None = None
 
     def add(self, octets: bytes) -> None:
-        """Add octets, however many are pending. Raises the OSError of an earlier write."""
+        """Add octets, even if many are pending. Raises the OSError of an earlier write."""
         if self._drain is not None and self._drain.done():
             self._drain.result()
         self._waiting += octets
@@ -191,7 +191,7 @@ class OutputWriter:
             self._drain = asyncio.get_running_loop().create_task(self._write_all())
 
     async def write(self, octets: bytes) -> None:
-        """Add octets; waits while too many are pending. Raises the OSError of an earlier write."""
+        """Add octets; wait while too many are pending. Raises the OSError of an earlier write."""
         self.add(octets)
         await self.make_room()
 
@@ -203,7 +203,7 @@ class OutputWriter:
     async def flush(self) -> None:
         """Wait until everything is written; raises OSError."""
         if self._drain is not None:
-            # Shielded: a cancelled caller does not cancel the write.
+            # Shielded, so that a cancelled caller does not cancel the write.
             await asyncio.shield(self._drain)
 
     def close(self) -> None:
@@ -218,7 +218,7 @@ class OutputWriter:
 
 
 def write_all(fd: int, octets: bytes) -> None:
-    """Write octets to a descriptor, however many it takes at once; raises OSError."""
+    """Write all octets to a descriptor, in several calls if necessary; raises OSError."""
     left = memoryview(octets)
     while left:
         left = left[os.write(fd, left) :]
@@ -227,8 +227,8 @@ def write_all(fd: int, octets: bytes) -> None:
 def descriptor(stream: TextIO | None) -> int:
     """Return the descriptor of a standard stream; raises OSError if the program was started without it.
 
-    The stream itself is not used: a daemon thread must not hold the lock of its buffer (see above). If the stream
-    is None, its usual number may by now be the descriptor of a connection.
+    The stream itself is not used, because a daemon thread must not hold the lock of its buffer (see the module). If the
+    stream is None, its usual number may now be the descriptor of a connection.
     """
     if stream is None:
         raise OSError(errno.EBADF, "a standard stream is closed")

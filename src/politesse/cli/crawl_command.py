@@ -46,22 +46,22 @@ if TYPE_CHECKING:
 
 CRAWLER: Final = f"politesse/{__version__} (crawl)"
 DEFAULT_MAX_PAGES: Final = 1_000
-_ERRORS: Final = 400  # and above: such a page says nothing about its site
-_START: Final = ""  # the item of a URL to start from; a link has its host, which its redirects keep
+_ERRORS: Final = 400  # this status and above: an error page is not a page of its site
+_START: Final = ""  # the item of a start URL; the item of a link is its host, which redirects keep
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _HOST_LOGS: Final = (logging.getLogger("politesse.cache"), logging.getLogger("politesse.pacing"))
-"""The loggers of what closes a host, and until when."""
+"""The loggers that report closed hosts."""
 
 
 @dataclass(slots=True)
 class CrawlPlan:
-    """What to crawl, and how.
+    """The URLs and the options of a crawl.
 
     Attributes:
         urls: the start URLs, each once.
         options: the product token, the timeout of each request, the store and the fleet.
-        user_agent: sent with each request.
+        user_agent: the User-Agent of each request.
         workers: how many hosts are requested at once.
         same_host: whether to follow only links to the hosts of ``urls``, and to the targets of their redirects.
         allow_private: whether private addresses are requested even if no host of ``urls`` has one.
@@ -88,10 +88,10 @@ class CrawlPlan:
         for url in self.urls:
             Origin.of(url)
         self.urls = list({normal_form(url): url for url in reversed(self.urls)}.values())[::-1]
-        with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # as for the other commands
+        with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # ignored, as in the other commands
             Identity.of(self.user_agent)
         if self.max_pages is None and not self.same_host:
-            self.max_pages = DEFAULT_MAX_PAGES  # such a crawl could roam the web
+            self.max_pages = DEFAULT_MAX_PAGES  # without a limit, such a crawl could follow links through the whole web
 
     def gate(self, fetch: FetchOptions) -> Gatekeeper:
         """Return a gate that sends the User-Agent."""
@@ -104,7 +104,7 @@ class CrawlPlan:
             return False
         resolver = SystemResolver()
         for origin in {Origin.of(url) for url in self.urls}:
-            with suppress(OSError):  # a name without an address permits no private addresses
+            with suppress(OSError):  # a name without an address does not permit private addresses
                 addresses = await resolver.resolve(origin.host.strip("[]"), origin.port)
                 if not all(is_public(ip_address(address.partition("%")[0])) for address in addresses):
                     return False
@@ -142,7 +142,7 @@ async def crawl_urls(plan: CrawlPlan, err: Console) -> int:
             code = 1 if records.counts["failed"] or records.counts["given-up"] or records.refused else 0
         except asyncio.CancelledError:
             run.ending = "interrupted"
-            with suppress(OSError):  # also TimeoutError: the output has no reader
+            with suppress(OSError):  # includes TimeoutError, if the output has no reader
                 await asyncio.wait_for(run.record_left(), _LAST_WRITE_S)
             raise
         except BrokenPipeError:
@@ -163,7 +163,7 @@ class CrawlRun:
         records: gets a record of each URL.
 
     Attributes:
-        ending: why the crawl has ended, if not because all is done.
+        ending: why the crawl has ended before all URLs were done; else empty.
     """
 
     def __init__(self, plan: CrawlPlan, err: Console, records: CrawlRecords) -> None:
@@ -171,7 +171,7 @@ class CrawlRun:
         self._err = err
         self._records = records
         self._hosts = {Origin.of(url).host for url in plan.urls}
-        self._left = list(plan.urls)  # recorded URLs are removed
+        self._left = list(plan.urls)  # the URLs without a record
         self._left_hosts = len({Origin.of(url).pacing_host for url in plan.urls})
         self._started_mono = time.monotonic()
         self._denies_private = True
@@ -186,7 +186,7 @@ class CrawlRun:
             fetch, resolver = replace(fetch, private_addresses="deny"), PublicResolver()
         async with plan.gate(fetch) as gate:
             queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=records.add_refusal, journal=plan.journal)
-            # One connection for each worker, and no cookies: each page is requested as by a new visitor.
+            # One connection for each worker, and no cookies, so that each request is like that of a new visitor.
             session = PoliteSession(
                 gate,
                 timeout=aiohttp.ClientTimeout(total=plan.options.timeout_s),
@@ -219,7 +219,7 @@ class CrawlRun:
             self.ending = f"stopped at --max-pages {plan.max_pages}"
 
     def _add_hosts(self, queue: PoliteQueue[str]) -> None:
-        """Add the hosts that an earlier run has followed links to, or start URLs were redirected to."""
+        """Add the hosts of links that an earlier run followed, and the hosts to which start URLs were redirected."""
         for url, item, _ in queue.left():
             host = Origin.of(url).host
             if item in {_START, host}:
@@ -253,7 +253,7 @@ class CrawlRun:
     def _shown(self, gate: Gatekeeper, queue: PoliteQueue[str]) -> AbstractAsyncContextManager[Shown]:
         """Return the view of the progress: a table in a terminal, lines elsewhere.
 
-        Records on standard output would mix with a table, so a bar or nothing is shown then.
+        Records on standard output would mix with a table, so in that case only a bar, or nothing, is shown.
         """
         to_output = self._plan.out is not None and str(self._plan.out) == STANDARD
         if to_output and os.isatty(descriptor(sys.stdout)):
@@ -263,12 +263,12 @@ class CrawlRun:
         return CrawlView(self._err, gate, queue, self._records).shown()
 
     async def _handle(self, page: CrawlPage[str], response: aiohttp.ClientResponse) -> None:
-        """Queue the links of a page, and record it as the last step: without that step the page remains."""
+        """Queue the links of a page. The last step records the page; a page without a record is requested again."""
         await self._records.make_room()
         is_html = may_be_html(", ".join(response.headers.getall("Content-Type", ())))
         body = await read_body(response.content) if is_html else None
         if page.item == _START:
-            self._hosts.add(Origin.of(page.url).host)  # a start URL was redirected here
+            self._hosts.add(Origin.of(page.url).host)  # the page is the target of a start URL's redirect
         links = await self._links(page.url, response, body) if body and response.status < _ERRORS else []
         queued = 0
         for number, link in enumerate(links):
@@ -285,13 +285,13 @@ class CrawlRun:
         self._records.add_page(page, content, len(links), queued)
 
     async def _links(self, url: str, response: aiohttp.ClientResponse, body: bytes) -> list[str]:
-        """Return the links of a page; in a thread, because a hostile page takes a second."""
+        """Return the links of a page; a thread reads them, because a hostile page takes a second."""
         headers, token = list(response.headers.items()), self._plan.options.token
         return await asyncio.to_thread(followable_links, body[:MAX_BYTES], url, headers=headers, token=token)
 
 
 class _Notes(logging.Handler):
-    """Prints the first line of each log record; the values in it are escaped already."""
+    """Prints the first line of each log record, whose values are already escaped."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.INFO)
@@ -303,7 +303,7 @@ class _Notes(logging.Handler):
 
 @asynccontextmanager
 async def _bar(console: Console) -> AsyncGenerator[Shown, None]:
-    """Show one bar, or a line now and then, and each host that closes and opens."""
+    """Show a bar, or a line every few seconds, and each host that closes or opens."""
     notes = _Notes(console)
     levels = {logger: logger.level for logger in _HOST_LOGS}
     for logger in _HOST_LOGS:

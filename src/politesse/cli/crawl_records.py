@@ -1,4 +1,4 @@
-"""``politesse crawl --out``: one JSON object for each URL that the crawl knows, written as soon as it is finished."""
+"""``politesse crawl --out``: writes one JSON object for each URL of the crawl, as soon as the URL is finished."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _RECENT: Final = 10
 
 @dataclass(slots=True)
 class Visit:
-    """The request that a worker makes now, or has made last.
+    """The present or last request of a worker.
 
     Attributes:
         started_wall: the Unix time of its start.
-        started_mono: its start on the monotonic clock.
-        status: the status of the answer, or None while it is missing.
+        started_mono: the monotonic time of its start.
+        status: the status of the answer, or None before the answer.
         location: the Location header of the answer.
         recorded: the page or the URL of the written record, or None.
     """
@@ -50,13 +50,13 @@ class Visit:
 
 
 CURRENT_VISIT: Final[ContextVar[Visit]] = ContextVar("CURRENT_VISIT")
-"""The visit of this task: each worker of a crawl requests, handles and reports one URL at a time, in its own task."""
+"""The visit of this task: each worker of a crawl has its own task, and requests and reports one URL at a time."""
 
 _NO_VISIT: Final = Visit(recorded="none")
 
 
 class RecordFile:
-    """A file of records: each is on the disk before the crawl goes on, so a process that is killed loses none."""
+    """A file of records. Each record is written before the crawl continues, so a killed process loses no record."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -66,13 +66,13 @@ class RecordFile:
         write_all(self._fd, octets)
 
     async def make_room(self) -> None:
-        """Return at once: nothing is pending."""
+        """Return at once, because no octets are pending."""
 
     flush = make_room
 
 
 class CrawlRecords:
-    """Writes a record of each URL, once, and counts them.
+    """Writes one record of each URL, and counts the records.
 
     ::
 
@@ -81,8 +81,8 @@ class CrawlRecords:
         redirect      status, location, started, elapsed_s
         failed        error, status, hops, attempt, started, elapsed_s
         disallowed    reason (a value of politesse.Reason), rule {line, field, value}, robots_url, note
-        given-up      as disallowed: its robots.txt was unreachable, or a wait was too long
-        left          nothing more: the crawl ended before it was requested
+        given-up      the same as disallowed: its robots.txt was unreachable, or a wait was too long
+        left          only url: the crawl ended before the URL was requested
 
     Args:
         file: gets the records, or None.
@@ -104,7 +104,7 @@ class CrawlRecords:
         self.recent: deque[tuple[str, str]] = deque(maxlen=_RECENT)
 
     async def make_room(self) -> None:
-        """Wait while a slow reader of the records is behind; raises OSError."""
+        """Wait for a slow reader of the records; raises OSError."""
         if self._file is not None:
             await self._file.make_room()
 
@@ -114,14 +114,14 @@ class CrawlRecords:
             await self._file.flush()
 
     def add_page(self, page: CrawlPage[str], content: Mapping[str, object], links: int, queued: int) -> None:
-        """Record a page with its status, its content type, the octets that were read, and whether there are more."""
+        """Record a page, with the number of octets that were read and whether the page has more."""
         more = _request(page) | _times(_current(page))
         self._add("page", page.url, str(content["status"]), **content, **more, links=links, queued=queued)
 
     def add_failure(self, page: CrawlPage[str], error: BaseException) -> None:
         """Record a URL that has failed: the ``on_error`` of a crawl."""
         if CURRENT_VISIT.get(_NO_VISIT).recorded is page:
-            return  # the page was handled, and its response could not be closed
+            return  # the page was handled, but its response could not be closed
         visit = _current(page)
         text = error.problem if isinstance(error, PageFailed) else described(error)
         self._add("failed", page.url, "failed", error=text, status=visit.status, **_request(page), **_times(visit))
@@ -146,8 +146,8 @@ class CrawlRecords:
         """Record the last finished URL if it was a redirect: only ``on_progress`` reports redirects.
 
         Raises:
-            OSError: this record or an earlier record could not be written. It is raised here because an error of
-                ``on_progress`` ends the crawl, and an error of ``handle`` does not.
+            OSError: this record or an earlier record could not be written. This method raises the error, because an
+                error of ``on_progress`` ends the crawl, and an error of ``handle`` does not.
         """
         if self._error is not None:
             raise self._error
@@ -173,7 +173,7 @@ class CrawlRecords:
 
 
 def _current(finished: object) -> Visit:
-    """Return the visit that ends now; a new one if its request never began."""
+    """Return the visit that ends now; a new visit if its request never began."""
     visit = CURRENT_VISIT.get(_NO_VISIT)
     if visit.recorded is not None:
         visit = Visit()
@@ -209,7 +209,7 @@ class TimedSession:
 
     @asynccontextmanager
     async def get(self, url: URL, **options: Any) -> AsyncGenerator[ClientResponse, None]:  # noqa: ANN401
-        """Request a URL as the session does."""
+        """Request a URL with the session, and note the times."""
         visit = Visit()
         CURRENT_VISIT.set(visit)
         async with self._web.get(url, **options) as response:
@@ -219,7 +219,7 @@ class TimedSession:
 
 @contextmanager
 def opened(path: Path | None, *, append: bool = False) -> Generator[RecordFile | OutputWriter | None, None, None]:
-    """Open the file of the records, ``-`` for standard output, and empty it unless told to append; raises OSError."""
+    """Open the file of the records, ``-`` for standard output; empty it unless ``append``; raises OSError."""
     if path is None:
         yield None
     elif str(path) == STANDARD:

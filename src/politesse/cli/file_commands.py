@@ -1,4 +1,4 @@
-"""``politesse explain`` and ``politesse lint``: a robots.txt line by line, which of them decide, and its mistakes."""
+"""``politesse explain`` and ``politesse lint``: show which lines of a robots.txt decide, and its mistakes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from politesse.robots import Group
 
-_MAX_ROW: Final = 160  # characters of a line of the file
+_MAX_ROW: Final = 160  # the most characters of a line of the file
 _IN_GROUP, _MATCHES, _DECIDES = "|", "*", ">"
 _MAX_NAMES: Final = 5
 _WIDEST: Final = max(len(dialect.value) for dialect in Dialect)
@@ -57,7 +57,7 @@ async def explain_url(
     The robots.txt is read from ``file``, or fetched once.
 
     Returns:
-        the exit code, by the first dialect.
+        The exit code, which the first dialect decides.
 
     Raises:
         InvalidURL: ``url`` is not an absolute http or https URL.
@@ -144,7 +144,7 @@ def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
 
 
 def _print_answer(answer: _Explained, out: Console) -> None:
-    first, *details = answer.verdict.explain().splitlines()  # printable already
+    first, *details = answer.verdict.explain().splitlines()  # already printable
     say(out, first, "bold green" if answer.verdict else "bold red")
     explanation = answer.explanation
     if explanation is not None:
@@ -168,7 +168,7 @@ def _group(group: Group) -> str:
 
 
 def _in_one_line(answer: _Explained, first: _Explained) -> Text:
-    """Return the verdict in a dialect as one line, with a star if it differs from the first."""
+    """Return the verdict in a dialect as one line, with a star if it differs from the first dialect."""
     verdict = answer.verdict
     mark = " " if verdict.allowed is first.verdict.allowed else "*"
     word = "allowed" if verdict else "disallowed"
@@ -189,7 +189,7 @@ def _as_record(answer: _Explained) -> dict[str, Any]:
         matches  [{line, field, value, length}]: every rule that matches, with its length in octets
         usage    {search, ai-train, ai-input, tdm}: the preference for each use, "allowed", "disallowed" or
                  "unstated"; or null if the URL may not be requested
-        licenses [url, ...]: the licenses that robots.txt names; or null as usage is
+        licenses [url, ...]: the licenses that robots.txt names; or null, like usage
 
     Groups and matches are null without a file.
     """
@@ -218,7 +218,7 @@ async def lint_all(
 
     With ``as_json`` each diagnostic is one object on one line::
 
-        file      as it was given; for a site the URL of its robots.txt
+        file      the argument; for a site the URL of its robots.txt
         line      from 1
         column    from 1, in characters
         severity  "error", "warning" or "note"

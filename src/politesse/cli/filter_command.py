@@ -1,4 +1,4 @@
-"""``politesse filter``: URLs in on standard input, the allowed ones out on standard output."""
+"""``politesse filter``: reads URLs from standard input, and writes the allowed URLs to standard output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ALLOWED, _DISALLOWED, _UNDECIDED = "allowed", "disallowed", "could not be decided"
 _LAST_FLUSH_S: Final = 1.0
 _MAX_REASONS: Final = 10
-_MAX_SHOWN: Final = 200  # characters of a line that is no URL
+_MAX_SHOWN: Final = 200  # the most characters of a line that is no URL
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Tally:
             self.reasons[printable(where[:_MAX_SHOWN])] = reason_of(verdict)
 
     def summary(self) -> Text:
-        """Return the tally as one line, and below it why some URLs could not be decided."""
+        """Return the tally as one line, and below it the reasons why some URLs could not be decided."""
         elapsed_s = time.monotonic() - self.started_mono
         counts = ", ".join(f"{self.counts[answer]:,} {answer}" for answer in (_ALLOWED, _DISALLOWED, _UNDECIDED))
         judged, ending = counted(self.counts.total(), "URL"), self.ending and f"; {self.ending}"
@@ -94,7 +94,7 @@ async def filter_stdin(options: GateOptions, err: Console, rejected: Path | None
 async def filter_lines(
     gate: AgentView, source_fd: int, out: OutputWriter, rejected: OutputWriter | None, tally: Tally
 ) -> None:
-    """Judge every line of ``source_fd``, and write each to its writer as soon as it is decided; raises OSError."""
+    """Judge every line of ``source_fd``, and write it to ``out`` or ``rejected`` when decided; raises OSError."""
     writers = [writer for writer in (out, rejected) if writer is not None]
     try:
         async with aclosing(gate.filter(_urls(source_fd), key=_url)) as judged:
@@ -104,7 +104,7 @@ async def filter_lines(
                     await out.write(line + b"\n")
                 elif rejected is not None:
                     await rejected.write(b"%b\t%b\n" % (line, verdict.reason.encode()))
-    except BaseException:  # verdicts so far are written, unless that takes long
+    except BaseException:  # write the verdicts so far, unless that takes long
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LAST_FLUSH_S):
                 await _flush(writers)
@@ -113,7 +113,7 @@ async def filter_lines(
 
 
 async def _urls(source_fd: int) -> AsyncGenerator[bytes, None]:
-    """Yield the lines without comments, as people write them into lists of URLs."""
+    """Yield the lines without comments, which lists of URLs may have."""
     async with aclosing(lines(source_fd)) as given:
         async for line in given:
             if not line.startswith(b"#"):
@@ -126,7 +126,7 @@ async def _flush(writers: list[OutputWriter]) -> None:
 
 
 def _url(line: bytes) -> str:
-    """Return the line as text; empty, and so no URL, if it was cut off."""
+    """Return the line as text; empty if the line was cut off, because it is no URL then."""
     return line.decode("utf-8", "surrogateescape") if len(line) <= MAX_LINE_BYTES else ""
 
 

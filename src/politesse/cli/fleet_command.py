@@ -81,14 +81,14 @@ def status(
 
 
 def _names_of(given: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names under which a fleet may know hosts, which are given as such or as URLs; raises InvalidURL."""
+    """Return the names under which a fleet may know hosts, given as names or URLs; raises InvalidURL."""
     names = {}
     for name in given:
         is_bare_ipv6 = name.count(":") > 1 and "[" not in name and "//" not in name
         host = Origin.of(
             name if "://" in name else f"https://[{name}]" if is_bare_ipv6 else f"https://{name}"
         ).pacing_host
-        names[name] = [host, host[1:-1]] if host.startswith("[") else [host]  # an address has no brackets
+        names[name] = [host, host[1:-1]] if host.startswith("[") else [host]  # the name of an address has no brackets
     return names
 
 
@@ -140,7 +140,7 @@ def _print(
     found: Iterable[FleetHost | UnreadableKey], totals: dict[str, int], out: Console, *, as_json: bool, with_idle: bool
 ) -> None:
     for one in found:
-        if isinstance(one, tuple):  # an UnreadableKey
+        if isinstance(one, tuple):  # this is an UnreadableKey
             totals["foreign"] += 1
             record, text = one._asdict(), f"{printable(one.key)}: {printable(one.error)}"
         else:

@@ -37,9 +37,9 @@ TOPICS: Final = (
     "report-mode",
     "operating",
 )
-"""In the order in which a newcomer reads them."""
+"""The guides in the order for a newcomer."""
 
-_LESS: Final = "FRX"  # as git: no pager for a short text, and the text stays on the screen
+_LESS: Final = "FRX"  # the same as git: no pager for a short text, and the text stays on the screen
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _SECTION_LINK = re.compile(r"\[([^\]]+)\]\(#[^)]*\)")
 _GUIDE_LINK = re.compile(r"(\(?)\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)(\)?)")
@@ -54,7 +54,7 @@ def print_topics(out: Console) -> None:
 
 
 def print_guide(topic: str, out: Console) -> None:
-    """Print a guide as Markdown: by a pager if it is longer than the screen of a terminal.
+    """Print a guide as Markdown, in a pager if it is longer than the screen of a terminal.
 
     Raises:
         ConfigurationError: no guide has that name.
@@ -79,7 +79,7 @@ def _read(topic: str) -> str:
 
 
 def _with_commands(text: str) -> str:
-    """Return a guide that names, beside the label of a link to another guide, the command that shows it.
+    """Return a guide with the command that shows the other guide beside the label of each link.
 
     A link to a section of the same guide becomes its label.
     """

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _LINE_EVERY_S: Final = 5.0
 _FRAMES_PER_S: Final = 4
 _HOSTS_EVERY_S: Final = 0.5
-_MAX_SHARE: Final = 0.05  # of the time, for looking through the hosts
-_OTHER_LINES: Final = 8  # head, column titles, blank lines, the count of hidden hosts, the cursor
+_MAX_SHARE: Final = 0.05  # the most time, as a share, for reading the hosts
+_OTHER_LINES: Final = 8  # lines for head, column titles, blank lines, count of hidden hosts and cursor
 _GAP: Final = 2
 _QUEUED: Final = 7
 _PACE: Final = 8
@@ -43,17 +43,17 @@ _SLOW_S: Final = 5.0
 
 
 class CrawlBar:
-    """Shows how far a crawl is: pass it as ``on_progress``. Needs the extra ``cli``.
+    """Shows the progress of a crawl: pass a CrawlBar as ``on_progress``. Needs the extra ``cli``.
 
-    In a terminal it keeps four lines up to date: a bar of the finished URLs among all URLs, the count of each outcome,
-    the queue, and the last URL. Elsewhere it prints a line every five
-    seconds. The last state stays when the block ends. ::
+    In a terminal a CrawlBar updates four lines: a bar of the finished URLs among all URLs, the count of each outcome,
+    the queue, and the last URL. Elsewhere it prints a line every five seconds. The last state stays when the block
+    ends. ::
 
         with CrawlBar() as bar:
             await queue.crawl(web, handle, on_progress=bar)
 
     Args:
-        console: of rich; standard error by default.
+        console: a console of rich; standard error by default.
 
     Example:
         >>> from rich.console import Console
@@ -107,7 +107,7 @@ class CrawlBar:
 
 
 def head_lines(progress: CrawlProgress, elapsed_s: float, width: int) -> list[RenderableType]:
-    """Return three lines of at most ``width`` cells: a bar with the time, the finished URLs, and the others."""
+    """Return three lines of at most ``width`` cells: a bar with the time, the finished URLs, and the waiting URLs."""
     others = progress.failed + progress.redirects + progress.disallowed + progress.given_up
     done = progress.pages + others
     known = done + progress.queued + progress.under_way
@@ -126,7 +126,7 @@ def head_lines(progress: CrawlProgress, elapsed_s: float, width: int) -> list[Re
 
 
 def finished_words(pages: int, failed: int, redirects: int, disallowed: int, given_up: int) -> str:
-    """Return the counts of the URLs that are finished as text."""
+    """Return the counts of the finished URLs as text."""
     return (
         f"{counted(pages, 'page')}, {failed:,} failed, {counted(redirects, 'redirect')}, "
         f"{disallowed:,} disallowed, {given_up:,} given up"
@@ -149,7 +149,7 @@ def _shown(text: str, style: str = "") -> Text:
 
 
 class CrawlView:
-    """The live table of a crawl; it fits into the terminal, and no line is wider.
+    """The live table of a crawl, which fits into the terminal.
 
     A host keeps its row as long as it has URLs.
 
@@ -180,7 +180,7 @@ class CrawlView:
 
     @asynccontextmanager
     async def shown(self) -> AsyncGenerator[CrawlView, None]:
-        """Show the table while the block runs."""
+        """Show the table during the block."""
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
             frames = asyncio.create_task(self._draw(live))
             try:
@@ -196,7 +196,7 @@ class CrawlView:
             await asyncio.sleep(1 / _FRAMES_PER_S)
 
     def frame(self) -> Group:
-        """Return the table as it is now."""
+        """Return the present table."""
         width, height = self._console.size
         room = max(height - _OTHER_LINES, 0)
         recent = min(room // 3, 10)
@@ -207,7 +207,7 @@ class CrawlView:
         return Group(*head, Text(), self._host_table(width), more, Text(), *self._last(recent, width))
 
     def _look(self, rows: int) -> None:
-        """Read the state of the hosts, if the last reading is old enough, and choose the hosts of the rows."""
+        """If the last reading is old enough, read the state of the hosts, and choose the hosts of the rows."""
         now_mono = time.monotonic()
         if now_mono - self._looked_mono >= self._pause_s:
             self._waiting = self._queue.sizes()
@@ -254,7 +254,7 @@ class CrawlView:
 
 
 def _trouble(status: HostStatus) -> str:
-    """Return why a host or a port of it is closed, and until when; empty if it is open."""
+    """Return why and until when a host, or an origin of it, is closed; empty if it is open."""
     for robots in status.robots:
         if robots.result in _TROUBLE and robots.next_fetch is not None and not robots.fetching:
             answer = "no answer" if robots.status is None else robots.status

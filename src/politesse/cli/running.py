@@ -1,4 +1,4 @@
-"""What the commands share: the gate of their options, the event loop, the exit code, and Ctrl-C."""
+"""The common parts of the commands: the gate of their options, the event loop, the exit code, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ AsJson = Annotated[
 USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
 
 MAX_READ_BYTES: Final = 4 * 1024 * 1024
-"""How much of a file is read: more than any crawler reads, to report what is beyond that."""
+"""The part of a file that is read: more than any crawler reads, so that the rest can be reported, too."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_BY_SIGNAL: Final = 128  # a shell adds it to the number of the signal that ended a program
-_ECHO_S: Final = 0.2  # programs such as timeout pass on a Ctrl-C that the terminal has sent already
+_BY_SIGNAL: Final = 128  # a shell adds this to the number of the signal that ended a program
+_ECHO_S: Final = 0.2  # programs such as timeout repeat a Ctrl-C that the terminal has already sent
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
@@ -57,11 +57,11 @@ _CONNECT_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """Which crawler robots.txt is read for, and how long each fetch may take.
+    """The crawler for which robots.txt is read, and the time limit of a fetch.
 
     Attributes:
         token: the product token that selects the groups.
-        timeout_s: for one robots.txt with its redirects, in seconds.
+        timeout_s: the time limit for one robots.txt with its redirects, in seconds.
         store: the file that keeps robots.txt and the state of hosts, or None.
         fleet: the fleet that the gate belongs to, or None.
     """
@@ -78,7 +78,7 @@ class GateOptions:
         """Take the options of a command: a product token or a User-Agent, a file, the URL and prefix of a fleet.
 
         Raises:
-            BadParameter: the agent names no crawler, or the URL no Redis.
+            BadParameter: the agent names no crawler, or the URL is not that of a Redis.
         """
         token = first_word(agent)
         with checked_arguments():
@@ -101,10 +101,11 @@ class GateOptions:
     ) -> AsyncGenerator[AgentView, None]:
         """Open a gate that fetches under politesse's own User-Agent, and judges for the token.
 
-        It says on standard error when the Redis of its fleet is away, because nothing starts then, and when it is back.
+        The gate reports on standard error when the Redis of its fleet is away, so that no request starts, and when it
+        is back.
 
         Raises:
-            ConfigurationError: the file of the store is none, or cannot be used; or the URL of the fleet is none.
+            ConfigurationError: the file is no store, or cannot be used; or the URL of the fleet is invalid.
         """
         fetch = self.fetch_options() if fetcher is None else None
         async with Gatekeeper(
@@ -131,7 +132,7 @@ class OneFetch:
     """A Fetcher that fetches one file once, and repeats the result to every gate.
 
     Args:
-        options: with the timeout.
+        options: the options with the timeout.
         max_body_bytes: as in FetchOptions.
     """
 
@@ -141,7 +142,7 @@ class OneFetch:
 
     @property
     def body(self) -> bytes:
-        """The file; empty if there is none."""
+        """The content of the file; empty without a file."""
         return self._result.body if isinstance(self._result, FetchResponse) else b""
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
@@ -156,7 +157,7 @@ class OneFetch:
 
 
 async def read_body(content: StreamReader) -> bytes:
-    """Return the part of a page that is read, and at most some octets more."""
+    """Read the first part of a page, and perhaps a few octets more."""
     body = bytearray()
     while len(body) <= MAX_BYTES and (octets := await content.readany()):
         body += octets
@@ -180,7 +181,7 @@ def run(command: Coroutine[Any, Any, int]) -> NoReturn:
 
 @contextmanager
 def checked_arguments() -> Generator[None, None, None]:
-    """Report an argument that is no URL, or an invalid option, as typer reports its own errors."""
+    """Report an argument that is no URL, or an invalid option, in the way of typer's own errors."""
     try:
         yield
     except (InvalidURL, ConfigurationError) as error:
@@ -199,7 +200,7 @@ async def _run(command: Coroutine[Any, Any, int]) -> int:
                 loop.call_soon_threadsafe(task.cancel)
         elif now_mono - received[0][1] > _ECHO_S:
             if sys.stderr.isatty():
-                os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # a live table hides it
+                os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # a live table hides the cursor
             os._exit(_BY_SIGNAL + number)
 
     with _handled(interrupt):
@@ -214,7 +215,7 @@ async def _run(command: Coroutine[Any, Any, int]) -> int:
 
 @contextmanager
 def _handled(interrupt: Any) -> Generator[None, None, None]:  # noqa: ANN401 - a handler of the module signal
-    """Handle signals; in the main thread only, because others get none."""
+    """Handle signals, only in the main thread, because other threads get no signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -159,8 +159,8 @@ async def _export(path: Path, target: Path) -> int:
 def _decoded(stored: StoredRecord) -> tuple[dict[str, Any], bytes]:
     """Return a record as ``--json`` prints it, with ``error`` if it cannot be read, and its robots.txt if it has one.
 
-    ``copy`` is the last answer that settled something, ``trouble`` the failures in a row since; each may be null. The
-    key of a host is "pace/host/NAME", also with "address" or "domain" in place of "host".
+    ``copy`` is the last definite answer, ``trouble`` the failures in a row since; each may be null. The key of a host
+    is "pace/host/NAME"; it has "address" or "domain" in place of "host" if these are paced.
     """
     is_host = stored.key.startswith(PACE_KEYS)
     head = {"key": stored.key, "kind": "host" if is_host else "robots", "stored": utc(stored.stored_wall)}

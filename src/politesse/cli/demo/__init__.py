@@ -2,7 +2,7 @@
 
 ::
 
-    sites     the web: nine origins, pages made for their rules, links
+    sites     the web: nine origins, their pages and links
     report    the sums of the logs, and violations found by the judge of politesse.testing
     view      the table
 
@@ -41,12 +41,12 @@ USER_AGENT: Final = f"{TOKEN}/1.0 (crawls the loopback interface only)"
 
 FETCH: Final = FetchOptions(connect_timeout_s=1.5, total_timeout_s=1.5)
 CACHE: Final = CacheOptions(retry_min_s=RETRY_MIN_S, retry_max_s=RETRY_MIN_S, min_lifetime_s=MIN_LIFETIME_S)
-"""The defaults, with shorter times: those of a real crawler, a minute and more, are too long for a demo."""
+"""The default options with shorter times, because a minute or more is too long for a demo."""
 
 PACING: Final = PacingOptions(min_delay_s=0.015, adaptive_factor=0.0, backoff_min_s=0.1)
-"""Faster than anybody may crawl another's server, and without the pause for slow ones, which no log could show.
+"""Much faster than is polite at a real server, and without the adaptive delay, which no log could show.
 
-The backoff is short, so that Retry-After binds: a crawler that ignores it is seen.
+The backoff is short, so that Retry-After decides, and the logs show a crawler that ignores it.
 """
 
 UNREACHABLE_S: Final = 6.5
@@ -56,12 +56,12 @@ TASKS: Final = 20
 _PAGE_TIMEOUT_S: Final = 2.0
 _NAMES: Final = [blueprint.name for blueprint in BLUEPRINTS]
 ADDRESSES: Final = tuple(f"127.0.0.{1 + _NAMES.index(one.beside or one.name)}" for one in BLUEPRINTS)
-"""One for each host: a crawler paces hosts, whatever their ports. A robots.txt is for one port only."""
+"""An address for each host, because a crawler paces hosts with all their ports; a robots.txt is for one port."""
 
 SEED: Final = 9309
 _BUSY: Final = response(429, b"too many", Retry_After="2")
 _NO_SUCH_PAGE: Final = (response(404, b"no such page"),)
-_WORK_S: Final = 0.003  # without it each answer would be given at once, and no two requests could be under way together
+_WORK_S: Final = 0.003  # without this time no two requests could overlap, because each answer would come at once
 _HREF = re.compile(r'href="([^"]*)"')
 
 
@@ -71,12 +71,12 @@ class LittleWeb:
     Each host has its own address if the system answers on all of 127/8, as Linux does. Otherwise all are at 127.0.0.1.
 
     Args:
-        pages: how many pages to make, about.
-        seed: of the links.
+        pages: about how many pages to make.
+        seed: the seed for the links.
 
     Attributes:
         sites: the origins.
-        sharing: how many of them are at 127.0.0.1 because their host got no address.
+        sharing: how many origins are at 127.0.0.1 because their host got no address of its own.
     """
 
     def __init__(self, pages: int, seed: int = SEED) -> None:
@@ -90,7 +90,7 @@ class LittleWeb:
         self.sharing = 0
 
     async def __aenter__(self) -> Self:
-        # Pages link across origins, so all addresses must exist before the first page.
+        # Pages have links to other origins, so all addresses must be known before the first page is made.
         self._servers = [await self._listen(place, address) for place, address in enumerate(ADDRESSES)]
         self._addresses = dict(zip(_NAMES, (server.origin for server in self._servers), strict=True))
         self.sharing = sum(one.address != address for one, address in zip(self._servers, ADDRESSES, strict=True))
@@ -117,7 +117,7 @@ class LittleWeb:
         return [site.address + site.front.href for site in self.sites]
 
     def logs(self) -> list[tuple[Site, list[Exchange]]]:
-        """Return each site with the requests to it so far, in the order in which they came."""
+        """Return each site with its requests so far, in the order in which they came."""
         return [(site, server.log) for site, server in zip(self.sites, self._servers, strict=True)]
 
     async def _answer(self, place: int, call: Call) -> None:
@@ -127,9 +127,9 @@ class LittleWeb:
             await asyncio.sleep(_WORK_S)
             await call.send(self._file(site, call) if page is None else self._page(page))
         elif page is None:
-            await call.silence()  # a black hole
+            await call.silence()  # this server never answers
         else:
-            call.reset()  # no page may be requested here, so nothing has to wait for it
+            call.reset()  # no page of this site may be requested, so this request need not wait
 
     def _file(self, site: Site, call: Call) -> bytes:
         blueprint = site.blueprint
@@ -149,9 +149,9 @@ class LittleWeb:
 
 
 async def run(console: Console, pages: int, gate_class: type[Gatekeeper] = Gatekeeper) -> int:
-    """Serve a web of about that many pages, crawl it, print the findings of the servers; returns the exit code.
+    """Serve a web of about ``pages`` pages, crawl it, and print the findings; returns the exit code.
 
-    With another ``gate_class`` the crawl uses another gate, such as a broken one: the report must show it.
+    Tests give a broken ``gate_class``, which the report must show.
     """
 
     def look() -> list[Row]:

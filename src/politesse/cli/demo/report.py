@@ -1,7 +1,7 @@
-"""Sums up the logs of the servers by origin, and judges the crawl by them.
+"""Sums up the logs of the servers by origin, and judges the crawl from these logs.
 
-The judge is the same as in ``politesse.testing.assert_polite``. The sites state which of their pages are forbidden, and
-which pace they ask for. This module never calls the gate.
+The judge is that of ``politesse.testing.assert_polite``. The sites state their forbidden pages and their pace. This
+module never calls the gate.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 
     Logs = Sequence[tuple[Site, Sequence[Exchange]]]
 
-# A clock is late by less than one tick, or by the last bit of a Unix time. The error counts twice: the crawler and the
-# server each read a clock.
+# A clock is late by less than one tick, or by the last bit of a Unix time. The error counts twice, because the crawler
+# and the server each read a clock.
 TICKS_S: Final = 2 * max(time.get_clock_info("monotonic").resolution, ulp(time.time()))
-# A Retry-After is waited for by the wall clock, which may be slewed meanwhile; the logs go by the monotonic clock.
+# The crawler waits for a Retry-After by the wall clock, which may be adjusted meanwhile; the logs use the monotonic
+# clock.
 _WALL_SLACK_S: Final = 0.05
 RETRY_MIN_S: Final = 1.0
-"""How long the crawler of the demo waits at least before it fetches a robots.txt again."""
+"""The least time before the crawler of the demo fetches a robots.txt again."""
 
 MIN_LIFETIME_S: Final = 1.0
-"""How long the crawler of the demo uses a copy at least, whatever its headers say."""
-_LATE_S: Final = 1.5  # a request may reach the server that long after it was permitted, on a machine that is busy
+"""The least time for which the crawler of the demo uses a copy, even if the headers state less."""
+_LATE_S: Final = 1.5  # on a busy machine, a request may reach the server so long after its permission
 
 _OK: Final = 200
 _SERVED: Final = frozenset({_OK, 302})
@@ -44,16 +45,17 @@ class Row:
     """The sums of the log of an origin.
 
     Attributes:
-        name: of the origin.
-        answers: the statuses that answered robots.txt, 0 for no answer.
+        name: the name of the origin.
+        answers: the statuses of the answers for robots.txt, 0 for no answer.
         pages: how many pages it has.
         served: how many different allowed pages were served.
         missed: how many allowed pages were not served.
-        disallowed: how many of its pages a link has named that robots.txt disallows.
-        unreachable: how many pages it has if its robots.txt never answers: none may be requested (RFC 9309 2.3.1.4).
-        pace_s: the pause that has to be kept between two requests, in seconds.
-        pace_by: its source: the field in robots.txt, or OWN_FLOOR.
-        least_gap_s: the shortest pause before a page request that the server saw, in seconds; negative if two
+        disallowed: how many of its disallowed pages were the target of a link.
+        unreachable: the number of pages if robots.txt never answers, so that no page may be requested (RFC 9309
+            2.3.1.4); else 0.
+        pace_s: the required pause between two requests, in seconds.
+        pace_by: the source of this pause: the field in robots.txt, or OWN_FLOOR.
+        least_gap_s: the shortest pause before a page request in the log, in seconds; negative if two requests
             overlapped, None without a second request.
         violations: the rules that were broken.
     """
@@ -72,15 +74,15 @@ class Row:
 
     @property
     def left(self) -> int:
-        """How many pages are neither fetched nor known to be disallowed or unreachable."""
+        """How many pages are left: not fetched, and not known to be disallowed or unreachable."""
         return self.pages - self.served - self.disallowed - self.unreachable
 
 
 def audit(logs: Logs, floor_s: float, min_lifetime_s: float = 60.0) -> list[Row]:
-    """Sum up the logs as they are now.
+    """Sum up the present logs.
 
     Args:
-        logs: of all sites.
+        logs: the logs of all sites.
         floor_s: the shortest pause that the crawler promises, in seconds.
         min_lifetime_s: for how long the crawler may use a robots.txt even if the site states a shorter time, in
             seconds.
@@ -125,25 +127,25 @@ def _row(
 
 
 def _trace(site: Site, log: Sequence[Exchange], logs: Logs) -> list[Exchange]:
-    """Return the requests for the pages and the robots.txt of a site, and for the files that this redirects to."""
+    """Return the requests for the pages and the robots.txt of a site, and for the targets of robots.txt's redirects."""
     targets = {one.location for one in log if one.url == site.robots_url}
     files = [one for _, others in logs for one in others if one.url in targets]
-    # Any other file here is the robots.txt of another origin, by a redirect: it is no part of the pace here.
+    # Any other file here is the redirected robots.txt of another origin, and does not count for the pace of this site.
     own = [one for one in log if one.url.removeprefix(site.address) not in site.blueprint.files]
     return [_ended(one, site) for one in [*own, *files]]
 
 
 def _ended(exchange: Exchange, site: Site) -> Exchange:
-    """Return an exchange with its end: the server of a request without an answer cannot know when it was given up."""
+    """Return an exchange with an end: for a request without an answer, the server cannot know when it was given up."""
     if exchange.status:
         return exchange
     return replace(exchange, ended=inf if exchange.url == site.robots_url else exchange.started)
 
 
 def _stale(site: Site, log: Sequence[Exchange], min_lifetime_s: float) -> Iterator[Violation]:
-    """Yield the page requests with a robots.txt that was older than its max-age permits.
+    """Yield the page requests that used a robots.txt beyond its max-age.
 
-    The judge is not told of max-age: for it, a copy that replaces an expired copy would restart the pace.
+    The judge does not know max-age, because it would restart the pace when a copy replaces an expired copy.
     """
     max_age_s = site.blueprint.max_age_s
     if max_age_s is None:

@@ -1,7 +1,7 @@
 """The web of the demo: nine origins, their answers for robots.txt, pages made for their rules, and links.
 
-Each page names by hand the rule that decides about it, and each origin the pace that it asks for. This module uses no
-parser and no matcher.
+Each page states the rule that decides about it, and each origin states its pace, both written by hand. This module uses
+no parser and no matcher.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Family:
     """Pages that are made for one line of a robots.txt.
 
     Attributes:
-        target: as it arrives at the server, ``{n}`` in it for a number.
-        rule: the line that decides about them, or empty.
+        target: the target as the server gets it, with ``{n}`` for a number.
+        rule: the line that decides about these pages, or empty.
         href: the spelling in links, if it differs from the target.
-        weight: its share of all pages.
-        redirects: whether they answer with a redirect to some other page.
+        weight: the share of the family in all pages.
+        redirects: whether the pages redirect to another page.
     """
 
     target: str
@@ -47,17 +47,17 @@ class Blueprint:
     """An origin before it has an address.
 
     Attributes:
-        name: the name that is shown to people.
+        name: the name in the output.
         robots: the answers for robots.txt, one after the other; the last answer is repeated. ``{name}`` in an answer
             is replaced by the address of the origin of that name. If empty, the server does not answer, so all pages
             are forbidden.
-        families: its pages.
+        families: the families of its pages.
         files: its other answers by target, one after the other; the last answer is repeated.
-        asks: the line of its robots.txt that states a pace; empty for none.
-        asks_s: the pause between two requests that this line means, in seconds.
-        max_age_s: for how many seconds its robots.txt may be used, or None if it does not say.
-        busy_at: which page requests, counted from 1, it answers with 429 and Retry-After.
-        beside: the origin with which it shares a host, each on a port of its own; empty for a host of its own.
+        asks: the line of its robots.txt that states a pace; empty without such a line.
+        asks_s: the pause between two requests that this line requires, in seconds.
+        max_age_s: for how many seconds its robots.txt may be used, or None if the origin does not state this.
+        busy_at: the numbers, from 1, of the page requests that the origin answers with 429 and Retry-After.
+        beside: the origin on another port of the same host; empty if the origin has its own host.
     """
 
     name: str
@@ -76,13 +76,13 @@ class Page:
     """One page.
 
     Attributes:
-        site: its site.
-        target: as it arrives at the server.
-        href: as links spell it, without the origin.
-        rule: the line that it was made for; empty for none.
-        redirects: whether it answers with a redirect.
-        links: to the pages that it offers.
-        redirect: the page that it redirects to, or None.
+        site: the site of the page.
+        target: the target as the server gets it.
+        href: the spelling in links, without the origin.
+        rule: the line for which the page was made; empty without a line.
+        redirects: whether the page answers with a redirect.
+        links: the pages to which it links.
+        redirect: the page to which it redirects, or None.
     """
 
     site: Site
@@ -95,7 +95,7 @@ class Page:
 
     @property
     def forbidden(self) -> bool:
-        """Whether a crawler must not request it."""
+        """Whether a crawler must not request the page."""
         return self.rule.startswith("Disallow:") or not self.site.blueprint.robots
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class Site:
     Attributes:
         blueprint: the plan of the site.
         address: scheme, host and port.
-        pages: by target.
+        pages: the pages by target.
     """
 
     blueprint: Blueprint
@@ -118,12 +118,12 @@ class Site:
 
     @property
     def robots_url(self) -> str:
-        """The URL of its robots.txt."""
+        """The URL of the site's robots.txt."""
         return self.address + ROBOTS_TXT
 
     @property
     def front(self) -> Page:
-        """The page that a crawl starts from."""
+        """The page at which a crawl starts."""
         return self.pages[FRONT]
 
     def page_at(self, url: str) -> Page | None:
@@ -142,7 +142,7 @@ class Site:
         return self.blueprint.asks_s, self.blueprint.asks.partition(":")[0]
 
     def open_at(self, wall: float) -> bool:  # noqa: ARG002 - the same
-        """Return that a visit is permitted at any time."""
+        """Return True, because the sites permit visits at any time."""
         return True
 
 
@@ -240,7 +240,7 @@ BLUEPRINTS: Final = (
         "forbidden",
         (_text(403, "not for you"),),
         (_ARTICLES, _MOVED, _TEMPTING),
-        # A 429 of another host: it closes the site that redirects here, whose own host stays open.
+        # This 429 of another host closes the site that redirects here, but not the host of that site.
         {"/shared/robots.txt": (_text(429, Retry_After="2"), _text(200, SHARED_TXT))},
     ),
     Blueprint(
@@ -302,7 +302,7 @@ BLUEPRINTS: Final = (
 def make_sites(addresses: Mapping[str, str], pages: int, seed: int) -> list[Site]:
     """Make the web with about ``pages`` pages; the same seed makes the same web.
 
-    ``addresses`` holds scheme, host and port of each blueprint by its name.
+    ``addresses`` has the scheme, host and port of each blueprint, by name.
     """
     rng = random.Random(seed)  # noqa: S311 - a web that can be made again is wanted
     sites = [Site(blueprint, addresses[blueprint.name]) for blueprint in BLUEPRINTS]
@@ -319,10 +319,10 @@ def make_sites(addresses: Mapping[str, str], pages: int, seed: int) -> list[Site
 
 
 def _weave(sites: Sequence[Site], rng: random.Random) -> None:
-    """Link every page from a page that a polite crawl reaches, forbidden pages twice; choose the redirect targets.
+    """Link each page once, forbidden pages twice, from pages that a polite crawl reaches; choose redirect targets.
 
-    An allowed page with a text links to other pages in its turn, so all allowed pages can be reached from the front
-    pages. Redirects lead in turn to a forbidden or an allowed page, at home or elsewhere.
+    Each allowed page with a text links to other pages, so all allowed pages can be reached from the front pages.
+    Redirects lead alternately to a forbidden and an allowed page, of the same or another site.
     """
     linking = defaultdict(list, {site.address: [site.front] for site in sites if not site.front.forbidden})
     everywhere = [page for pages in linking.values() for page in pages]
@@ -342,5 +342,5 @@ def _weave(sites: Sequence[Site], rng: random.Random) -> None:
         if page.redirects:
             forbidden, home = next(turns)
             fitting = [one for one in with_text if one.forbidden is forbidden and (one.site is page.site) is home]
-            # A site without rules has no forbidden page of its own to send to.
+            # A site without rules has no forbidden page as a target.
             page.redirect = rng.choice(fitting or with_text)

@@ -1,4 +1,4 @@
-"""The crawl as it is watched: a line each second; then a table of the servers' logs, and a summary."""
+"""Shows the crawl: a line each second, then a table of the servers' logs, and a summary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LINE_EVERY_S: Final = 1.0
 _STALLED_S: Final = 20.0
 _MOST_VIOLATIONS: Final = 10
-_WIDEST: Final = 80  # columns of a paragraph
+_WIDEST: Final = 80  # the most columns of a paragraph
 
 
 async def watch(
@@ -38,9 +38,9 @@ async def watch(
 
     Args:
         console: shows the lines.
-        crawl: runs.
-        web: is crawled.
-        look: returns the logs as they are now, summed up.
+        crawl: the crawl to run.
+        web: the web that is crawled.
+        look: returns the sums of the present logs.
     """
     started_mono = seen_mono = time.monotonic()
     requests = 0

@@ -125,7 +125,7 @@ class RequestTurns:
     _exempt_host: str = field(default="", init=False)
     _prepared: Turn | None = field(default=None, init=False)
     _prepared_gate: AgentView | None = field(default=None, init=False)
-    _prepared_url: str = field(default="", init=False)  # as it will be sent: the task's turn may be spelt otherwise
+    _prepared_url: str = field(default="", init=False)  # as sent; the turn may have another spelling
     _response: ClientResponse | None = field(default=None, init=False)
 
     async def prepare(self, url: str, stated: Sequence[str]) -> None:
@@ -162,7 +162,7 @@ class RequestTurns:
             prepared.give_back()
 
     def settle(self) -> None:
-        """Drop every reference to the request that has succeeded: timers keep this object alive by their context."""
+        """After a success, drop all references to the request: the contexts of timers keep this object alive."""
         self.step_back()  # the turn is unused if a middleware answered without the server
         self._response = None
 

@@ -264,7 +264,7 @@ class PoliteSession:
             middlewares = session._middlewares  # noqa: SLF001 - there is no public accessor
         outer = _SENDING.get()
         if outer is not None:
-            outer.step_back()  # a middleware of that request makes this one: otherwise we would wait for its turn
+            outer.step_back()  # a middleware of the outer request makes this request: do not wait for the outer turn
         try:
             first = first_url(session, url, options.get("params"))
             if first is not None:
@@ -329,7 +329,7 @@ def _session(gate: AgentView, options: dict[str, Any]) -> aiohttp.ClientSession:
     headers = CIMultiDict(options.pop("headers", None) or ())
     headers.setdefault(hdrs.USER_AGENT, gate.identity.user_agent)
     resolver = gate.state.public_resolver
-    proxied = options.get("proxy") is not None or options.get("trust_env")  # a proxy may be private, and resolves names
+    proxied = options.get("proxy") is not None or options.get("trust_env")  # it may be private, and resolves names
     if resolver is not None and options.get("connector") is None and not proxied:
         options["connector"] = aiohttp.TCPConnector(resolver=resolver)
     return aiohttp.ClientSession(headers=headers, **options)

@@ -9,17 +9,18 @@ One line of settings installs everything::
     _addon       PolitesseAddon: installs the other parts
     _middleware  RobotsTxtMiddleware: may this request be made?
     _downloader  PoliteDownloader: when may it start?
-    _queue       PolitePriorityQueue: hands out only requests that may start now; its journal, for killed processes
-    _waits       the sites that wait, those that are given up, and the stats ``politesse/...``
+    _queue       PolitePriorityQueue: hands out only requests that may start now; keeps a journal in case the process is
+    killed
+    _waits       the sites that wait or are given up, and the stats ``politesse/...``
     _robots      robots.txt, fetched through the engine, so that proxies and other middlewares apply
     _http_cache  the requests that Scrapy's HTTP cache answers; RobotParser
     _settings    the Gatekeeper that the settings describe
     _engine      the internals of Scrapy's engine and scheduler
 
-Scrapy keeps the requests, politesse the time. A request waits in the scheduler until its host may be requested; only
-then does it count as active. So a slow host delays no other, and JOBDIR keeps the waiting requests. While a robots.txt
-is fetched, for 30 seconds at most, one request of its origin is active. A site that is closed for too long is given up
-as a whole, and does not keep the spider open.
+Scrapy stores the requests, politesse decides when each may start. A request waits in the scheduler until its host may
+be requested; it counts as active only from then on. So a slow host delays no other host, and JOBDIR keeps the waiting
+requests. During the fetch of a robots.txt, for at most 30 seconds, one request of its origin is active. A site that is
+closed for too long is given up as a whole, and does not keep the spider open.
 """
 
 from importlib import import_module
@@ -45,7 +46,7 @@ def _check_scrapy() -> None:
 
 _check_scrapy()
 
-# After the check: the modules below import Scrapy.
+# After the check, because the modules below import Scrapy.
 from politesse.integrations.scrapy._addon import PolitesseAddon  # noqa: E402
 from politesse.integrations.scrapy._downloader import PoliteDownloader  # noqa: E402
 from politesse.integrations.scrapy._engine import requests_under_way  # noqa: E402

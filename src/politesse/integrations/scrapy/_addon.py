@@ -17,7 +17,7 @@ from politesse.integrations.scrapy._queue import PolitePriorityQueue
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
-_PRIORITY: Final = "addon"  # below the project, the spider and the command line
+_PRIORITY: Final = "addon"  # a lower priority than the project, the spider and the command line
 _MIDDLEWARES: Final = "DOWNLOADER_MIDDLEWARES"
 _DEFAULTS: Final = {
     "ROBOTSTXT_OBEY": True,
@@ -27,39 +27,39 @@ _DEFAULTS: Final = {
     "DOWNLOADER": PoliteDownloader,
     "SCHEDULER_PRIORITY_QUEUE": PolitePriorityQueue,
 }
-_PLACE: Final = 100  # of Scrapy's own RobotsTxtMiddleware among the downloader middlewares
+_PLACE: Final = 100  # the place of Scrapy's own RobotsTxtMiddleware among the downloader middlewares
 
 
 class PolitesseAddon:
     """An add-on for ``ADDONS = {"politesse.integrations.scrapy.PolitesseAddon": 100}``.
 
-    It replaces Scrapy's RobotsTxtMiddleware by politesse's, installs PoliteDownloader and PolitePriorityQueue, and
-    changes these defaults: ``ROBOTSTXT_OBEY`` is true, ``DOWNLOAD_DELAY`` 1 second, ``CONCURRENT_REQUESTS_PER_DOMAIN``
-    1, ``ROBOTSTXT_PARSER`` RobotParser. A project may set any of the four itself.
+    The add-on replaces Scrapy's RobotsTxtMiddleware by politesse's, installs PoliteDownloader and PolitePriorityQueue,
+    and changes these defaults: ``ROBOTSTXT_OBEY`` is true, ``DOWNLOAD_DELAY`` 1 second,
+    ``CONCURRENT_REQUESTS_PER_DOMAIN`` 1, ``ROBOTSTXT_PARSER`` RobotParser. A project may set each of the four itself.
 
     Its own settings:
 
     ``POLITESSE_ON_ERROR``: ``"disallow"``, or ``"allow"`` to crawl sites whose robots.txt cannot be fetched.
     ``POLITESSE_PRIVATE_ADDRESSES``: as in FetchOptions; ``"deny"`` for a crawler of URLs that strangers give.
     ``POLITESSE_MAX_WAIT``: after how many seconds a site that makes its requests wait is given up; 3600 by default, 0
-    or more. A site makes them wait if its robots.txt is unreachable or was answered with 429, if it answered with 429
-    or 503, and by a Visit-time, Crawl-delay or Request-rate. Until then the spider stays open for it. The site is given
-    up as soon as the end of the wait is known to be later, counted from the first failure in a row of this run. With
-    ``JOBDIR`` its requests stay in the queue for the next run. Without, each ends in its errback as IgnoreRequest, when
-    the spider has no other work. If the site opens while the spider is busy with other sites, the crawl goes on there.
-    ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions. ``DOWNLOAD_DELAY`` replaces its
-    ``min_delay_s``, and ``max_concurrent`` is always 1. The spiders of a process share the pace of each host, and its
-    closings: requests never overlap, and each spider keeps its own interval after the request before. Only spiders with
-    the same ``key``, ``address``, ``domain`` and ``scope`` share it; the PacingOptions of the first of them count.
-    The log (INFO) names the scope.
-    ``POLITESSE_FLEET``: the URL of a Redis or Valkey, or FleetOptions, by which all processes that name it share the
-    pace of each host, as the spiders of a process do; None by default. Nothing starts while it is away; after
-    ``POLITESSE_MAX_WAIT`` seconds all sites are given up. If it refuses the crawler, the spider is closed.
-    ``POLITESSE_STORE``: the path of a file, or a Store, that keeps robots.txt and the demands of hosts, so that a later
-    run goes on from them. By default the store of the fleet; without a fleet, ``robots.db`` in ``JOBDIR``, if that is
-    set. False or an empty string for no store. In a fleet it keeps robots.txt alone.
-    ``POLITESSE_PAGE_DIRECTIVES``: true by default; each response then has its PageDirectives as
-    ``response.meta["politesse_page"]``, whose METAs need the extra ``html``. False turns it off.
+    or more. A site makes requests wait if its robots.txt is unreachable or was answered with 429, by an answer of 429
+    or 503, and by a Visit-time, Crawl-delay or Request-rate. Until then the spider stays open for the site. A site is
+    given up as soon as it is certain that the wait will be longer, counted from the first failure in a row of this run.
+    With ``JOBDIR`` its requests stay in the queue for the next run. Without ``JOBDIR``, each request ends in its
+    errback with IgnoreRequest, when the spider has no other work. If the site opens while the spider is busy with other
+    sites, the crawl goes on there. ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions.
+    ``DOWNLOAD_DELAY`` replaces its ``min_delay_s``, and ``max_concurrent`` is always 1. The spiders of a process share
+    the pace of each host, and its closings: requests never overlap, and each spider keeps its own interval after the
+    previous request. Only spiders with the same ``key``, ``address``, ``domain`` and ``scope`` share a pace, with the
+    PacingOptions of the first spider. The log (INFO) names the scope. ``POLITESSE_FLEET``: the URL of a Redis or
+    Valkey, or FleetOptions. All processes with the same fleet share the pace of each host, as the spiders of a process
+    do. None by default. While Redis is away, no request starts; after ``POLITESSE_MAX_WAIT`` seconds all sites are
+    given up. If Redis refuses the crawler, the spider is closed. ``POLITESSE_STORE``: the path of a file, or a Store,
+    that keeps robots.txt and the demands of hosts, so that a later run can use them. The default is the store of the
+    fleet; without a fleet, ``robots.db`` in ``JOBDIR``, if that is set. False or an empty string for no store. In a
+    fleet the store keeps only robots.txt. ``POLITESSE_PAGE_DIRECTIVES``: true by default; each response then has its
+    PageDirectives as ``response.meta["politesse_page"]``; to read METAs, install the extra ``html``. False turns this
+    off.
 
     Example:
         >>> from scrapy.settings import Settings
@@ -86,7 +86,7 @@ class PolitesseAddon:
         places = settings.getdict(_MIDDLEWARES)
         replaced = [key for key in places if load_object(key) is ScrapyRobotsTxtMiddleware]
         place = next(filter(None, [places.pop(key) for key in replaced]), _PLACE)
-        # By its path, as in the base settings: older versions of Scrapy do not equate it with the class.
+        # The path of the class, as in the base settings: older versions of Scrapy do not recognise the class itself.
         places[global_object_name(ScrapyRobotsTxtMiddleware)] = None
         if RobotsTxtMiddleware not in map(load_object, places):
             places[RobotsTxtMiddleware] = place

@@ -1,21 +1,22 @@
-"""When a request may start: a downloader that takes a turn for each request.
+"""A downloader that takes a turn for each request before it starts.
 
 Scrapy's slots count a delay from the start of a request, with jitter, and forget it after a minute; AutoThrottle, the
 spider and ``download_slot`` change or evade it. So slots can only add to the wait: when Scrapy releases a request from
 its slot, the request takes its turn at its host immediately before it is sent.
 
-A request that waits in the downloader takes up one of ``CONCURRENT_REQUESTS`` places, and enough slow hosts would hold
-up all others. So requests wait in the scheduler: its queue hands out one request per host, and none of a site that
-waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back there, so
-that JOBDIR keeps it. Requests that bypass the scheduler, as by ``engine.download_async``, wait in the downloader.
+A request that waits in the downloader occupies one of ``CONCURRENT_REQUESTS`` places, so enough slow hosts would hold
+up all others. So requests wait in the scheduler. Its queue hands out one request per host, and no request of a site
+that waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back there,
+so that JOBDIR keeps it. Requests that bypass the scheduler, such as those of ``engine.download_async``, wait in the
+downloader.
 
-A scheduler without PolitePriorityQueue, as scrapy-redis has it, hands out all its requests. They all wait here, or in
-the middleware if robots.txt is unreachable. When the spider is being closed they go back to the scheduler: only the
-scheduler knows whether another run follows.
+A scheduler without PolitePriorityQueue, such as the scheduler of scrapy-redis, hands out all its requests. All these
+requests wait here, or in the middleware if robots.txt is unreachable. When the spider closes, they go back to the
+scheduler, because only the scheduler knows whether another run follows.
 
-In a fleet Redis reserves a turn, and it may wait behind other processes: the question whether a host has a turn now
-would reserve it. So the downloader does not ask. A request of the scheduler waits for its turn here, and goes back to
-the scheduler after 30 seconds. Each host has one such request at most.
+In a fleet, asking whether a host has a turn now would reserve that turn in Redis. So the downloader does not ask. A
+request of the scheduler waits here for its turn, which may be behind other processes, and goes back to the scheduler
+after 30 seconds. Each host has at most one such request.
 """
 
 from __future__ import annotations
@@ -61,35 +62,35 @@ T = TypeVar("T")
 
 _DONT_FILTER: Final = "politesse_dont_filter"
 _LEAST_WAIT_S: Final = 0.1
-_MOMENT_S: Final = 30.0  # as long as a request may wait for its robots.txt
+_MOMENT_S: Final = 30.0  # the same time for which a request may wait for its robots.txt
 
 
 class PutBack(IgnoreRequest):
-    """A request goes back to the scheduler: its site is not ready."""
+    """A request goes back to the scheduler, because its site is not ready."""
 
 
 class ServedStale(OSError):
-    """Nothing is sent, and HttpCacheMiddleware answers with its stale response, as after an OSError."""
+    """The request is not sent, and HttpCacheMiddleware answers with its stale response, as after an OSError."""
 
 
 class PoliteDownloader(Downloader):
-    """Scrapy's downloader, but every request takes a turn at its host, if it has one; for the setting ``DOWNLOADER``.
+    """Scrapy's downloader with a turn for every request that has a host; for the setting ``DOWNLOADER``.
 
-    Requests to a host never overlap, and the pause before the next counts from the end of the previous request,
-    whatever slot, delay, jitter or ``download_slot`` says; a 429 or 503 closes the host. A request's slot is its host.
-    URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com. ``data:`` and
+    Requests to a host never overlap. The pause before the next request counts from the end of the previous request; no
+    slot, delay, jitter or ``download_slot`` can shorten it. A 429 or 503 closes the host. The slot of a request is its
+    host. URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com. ``data:`` and
     ``file:`` have no host, and no delay. A request that does not come from the scheduler, and would wait longer than
-    ``POLITESSE_MAX_WAIT`` seconds, is ignored (stat ``politesse/too_far``). PolitesseAddon sets
-    ``DOWNLOADER = "politesse.integrations.scrapy.PoliteDownloader"``.
+    ``POLITESSE_MAX_WAIT`` seconds, is ignored (stat ``politesse/too_far``). PolitesseAddon sets ``DOWNLOADER =
+    "politesse.integrations.scrapy.PoliteDownloader"``.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         self._max_wait_s = seconds_of("POLITESSE_MAX_WAIT", crawler.settings.get("POLITESSE_MAX_WAIT", 3600.0))
         super().__init__(crawler)
-        self.queues: list[PolitePriorityQueue] = []  # each adds itself
+        self.queues: list[PolitePriorityQueue] = []  # each queue adds itself
         self._handed_out: WeakSet[Request] = WeakSet()
-        self._last: WeakSet[Request] = WeakSet()  # handed out although their site was given up
-        self._bounced: WeakSet[Request] = WeakSet()  # put back while the spider was being closed
+        self._last: WeakSet[Request] = WeakSet()  # requests that were handed out although their site was given up
+        self._bounced: WeakSet[Request] = WeakSet()  # requests that were put back while the spider was closing
         self._under_way: Counter[str] = Counter()
         self._closing: asyncio.Future[None] | None = None
         directory = job_dir(self.settings)
@@ -119,7 +120,7 @@ class PoliteDownloader(Downloader):
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy's signature
         """Pass ``request`` through the middlewares and send it."""
-        # Restored: the target of a redirect must pass the filters for duplicates and for other sites.
+        # Restored, because the target of a redirect must pass the filters for duplicates and for other sites.
         request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
         key = self.get_slot_key(request)
         self._under_way[key] += 1
@@ -136,11 +137,11 @@ class PoliteDownloader(Downloader):
         return not self._under_way[host_of(slot)] and (is_last or not self.waits.holds(slot))
 
     def hand_out(self, request: Request, *, is_last: bool) -> None:
-        """Note that ``request`` comes from the scheduler; with ``is_last`` nothing waits for it any more."""
+        """Note that ``request`` comes from the scheduler; with ``is_last`` it must not wait any more."""
         (self._last if is_last else self._handed_out).add(request)
 
     def postpone(self, request: Request, verdict: Verdict) -> Request | None:
-        """Return the request to schedule instead of ``request`` if it came from there and its site is not ready."""
+        """If ``request`` came from the scheduler and its site is not ready, return the request to schedule instead."""
         origin = origin_of(request.url)
         if request not in self._handed_out or origin is None:
             return None
@@ -151,8 +152,8 @@ class PoliteDownloader(Downloader):
         return self._put_back(request)
 
     def keep(self, request: Request) -> Request | None:
-        """Return the request to schedule instead of ``request`` if another run may follow, else None."""
-        # A request of ``engine.download_async`` would come here again at once, and must end.
+        """If another run may follow, return the request to schedule instead of ``request``, else None."""
+        # A request of ``engine.download_async`` must end, because it would come here again at once.
         may_be_kept = self._has_job_dir if request in self._handed_out else self.is_bypassed
         if not may_be_kept or request in self._bounced:
             return None
@@ -180,7 +181,7 @@ class PoliteDownloader(Downloader):
 
     def _put_back(self, request: Request) -> Request:
         self.tally.add("requests/deferred")
-        later = request.replace(dont_filter=True)  # otherwise dropped as its own duplicate
+        later = request.replace(dont_filter=True)  # otherwise the filter drops the request as its own duplicate
         later.meta[_DONT_FILTER] = request.dont_filter
         return later
 
@@ -197,7 +198,7 @@ class PoliteDownloader(Downloader):
     def _get_slot(self, request: Request, spider: Spider | None = None) -> tuple[str, Slot]:  # noqa: ARG002 - Scrapy's signature
         key, slot = super()._get_slot(request)
         if not key:
-            slot.delay = 0.0  # no host, so no server to be polite to
+            slot.delay = 0.0  # without a host, no server needs a delay
         return key, slot
 
     async def _download(self, slot: Slot, request: Request) -> Response:
@@ -214,7 +215,7 @@ class PoliteDownloader(Downloader):
     async def _turn(self, request: Request, origin: Origin) -> Turn:
         view = self._view(request)
         if self._robots is not None and view is not None:
-            self._robots.check_sent(request)  # again: a later middleware may have changed the request
+            self._robots.check_sent(request)  # judged again, because a later middleware may have changed the request
         # A request that is not judged is still paced: robots.txt itself is always allowed.
         url = origin.robots_url if view is None else request.url
         agent = view or self._gate
@@ -226,7 +227,7 @@ class PoliteDownloader(Downloader):
         if self._in_fleet and request in self._handed_out:
             longest_s = min(_MOMENT_S, max(1.0, longest_s))
         try:
-            # The middleware has counted the verdict.
+            # counts=False, because the middleware has counted the verdict.
             return await patiently(self.crawler, TurnWait(agent, url, longest_s, counts=False).take())
         except TooFar as error:
             raise self._too_far(request, origin, error) from error
@@ -261,7 +262,7 @@ class PoliteDownloader(Downloader):
         return SpiderClosing(str(error))
 
     def _disallowed(self, request: Request, agent: Agent, verdict: Verdict) -> IgnoreRequest:
-        if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted that, for the origin
+        if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted TOO_SLOW already, for the origin
             agent.counted(verdict)
         if self._robots is None:
             return IgnoreRequest(str(Disallowed(verdict)))
@@ -286,12 +287,13 @@ class PoliteDownloader(Downloader):
         return None if self._robots is None else self._robots.judge(request)
 
     def _rest(self, origin: Origin, request: Request, *, has_ended: bool = False) -> bool:
-        """Let a host wait until the pacer has a turn; return False if it has one now, or that is not known.
+        """Let a host wait until the pacer has a turn; return False if it has a turn now, or may have one.
 
         Args:
-            origin: of the request.
-            request: its User-Agent names the agent.
-            has_ended: whether it has just ended. In a fleet only then is the pacer asked: it knows the interval.
+            origin: the origin of the request.
+            request: the request, whose User-Agent names the agent.
+            has_ended: whether the request has just ended. In a fleet, the pacer is asked only in this case, for the
+                interval.
         """
         host = origin.pacing_host
         if host in self.waits:
@@ -302,7 +304,7 @@ class PoliteDownloader(Downloader):
         try:
             turn = try_turn(agent, origin.robots_url, agent.judged(origin.robots_url))
         except (ClosedError, ConfigurationError, Disallowed):
-            return False  # the next turn raises it
+            return False  # the next turn raises this error
         if not isinstance(turn, NotYet):
             turn.give_back()
             return False
@@ -328,7 +330,7 @@ class PoliteDownloader(Downloader):
 
     async def _spider_closed(self) -> None:
         for queue in self.queues:
-            queue.note_left()  # the scheduler closes only its queue on disk
+            queue.note_left()  # because the scheduler closes only its queue on disk
         self.waits.close()
         self.tally.log_summary()
         if self._robots is None:

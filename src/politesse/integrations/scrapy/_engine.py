@@ -1,7 +1,6 @@
-"""Access to Scrapy's engine and to the files of its scheduler; and how to wait without delaying the engine's closing.
+"""Access to Scrapy's engine and to the files of its scheduler; and waits that do not delay the engine's close.
 
-All attributes of Scrapy that are not documented are used here, and in the subclasses PoliteDownloader and
-PolitePriorityQueue.
+Only this module and the subclasses PoliteDownloader and PolitePriorityQueue use undocumented attributes of Scrapy.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ T = TypeVar("T")
 CLOSING: Final = "The spider is being closed"
 _CHECK_S: Final = 0.5
 _QUEUE: Final = "requests.queue"  # the directory of the scheduler's queue in JOBDIR
-STATE: Final = "active.json"  # the scheduler writes the result of ``close`` of a queue to it
+STATE: Final = "active.json"  # the scheduler writes the result of the queue's ``close`` to this file
 
 
 class SpiderClosing(IgnoreRequest):
@@ -31,26 +30,26 @@ class SpiderClosing(IgnoreRequest):
 
 
 def requests_under_way(crawler: Crawler) -> frozenset[Request]:
-    """Return the requests that the engine has taken from the scheduler and that have not ended.
+    """Return the requests that the engine has taken from the scheduler, until they end.
 
-    A request ends when its callback or errback has ended, and the scheduler has the requests that those have yielded.
-    It also ends when the scheduler has the request by which a downloader middleware has replaced it, as for a redirect.
-    So the queue of a scheduler that several processes share can keep each request until it has ended: see the guide
-    ``frontier``.
+    A request ends when its callback or errback has ended, and the scheduler has the requests that these have yielded.
+    If a downloader middleware replaces a request, for example after a redirect, the old request ends when the scheduler
+    has the new request. So a scheduler's queue that several processes share can keep each request until it has ended:
+    see the guide ``frontier``.
     """
     slot = crawler.engine._slot  # noqa: SLF001 - Scrapy sends no signal when a request has ended
     return frozenset() if slot is None else frozenset(slot.inprogress)
 
 
 def wake(crawler: Crawler) -> None:
-    """Make the engine ask the scheduler now; by itself it does so after each request, and every five seconds."""
+    """Make the engine ask the scheduler now; otherwise it asks after each request, and every five seconds."""
     slot = crawler.engine._slot  # noqa: SLF001 - as AutoThrottle does: Scrapy has no public way
     if slot is not None and slot.closing is None:
         slot.nextcall.schedule()
 
 
 def flush_seen(crawler: Crawler) -> None:
-    """Write the buffer of Scrapy's filter for duplicates to its file; by itself it does so only at times."""
+    """Write the buffer of Scrapy's filter for duplicates to its file; Scrapy does so only at times."""
     slot = crawler.engine._slot  # noqa: SLF001
     file = None if slot is None else getattr(getattr(slot.scheduler, "df", None), "file", None)
     if file is not None:
@@ -80,7 +79,7 @@ async def patiently(crawler: Crawler, awaited: Coroutine[Any, Any, T]) -> T:
     task = asyncio.ensure_future(awaited)
     try:
         while not (await asyncio.wait({task}, timeout=_CHECK_S))[0]:
-            # The engine sends no signal when it begins to close: spider_closed comes after the last request has ended.
+            # The engine sends no signal when it begins to close; spider_closed comes after the end of the last request.
             slot = crawler.engine._slot  # noqa: SLF001
             if slot is None or slot.closing is not None:
                 raise SpiderClosing(CLOSING)

@@ -1,12 +1,12 @@
 """Scrapy's HTTP cache (``HTTPCACHE_ENABLED``): the requests that it answers, and its copy of robots.txt.
 
-Theory of operation. HttpCacheMiddleware comes after all other middlewares. If it answers a request, Scrapy sends
-nothing. Such a request needs no turn and no fresh robots.txt: it is judged by the robots.txt in the same cache,
-whatever its age, as by Scrapy's own middleware. So a crawl can run from its cache while the server is down. For all
-other requests the gate fetches robots.txt from the server, never from the cache, and a fault closes the site. The cache
-stores each robots.txt that was fetched, for the next run.
+Theory of operation. HttpCacheMiddleware comes after all other middlewares. If it answers a request, Scrapy sends no
+request. Then no turn and no fresh robots.txt are needed: the robots.txt in the same cache decides at any age, as in
+Scrapy's own middleware. So a crawl can run from its cache while its servers are down. For all other requests the gate
+fetches robots.txt from the server, never from the cache, and a fault closes the site. The cache stores each robots.txt
+that was fetched, for the next run.
 
-The policy and the storage of the cache tell in advance whether the cache answers a request; Scrapy documents both
+The policy and the storage of the cache can say in advance whether the cache answers a request; Scrapy documents both
 interfaces. If the cache then does not answer, the downloader judges the request like any other.
 """
 
@@ -56,7 +56,7 @@ class RobotParser(ScrapyRobotParser):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, robotstxt_body: bytes) -> Self:  # noqa: ARG003 - as Scrapy has it
-        """Return the parser of a body; never raises, whatever the body is."""
+        """Return the parser of a body; never raises, for any body."""
         return cls(robotstxt_body)
 
     @cached_property
@@ -80,7 +80,7 @@ class HttpCache:
     """Scrapy's HTTP cache of a crawl; empty if ``HTTPCACHE_ENABLED`` is false.
 
     Args:
-        crawler: whose engine has the middleware.
+        crawler: the crawler, whose engine has the middleware.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -93,14 +93,14 @@ class HttpCache:
         cache = self._middleware(request)
         if cache is None:
             return False
-        copy = request.copy()  # policy and storage write into it
+        copy = request.copy()  # a copy, because policy and storage change the request
         stored = self._stored(cache, copy)
         if stored is None:
-            return bool(cache.ignore_missing)  # then HttpCacheMiddleware ignores the request
+            return bool(cache.ignore_missing)  # with this setting HttpCacheMiddleware ignores the request
         return bool(cache.policy.is_cached_response_fresh(stored, copy))
 
     def recovers(self, request: Request) -> bool:
-        """Return whether the cache has a response to ``request``, maybe a stale one, for when the server is down."""
+        """Return whether the cache has a response to ``request``, perhaps stale, to use while the server is down."""
         cache = self._middleware(request)
         return cache is not None and self._stored(cache, request.copy()) is not None
 
@@ -119,7 +119,7 @@ class HttpCache:
             cache.storage.store_response(self._crawler.spider, request, response)
 
     def _middleware(self, request: Request) -> HttpCacheMiddleware | None:
-        """Return the middleware if it treats ``request``."""
+        """Return the middleware if it handles ``request``, else None."""
         if not self._enabled or request.meta.get("dont_cache"):
             return None
         cache = self._crawler.get_downloader_middleware(HttpCacheMiddleware)
@@ -156,12 +156,12 @@ def header_texts(headers: Headers) -> dict[str, str]:
 
 
 def settles(status: int) -> bool:
-    """Return whether a status decides which pages may be requested; 206 has a part of the file, 429 says nothing."""
+    """Return whether a status decides which pages may be requested; 206 (a part of the file) and 429 do not."""
     return status // 100 in {2, 4} and status not in {206, 429}
 
 
 def decoded_body(response: Response, headers: Mapping[str, str]) -> tuple[bytes, bool]:
-    """Return the body, decoded unless a middleware has done so, and whether it was cut; raises BodyError."""
+    """Return the body, decoded if no middleware has decoded it, and whether it was cut; raises BodyError."""
     if "download_stopped" in response.flags:
         return cut_at_line_end(response.body, min(MIN_BODY_BYTES, len(response.body))), True
     empty = response.status == 204 or not response.body  # noqa: PLR2004

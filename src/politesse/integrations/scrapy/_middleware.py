@@ -1,4 +1,4 @@
-"""Whether a request may be made, in place of Scrapy's own ``RobotsTxtMiddleware``; and the directives of its page."""
+"""Checks whether a request may be made, in place of Scrapy's ``RobotsTxtMiddleware``; reads the page's directives."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ _WITH_ROBOTS_TXT: Final = frozenset({"http", "https"})
 class RobotsTxtMiddleware:
     """A downloader middleware that replaces Scrapy's own, with its settings, meta key, signal, stats and messages.
 
-    Differences: a robots.txt is valid for one scheme, host and port; it is fetched again when its copy has expired; and
-    if it cannot be fetched, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
+    Differences: a robots.txt is valid for one scheme, host and port. It is fetched again when its copy has expired. If
+    it cannot be fetched, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
 
-    URLs of other schemes, such as ``ftp:`` and ``data:``, are not judged: Scrapy's handlers get them.
+    URLs of other schemes, such as ``ftp:`` and ``data:``, go to Scrapy's handlers without a judgement.
 
     This middleware only checks permission. PoliteDownloader paces the requests; PolitesseAddon installs both.
 
-    A request that a later downloader middleware returns passes this middleware as well. A middleware that changes the
-    URL or the Host header of the request itself belongs before this one: otherwise only PoliteDownloader sees the
-    change, and judges the request again.
+    If a later downloader middleware returns a new request, that request passes this middleware, too. A middleware that
+    changes the URL or the Host header of a request must come before this middleware. Otherwise only PoliteDownloader
+    sees the change, and judges the request again.
 
-    Every response has its PageDirectives as ``response.meta["politesse_page"]``, read for the agent that the request
-    was judged for. robots.txt itself has none, and no response has them if ``POLITESSE_PAGE_DIRECTIVES`` is false. A
-    request has none until its own response comes, even if it was given the meta of another response. They are marked
-    ``truncated`` if the body cannot be read: without the extra ``html``, or while it is still compressed, as with
-    ``COMPRESSION_ENABLED`` false, or if this middleware comes after HttpCompressionMiddleware (590).
+    Every response has its PageDirectives as ``response.meta["politesse_page"]``, for the agent that the request was
+    judged for. A robots.txt has no directives, and with ``POLITESSE_PAGE_DIRECTIVES`` false no response has any. A
+    request that was given the meta of another response loses the directives in it. Directives are marked ``truncated``
+    if the body cannot be read: because the extra ``html`` is missing, or because the body is still compressed
+    (``COMPRESSION_ENABLED`` is false, or this middleware comes after HttpCompressionMiddleware, 590).
 
     ``process_request`` raises IgnoreRequest for a request that is not permitted.
 
@@ -100,8 +100,8 @@ class RobotsTxtMiddleware:
         return cls(crawler)
 
     async def process_request(self, request: Request) -> Request | None:
-        """Return None to continue, or a request to be scheduled instead; raises IgnoreRequest."""
-        request.meta.pop(PAGE, None)  # left by the page whose meta it was given
+        """Return None to continue, or another request to schedule; raises IgnoreRequest."""
+        request.meta.pop(PAGE, None)  # the directives of the page whose meta the request was given
         # Scrapy has a handler for another scheme, or raises NotSupported.
         if request.meta.get("dont_obey_robotstxt") or request.url.partition(":")[0].lower() not in _WITH_ROBOTS_TXT:
             return None
@@ -122,17 +122,18 @@ class RobotsTxtMiddleware:
             return later
         self._judged.add(request)
         if verdict.reason in DEFERRING:
-            # As in Scrapy: pages that the stored rules forbid do not wait for the server. The cache answers the others
-            # even with a stale response: PoliteDownloader sends nothing while robots.txt is unreachable.
+            # As in Scrapy, pages that the stored rules forbid do not wait for the server. For the other pages the cache
+            # answers even with a stale response, because PoliteDownloader sends no request while robots.txt is
+            # unreachable.
             self._stored_robots_permit(request)
             if self._http_cache.recovers(request):
                 return None
         return self._continued(view, request, verdict)
 
     def process_request_2(self, rp: RobotParser, request: Request) -> None:
-        """Raise IgnoreRequest if ``rp`` forbids ``request``; as in Scrapy's own middleware.
+        """Raise IgnoreRequest if ``rp`` forbids ``request``, as Scrapy's own middleware does.
 
-        Here ``rp`` is the robots.txt of the HTTP cache, and Scrapy sends nothing for ``request``.
+        ``rp`` is the robots.txt in the HTTP cache, which also answers ``request``.
         """
         if not rp.allowed(request.url, self._view(request).identity.tokens[0]):
             raise self._refuse(request, "")
@@ -144,12 +145,12 @@ class RobotsTxtMiddleware:
         return response
 
     def judge(self, request: Request) -> AgentView | None:
-        """Return the view that judges ``request`` as it is now; None if it was not judged."""
+        """Return the view that judges ``request`` in its present form; None if the request was not judged."""
         return self._view(request, self.gate) if request in self._judged else None
 
     def forbidden(self, request: Request, verdict: Verdict) -> IgnoreRequest:
         """Count and log a request that is not permitted; return the exception to raise."""
-        # If a rule decides, as Scrapy's own middleware words it.
+        # If a rule decides, the message is that of Scrapy's own middleware.
         why = "" if verdict.reason is Reason.DISALLOW_RULE else f" ({str(verdict).partition(' (')[2]}"
         error = self._refuse(request, why)
         if verdict.source is not None and (cause := self.fetcher.error(verdict.source)) is not None:
@@ -180,12 +181,12 @@ class RobotsTxtMiddleware:
             return refused
 
     def _continued(self, view: AgentView, request: Request, verdict: Verdict) -> Request | None:
-        """Return the request to be scheduled instead, or None to continue; raises IgnoreRequest."""
+        """Return None to continue, or another request to schedule; raises IgnoreRequest."""
         is_deferred = verdict.reason in DEFERRING
         if self.downloader is not None and (verdict or is_deferred):
             later = self.downloader.postpone(request, verdict)
             if later is not None:
-                return later  # it is judged again then
+                return later  # the new request is judged again
         view.counted(verdict)
         if verdict:
             return None

@@ -1,13 +1,13 @@
-"""The queue of Scrapy's scheduler: it hands out the requests whose site is ready, and keeps the others.
+"""A queue for Scrapy's scheduler that hands out only the requests whose site is ready.
 
-Theory of operation. Each origin has a queue of its own, so that an origin whose robots.txt is unreachable holds up no
-other origin of its host. Scrapy calls the name of such a queue a slot.
+Theory of operation. Each origin has its own queue, so that an origin with an unreachable robots.txt holds up no other
+origin of its host. Scrapy calls the name of such a queue a slot.
 
-Most slots of a large crawl wait: for the pace of their host, or for a request that is under way there. Checking every
+In a large crawl most slots wait, for the pace of their host or for a request that is under way. Checking every
 slot whenever the engine asks for a request would cost more than the request. So the slots stand in a line, and only the
 slots at its front are checked. A slot that is not ready leaves the line, and sleeps until a request or a wait ends at
-its host. Then it goes to the end of the line, to be checked again. So a slot in the line may not be ready, but a ready
-slot is always in the line.
+its host. Then it goes to the end of the line, to be checked again. So not every slot in the line is ready, but every
+ready slot is in the line.
 
 If a site was given up, its requests do not count as pending. So Scrapy finds the spider idle in its usual way, and
 closes it. Requests on disk stay for the next run. Requests in memory would be lost, so the queue hands them out when
@@ -15,19 +15,20 @@ the spider has nothing else to do. The downloader refuses each of them without a
 errback with the reason.
 
 The journal. Scrapy writes the state of its queues when it closes them. Until then part of a queue is in memory,
-but ``requests.seen`` is on disk. So after a ``kill -9`` the waiting requests are lost, and filtered as duplicates ever
-after. Therefore each run keeps two things beside the queue: a copy of the queue as the run found it, and a journal. The
-journal lists the requests that were pushed and are not done, and the requests of the copy that are done. A request is
-done when the engine has removed it: its callback or errback has ended. A clean end removes copy and journal.
+but ``requests.seen`` is on disk. So after a ``kill -9`` the waiting requests are lost, and later filtered as
+duplicates. Therefore each run keeps two things beside the queue: a copy of the queue from the start of the run, and a
+journal. The journal lists the pushed requests that are not done, and the requests of the copy that are done. A request
+is done when its callback or errback has ended, and the engine has removed the request. A clean end removes copy and
+journal.
 
-If both exist when a queue is opened, the last run was killed. Then the run starts from the copy and from the pushed
-requests of the journal; it skips each done request that the copy hands out. So no request is lost, and a request that
-was under way is made again. The journal identifies requests by their fingerprint. Scrapy may have been killed while it
-wrote its own state of the queue: that file is removed before Scrapy reads it, because the state in the copy is valid.
+If both exist when a queue is opened, the last run was killed. The next run then starts from the copy and from the
+pushed requests of the journal. It skips the requests of the copy that are done. So no request is lost, and a request
+that was under way is made again. The journal identifies requests by their fingerprint. Scrapy may have been killed
+while it wrote its own state of the queue. So that file is removed before Scrapy reads it; the copy has a valid state.
 
-The journal is an SQLite file: a record is written whole or not at all, and the space of requests that are done is used
-again. The file names the version of its format. Another format is refused before anything is changed, and so is a
-journal without its copy: a run that ignored them would lose requests.
+The journal is an SQLite file, so a record is written completely or not at all, and the space of done requests is used
+again. The file names the version of its format. Another format, or a journal without its copy, is refused before any
+change, because a run that ignored it would lose requests.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CACHED: Final = "answered by the HTTP cache"
-"""The slot of requests for which Scrapy sends nothing: no site makes them wait."""
+"""The slot of requests that the cache answers; they wait for no site."""
 
 _VERSION: Final = 2
 _TABLES: Final = f"""
@@ -81,19 +82,19 @@ _REMOVE: Final = "DELETE FROM pushed WHERE place = (SELECT min(place) FROM pushe
 
 
 class ReadySlots:
-    """The slots of a queue, in the order in which they are next.
+    """The slots of a queue, in the order in which they are served.
 
     Args:
-        is_ready: whether a request of a slot may be handed out now.
+        is_ready: returns whether a request of a slot may be handed out now.
     """
 
     def __init__(self, is_ready: Callable[[str], bool]) -> None:
         self._is_ready = is_ready
         self._line: OrderedDict[str, None] = OrderedDict()
-        self._asleep: dict[str, set[str]] = {}  # by host
+        self._asleep: dict[str, set[str]] = {}  # the sleeping slots by host
 
     def add(self, slot: str) -> None:
-        """Put a slot at the end of the line, unless it stands there or sleeps."""
+        """Put a slot at the end of the line, unless it is in the line or sleeps."""
         if slot not in self._asleep.get(host_of(slot), ()):
             self._line[slot] = None
 
@@ -103,7 +104,7 @@ class ReadySlots:
             self._line.update(dict.fromkeys(sorted(self._asleep.pop(host, ()))))
 
     def first(self, existing: Container[str]) -> str | None:
-        """Return the first slot that is ready, or None; forget slots that no longer exist."""
+        """Return the first ready slot, or None; forget slots that no longer exist."""
         while self._line:
             slot = next(iter(self._line))
             if slot in existing:
@@ -115,14 +116,14 @@ class ReadySlots:
 
 
 class PolitePriorityQueue(DownloaderAwarePriorityQueue):
-    """Scrapy's queue by slots, but one for each origin, and without the requests of sites that are not ready.
+    """Scrapy's queue by slots, with a slot for each origin; it hands out no request of a site that is not ready.
 
-    For the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader. Its length is without the requests of sites
+    For the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader. Its length does not count the requests of sites
     that were given up: see ``POLITESSE_MAX_WAIT`` of PolitesseAddon.
 
     Raises:
-        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader, or the journal in ``JOBDIR`` is not
-            one of this version.
+        ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader, or the journal in ``JOBDIR`` is of
+            another version.
 
     Example::
 
@@ -144,7 +145,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         if self._journal is not None and self._journal.was_killed:
             slot_startprios = self._journal.state
         super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
-        self._downloader_interface = cast("DownloaderInterface", self)  # it has the methods
+        self._downloader_interface = cast("DownloaderInterface", self)  # this object has the methods of the interface
         self._http_cache = HttpCache(crawler)
         downloader = crawler.engine.downloader
         if not isinstance(downloader, PoliteDownloader):
@@ -161,14 +162,14 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             logger.warning("The last run in JOBDIR was killed; restored from its journal: %d requests", len(self))
 
     def pqfactory(self, slot: str, startprios: Iterable[int] = ()) -> ScrapyPriorityQueue:
-        """Return the queue of a slot that is new."""
+        """Return the queue of a new slot."""
         self.ready.add(slot)
         return super().pqfactory(slot, startprios)
 
     def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:  # noqa: ARG002 - Scrapy's signature
-        """Return the slot that is next: Scrapy selects from the result."""
+        """Return only the next slot, because Scrapy selects a slot from the result."""
         slot = self.ready.first(self.pqueues)
-        # No request is under way at a host that is ready: the number of its active downloads is 0.
+        # A ready host has no request under way, so the number of its active downloads is 0.
         return [] if slot is None else [(0, slot)]
 
     def get_slot_key(self, request: Request) -> str:
@@ -176,8 +177,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         return _CACHED if self._http_cache.answers(request) else self._slot_of_site(request)
 
     def push(self, request: Request) -> None:
-        """Store ``request``, without the directives of a page whose meta it was given."""
-        request.meta.pop(PAGE, None)  # not every queue on disk could store it
+        """Store ``request``, without the directives of a page that may be in its meta."""
+        request.meta.pop(PAGE, None)  # some queues on disk cannot store the directives
         super().push(request)
         if self._journal is not None:
             self._journal.pushed(request)
@@ -202,7 +203,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         state = super().close()
         if self._journal is not None:
             self._journal.close()
-            # Sent when the scheduler has written the state.
+            # Scrapy sends this signal when the scheduler has written the state.
             self.crawler.signals.connect(self._journal.remove, signals.spider_closed)
         return state
 
@@ -235,8 +236,8 @@ class QueueJournal:
     """The journal of a run for the queue in a directory, and the copy of that queue.
 
     Args:
-        crawler: for the fingerprints and the spider of requests.
-        key: the directory of the queue; journal and copy are beside it.
+        crawler: has the fingerprinter and the spider of requests.
+        key: the directory of the queue; the journal and the copy are beside it.
 
     Raises:
         ConfigurationError: the journal of the last run is in another format, or its copy is missing.
@@ -261,12 +262,12 @@ class QueueJournal:
 
     @property
     def state(self) -> dict[str, Iterable[int]]:
-        """The state of the queue when it was closed last: the priorities of each slot."""
+        """The state of the queue at its last close: the priorities of each slot."""
         path = self._directory / STATE
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
     def pending(self) -> Iterator[dict[str, object]]:
-        """Yield the requests, as dicts, that the last run has pushed and not done."""
+        """Yield the requests, as dicts, that the last run pushed and did not finish."""
         for (request,) in self._file.execute("SELECT request FROM pushed ORDER BY place"):
             yield pickle.loads(request)  # noqa: S301 - as Scrapy's own queues are
 
@@ -277,7 +278,7 @@ class QueueJournal:
         self._file.execute("INSERT INTO pushed (fingerprint, request) VALUES (?, ?)", (fingerprint, body))
 
     def popped(self, request: Request) -> bool:
-        """Note a request that is handed out; return False if the last run has done it."""
+        """Note a request that is handed out; return False if the last run finished it."""
         fingerprint = self._fingerprint(request)
         if self._done[fingerprint]:
             self._done[fingerprint] -= 1
@@ -287,11 +288,11 @@ class QueueJournal:
         return True
 
     def close(self) -> None:
-        """Write no more: the queue was closed."""
+        """Stop writing, because the queue was closed."""
         self._file.close()
 
     def remove(self) -> None:
-        """Remove journal and copy: the queue was closed, and the scheduler has written its state."""
+        """Remove journal and copy, after the scheduler has closed the queue and written its state."""
         self._path.unlink(missing_ok=True)
         shutil.rmtree(self._copy, ignore_errors=True)
 
@@ -301,7 +302,7 @@ class QueueJournal:
                 (version,) = file.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError:
             version = -1
-        # 0: the last run was killed before it created the tables.
+        # Version 0: the last run was killed before it created the tables.
         if version not in {0, _VERSION} or not self._copy.is_dir():
             raise ConfigurationError(
                 f"JOBDIR: {str(self._path)!r} is not a journal of this version of politesse, or {self._copy.name!r} "
@@ -313,7 +314,7 @@ class QueueJournal:
         under_way = requests_under_way(self._crawler)
         for request in [request for request in self._out if request not in under_way]:
             fingerprint = self._out.pop(request)
-            if not self._file.execute(_REMOVE, (fingerprint,)).rowcount:  # it came from the copy
+            if not self._file.execute(_REMOVE, (fingerprint,)).rowcount:  # the request came from the copy
                 self._file.execute("INSERT INTO done VALUES (?)", (fingerprint,))
 
     def _fingerprint(self, request: Request) -> bytes:

@@ -1,4 +1,4 @@
-"""Robots.txt over Scrapy's engine: Scrapy's handlers and middlewares, politesse's outcomes."""
+"""Fetches robots.txt with Scrapy's engine: through Scrapy's handlers and middlewares, with politesse's outcomes."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ logger = logging.getLogger(__name__)
 ROBOTS_TXT: Final = "politesse_robots_txt"
 """The meta key of a request for robots.txt or another file of the gate: the number of octets received."""
 
-_PRIORITY: Final = 1000  # as in Scrapy's own middleware
-_TIMEOUT_S: Final = 30.0  # for one request
+_PRIORITY: Final = 1000  # the priority in Scrapy's own middleware
+_TIMEOUT_S: Final = 30.0  # the time limit of one request
 _LOOKUP_S: Final = 10.0
-_GRACE_S: Final = 2.0  # so that Scrapy's own timeout comes first, and closes the connection properly
+_GRACE_S: Final = 2.0  # more time, so that Scrapy's own timeout comes first, and closes the connection properly
 _MAX_ERRORS: Final = 10_000
 _EVERYTHING_DISALLOWED: Final = b"User-agent: *\nDisallow: /\n"
 _META: Final[dict[str, object]] = {
     ROBOTS_TXT: 0,
-    "dont_obey_robotstxt": True,  # otherwise it would wait for itself
+    "dont_obey_robotstxt": True,  # otherwise the request would wait for itself
     "allow_offsite": True,  # a site may redirect its robots.txt to another site (RFC 9309 2.3.1.2)
-    # The table of outcomes needs every status, and a stored copy its age: middlewares that follow redirects, repeat
+    # The table of outcomes needs every status, and the age of a stored copy. Middlewares that follow redirects, repeat
     # requests or cache answers would hide both.
     "dont_redirect": True,
     "dont_retry": True,
     "dont_cache": True,
     "dont_merge_cookies": True,
     "autothrottle_dont_adjust_delay": True,
-    # For Content-Length and for decoded bodies; _bytes_received stops others much earlier.
+    # Limits Content-Length and decoded bodies; _bytes_received stops all other bodies much earlier.
     "download_maxsize": MAX_BODY_BYTES,
     "download_warnsize": 0,
     "download_fail_on_dataloss": True,
@@ -74,7 +74,7 @@ _EXCEPTIONS: Final[Mapping[FaultKind, tuple[str, ...]]] = {
     FaultKind.PROTOCOL: ("DownloadCancelledError", "CancelledError"),
     FaultKind.CONNECT: ("DownloadFailedError",),
 }
-"""The exceptions of Scrapy for each kind of fault, and behind them Twisted's, which Scrapy raised before 2.15."""
+"""The exceptions for each kind of fault: first Scrapy's, then Twisted's, which Scrapy raised before 2.15."""
 
 
 class PrivateAddress(IgnoreRequest):
@@ -82,10 +82,10 @@ class PrivateAddress(IgnoreRequest):
 
 
 class RobotsTxtFailed(IgnoreRequest):
-    """A request is not made because the download of robots.txt has failed, with ``__cause__``."""
+    """A request is not made because the download of robots.txt failed; ``__cause__`` is the reason."""
 
     def as_in_scrapy(self) -> IgnoreRequest:
-        """Return an IgnoreRequest that is also of the type of the cause: plain Scrapy gives errbacks the cause."""
+        """Return an IgnoreRequest that is also of the type of the cause, which plain Scrapy gives to errbacks."""
         kind = type(self.__cause__)
         both: type[IgnoreRequest] = type(kind.__name__, (IgnoreRequest, kind), {"__str__": lambda _: str(self)})
         error = both.__new__(both, str(self))  # the constructor of the cause may have other arguments
@@ -96,15 +96,15 @@ class RobotsTxtFailed(IgnoreRequest):
 class EngineFetcher:
     """A Fetcher over ``crawler.engine``: its requests pass the downloader middlewares, but no spider middleware.
 
-    It counts robots.txt as Scrapy's own middleware does (``robotstxt/request_count`` and so on) and sends
-    ``robots_parsed``. Unless private addresses are denied it checks only addresses in URLs: Scrapy does not reveal the
-    address of a name before it connects.
+    The fetcher counts robots.txt as Scrapy's own middleware does (``robotstxt/request_count`` and so on) and sends
+    ``robots_parsed``. Unless private addresses are denied, it checks only addresses in URLs, because Scrapy does not
+    reveal the address of a name before it connects.
 
     Args:
-        crawler: with the engine.
+        crawler: the crawler, which has the engine.
 
     Attributes:
-        options: the limit of a body, and ``private_addresses``.
+        options: the limit of a body, and the option ``private_addresses``.
         excuses_faults: whether a fault of robots.txt opens its site.
 
     Raises:
@@ -137,7 +137,7 @@ class EngineFetcher:
         if not request.first_url:
             self._count(hops, "request_count")
         if not _is_robots_txt(request) or (isinstance(result, FetchFault) and result.location):
-            return result  # of a redirect, the next hop has the outcome
+            return result  # after a redirect, the next hop has the outcome
         if isinstance(result, FetchResponse):
             await self._send_parsed(result, self._causes.get(_first_url(request)))
         return self._excused(result) if self.excuses_faults else result
@@ -147,12 +147,12 @@ class EngineFetcher:
         self._causes[Origin.of(request.url).robots_url] = request
 
     def error(self, source: Source) -> Exception | None:
-        """Return the exception of plain Scrapy for the fault of a robots.txt, if that was a failed download."""
+        """Return the exception of plain Scrapy for the fault of a robots.txt, if the download failed."""
         kind = next((kind for kind in _EXCEPTIONS if is_fault_of_kind(source, kind)), None)
         error = self._errors.get(source.robots_url)
         if kind is None or (error is not None and _kind(error) is kind):
             return None if kind is None else error
-        # Another run or spider has met the fault, and stored its kind alone.
+        # The fault is from another run or spider, which has stored only its kind.
         plain: type[Exception] | None = getattr(scrapy.exceptions, _EXCEPTIONS[kind][0], None)
         return None if plain is None else plain(source.fault)
 
@@ -185,7 +185,7 @@ class EngineFetcher:
         headers = header_texts(response.headers)
         redirect = hops.redirect(response.status, headers.get("location", "")) if response.status in REDIRECTS else None
         if not isinstance(redirect, FetchFault) or hops.request.last or not redirect.location:
-            self._count(hops, "response_count")  # of a redirect that is followed, the answer of the next hop counts
+            self._count(hops, "response_count")  # if a redirect is followed, the answer of the next hop counts
             self._count(hops, f"response_status_count/{response.status}")
         if isinstance(redirect, FetchFault):
             return replace(redirect, private=guard.private)
@@ -204,11 +204,11 @@ class EngineFetcher:
         try:
             return await self._crawler.engine.download_async(request)
         except IgnoreRequest as error:
-            # Scrapy's own middleware does not count this either, but then allows the site.
+            # Scrapy's own middleware does not count this fault either, but allows the site.
             return hops.fault(FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
         except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything; every fault closes the gate
             logger.error(  # noqa: TRY400 - exc_info is not printable
-                "Error downloading %s: %s\n%s",  # Scrapy's own words
+                "Error downloading %s: %s\n%s",  # the message of Scrapy's own middleware
                 *(printable(str(request)), printable(str(error)), printable_traceback(error)),
                 extra={"spider": self._crawler.spider},
             )
@@ -218,11 +218,11 @@ class EngineFetcher:
 
     def _request(self, url: str, conditions: Mapping[str, str]) -> Request:
         meta = _META | {
-            # A slot of its own: it must not wait for pages, nor for AutoThrottle's delay.
+            # A separate slot, so that the request waits neither for pages nor for AutoThrottle's delay.
             "download_slot": f"robots.txt: {url}",
             "download_timeout": min(_TIMEOUT_S, self._crawler.settings.getfloat("DOWNLOAD_TIMEOUT") or _TIMEOUT_S),
         }
-        # Without a coding, so that the octets received can be counted against the limit.
+        # Without a content coding, so that the limit can count the received octets.
         headers = {"Accept": "text/plain, */*;q=0.5", "Accept-Encoding": "identity", **conditions}
         return Request(url, headers=headers, priority=_PRIORITY, callback=NO_CALLBACK, meta=meta)
 
@@ -235,12 +235,12 @@ class EngineFetcher:
                 raise StopDownload(fail=False)
 
     async def _send_parsed(self, response: FetchResponse, cause: Request | None) -> None:
-        """Send ``robots_parsed``, as Scrapy does since 2.18, with a parser of the rules that hold now."""
+        """Send ``robots_parsed``, as Scrapy does since 2.18, with a parser of the present rules."""
         signal = getattr(signals, "robots_parsed", None)
         if signal is None or cause is None or response.status == 304:  # noqa: PLR2004 - 304: the rules have not changed
             return
         closes = not settles(response.status) and not self.excuses_faults
-        # The body is empty unless the site has a file.
+        # Without a file the body is empty.
         parser = build_from_crawler(self._parser, self._crawler, _EVERYTHING_DISALLOWED if closes else response.body)
         await self._crawler.signals.send_catch_log_async(signal=signal, robotparser=parser, request=cause)
 
@@ -249,7 +249,7 @@ class EngineFetcher:
         if isinstance(result, FetchResponse) and (result.conditional or settles(result.status)):
             return result
         fault = result.detail if isinstance(result, FetchFault) else f"the server answered with {result.status}"
-        # The only fault that opens a site (RFC 9309 2.3.1.2); a status of 404 would too, but was not the answer.
+        # This is the only fault that opens a site (RFC 9309 2.3.1.2).
         detail = f"{fault}; POLITESSE_ON_ERROR allows it"
         return FetchFault(FaultKind.REDIRECT_LIMIT, detail, result.final_url, result.status, final=True)
 

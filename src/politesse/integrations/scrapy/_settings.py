@@ -1,7 +1,7 @@
-"""The settings of a crawl: its Gatekeeper with fleet and store.
+"""Makes the Gatekeeper of a crawl from its settings, with fleet and store.
 
-Each crawl has its own gate, because settings, User-Agents and engines differ. The crawls of a process share the pace
-of each host: the gate of each gives its own floor, as ``Gatekeeper(pacer=...)`` says. They also share the copies of
+Each crawl has its own gate, because settings, User-Agents and engines differ. The crawls of a process share the pace of
+each host; each gate has its own floor, as with ``Gatekeeper(pacer=...)``. The crawls also share the copies of
 robots.txt, unless they have another store.
 """
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_STORE: Final = "robots.db"  # in JOBDIR
-_OFF: Final = ("", "0", "False", "false")  # as ``-s POLITESSE_STORE=`` gives it
+_STORE: Final = "robots.db"  # the name of the file in JOBDIR
+_OFF: Final = ("", "0", "False", "false")  # the values that ``-s POLITESSE_STORE=...`` can give
 
 _PACERS: Final[WeakValueDictionary[tuple[object, ...], SharedPacer]] = WeakValueDictionary()
-"""The pacers of this process, each for as long as a gate has it: crawls find each other in no other way."""
+"""The pacers of this process, while a gate uses them; through these, crawls share a pace."""
 
 _COPIES: Final[WeakKeyDictionary[SharedPacer, SharedMemoryStore]] = WeakKeyDictionary()
 """The copies of robots.txt that the crawls of a pacer share, if they have no other store."""
@@ -54,7 +54,7 @@ def make_gate(crawler: Crawler, fetcher: Fetcher) -> Gatekeeper:
     Raises:
         ConfigurationError: a setting is invalid, or a crawl starts and Scrapy does not run on asyncio.
     """
-    # Before the crawl, no reactor may be installed.
+    # Before the crawl, a reactor is perhaps not installed yet.
     if crawler.crawling is True and not is_asyncio_available():
         raise ConfigurationError(
             "politesse needs asyncio, and Scrapy runs on another reactor: "
@@ -99,7 +99,7 @@ def fleet_of(settings: BaseSettings) -> FleetOptions | None:
         return None
     if isinstance(given, str | FleetOptions):
         return FleetOptions(given) if isinstance(given, str) else given
-    # Without the value, which may hold a password.
+    # The message leaves out the value, which may hold a password.
     wanted = "the URL of a Redis, as 'redis://host:6379/0', a politesse.options.FleetOptions, or False for none"
     raise ConfigurationError(f"POLITESSE_FLEET: give {wanted}, no {type_name(given)}")
 
@@ -107,7 +107,7 @@ def fleet_of(settings: BaseSettings) -> FleetOptions | None:
 def _pacer(pacing: PacingOptions, fleet: FleetOptions | None) -> SharedPacer:
     """Return the pacer of all crawls of this process with this fleet, scope and kind of key.
 
-    Each crawl brings its own floor. For all other options the first crawl counts.
+    Each crawl has its own floor. All other options are those of the first crawl.
     """
     scope = pacing.scope or " ".join(("scrapy", pacing.key, repr(pacing.address), repr(pacing.domain)))
     key = (pacing.key, pacing.address, pacing.domain, pacing.scope, fleet)
@@ -150,7 +150,7 @@ def seconds_of(name: str, given: Any) -> float:  # noqa: ANN401 - as the project
 
 
 def _of_spider(crawler: Crawler, name: str) -> Any:  # noqa: ANN401 - as the spider's author gives it
-    # Tests of middlewares often have no spider, or a mock, which has every attribute.
+    # Tests of middlewares often have no spider, or a mock with every attribute.
     return getattr(crawler.spider, name, None) if isinstance(crawler.spider, Spider) else None
 
 

@@ -4,14 +4,14 @@ Theory of operation. A site waits in one of two ways. A *host* waits for the pac
 backoff, a Visit-time or an interval. An *origin* waits for its robots.txt, which was unreachable or answered with 429;
 other origins of the host go on. While a site waits, the scheduler's queue hands out none of its requests.
 
-A site is given up, as a whole, when its wait would end more than ``POLITESSE_MAX_WAIT`` seconds after it began: after
-the first of its failures in a row in this run, if it has any, otherwise after now. A name without an address, or with a
-denied address, is given up at once. The crawler's own ``DOWNLOAD_DELAY`` is no reason. Giving up loses no request: the
-requests stay in the scheduler, but the spider does not stay open for them. If it is still open when the wait ends, the
-site is tried again.
+A whole site is given up if its wait would be longer than ``POLITESSE_MAX_WAIT`` seconds. The wait begins with the first
+of the failures in a row in this run, otherwise now. A name without an address, or with a denied address, is given up at
+once. The crawler's own ``DOWNLOAD_DELAY`` is no reason to give up. Giving up loses no request: the requests stay in the
+scheduler, but the spider does not stay open for them. If the spider is still open when the wait ends, the site is tried
+again.
 
-No request starts while the Redis of a fleet is away. After ``POLITESSE_MAX_WAIT`` seconds all sites are given up,
-until it comes back.
+No request starts while the Redis of a fleet is away. After ``POLITESSE_MAX_WAIT`` seconds all sites are given up, until
+Redis is back.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _OF_SITE: Final = _CLOSURES | {Bound.VISIT_TIME, Bound.CRAWL_DELAY, Bound.REQUES
 _LONG_S: Final = 60.0  # a longer wait is logged
 _HTTP: Final = ("http://", "https://")
 _WITHOUT_HOST: Final = frozenset({"data", "file"})
-_MAX_NAMED: Final = 10  # sites in the summary
-_MAX_SHOWN: Final = 200  # characters of remote text
+_MAX_NAMED: Final = 10  # the most sites that the summary names
+_MAX_SHOWN: Final = 200  # the most characters of remote text in a message
 
 
 @lru_cache(maxsize=100_000)
 def host_of(site: str) -> str:
-    """Return the pacing host of an origin, or of a slot that stands for a host; any other slot as it is."""
+    """Return the pacing host of an origin or of a host's slot; return any other slot unchanged."""
     scheme, separator, authority = site.partition("://")
     if not separator or ":" in scheme:
-        return site  # a download_slot may have any name
+        return site  # a ``download_slot`` may have any name
     try:
         return Origin.of(f"http://{authority}").pacing_host
     except InvalidURL:
@@ -67,9 +67,9 @@ def host_of(site: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def origin_of(url: str) -> Origin | None:
-    """Return the origin that paces requests to ``url``; None if it has no host.
+    """Return the origin that paces requests to ``url``; None if ``url`` has no host.
 
-    A URL of another scheme than http(s) has a stand-in, because its host alone paces it.
+    For another scheme than http(s), the result is the http origin of the host, because only the host counts.
     """
     if not url.startswith(_HTTP):
         scheme, _, rest = url.partition(":")
@@ -103,7 +103,7 @@ class CrawlTally:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._seen: set[tuple[str, str]] = set()
-        self._given_up: dict[str, str] = {}  # why, by host and origin
+        self._given_up: dict[str, str] = {}  # the reasons, by host and origin
         self._left: Counter[str] = Counter()
         self._kept = 0
 
@@ -118,18 +118,18 @@ class CrawlTally:
         return is_new
 
     def add_host(self, name: str, host: str) -> None:
-        """Count a host that is ``closed`` or ``given_up``, itself or one of its origins; once."""
+        """Count a host once if the host or one of its origins is ``closed`` or ``given_up``."""
         if self.is_first(name, host):
             self.add(f"hosts/{name}")
 
     def given_up(self, site: str, host: str, why: str) -> bool:
-        """Count a host that is given up, itself or one of its origins, once; return False if the site was before."""
+        """Count a host, or an origin of it, that is given up, once; return False if the site was given up before."""
         self._given_up[site] = why
         self.add_host("given_up", host)
         return self.is_first("site given up", site)
 
     def left(self, site: str, number: int, *, on_disk: bool) -> None:
-        """Count requests that are not made because their site was given up; those on disk are for the next run."""
+        """Count requests that are not made because their site was given up; requests on disk are for the next run."""
         self.add("requests/given_up", number)
         self._left[site] += number
         if on_disk:
@@ -159,9 +159,9 @@ class SiteWait:
     """One wait of a site.
 
     Attributes:
-        began_mono: when it began.
+        began_mono: when the wait began.
         is_closed: whether the site is closed, and not only slow.
-        is_given_up: whether the spider does not stay open for it.
+        is_given_up: whether the spider does not stay open for the site.
     """
 
     began_mono: float
@@ -189,8 +189,8 @@ class Waits:
         self._tally = tally
         self._ended = ended
         self._waiting: dict[str, SiteWait] = {}
-        self._refused_mono: dict[str, float] = {}  # hosts that answer with refusals: since when
-        self._answers: dict[str, NotYet] = {}  # hosts that are given up: why
+        self._refused_mono: dict[str, float] = {}  # since when hosts answer with refusals
+        self._answers: dict[str, NotYet] = {}  # why hosts are given up
         self._fleet_timer: Timer | None = None
         self.fleet_lost: NotYet | None = None
 
@@ -202,7 +202,7 @@ class Waits:
         return self.fleet_lost is not None or slot in self._waiting or host_of(slot) in self._waiting
 
     def given_up(self, slot: str) -> str | None:
-        """Return the origin or host of a slot if the spider does not stay open for it, else None."""
+        """Return the origin or host of a slot if the spider does not stay open for that site, else None."""
         for site in (slot, host_of(slot)):
             if (wait := self._waiting.get(site)) is not None and wait.is_given_up:
                 return site
@@ -223,7 +223,7 @@ class Waits:
         self._begin(host, host, SiteWait(now_mono, is_closed, too_late), f"{bound_by} until {utc(answer.not_before)}")
 
     def wait_until(self, host: str, answer: NotYet, least_s: float = 0.0) -> None:
-        """Let a host wait until the time of an answer, for ``least_s`` seconds at least."""
+        """Let a host wait until the time of an answer, but at least for ``least_s`` seconds."""
         self.wait_for_turn(host, answer)
         self._clock.call_later(max(least_s, answer.not_before - self._clock.wall()), partial(self.end, host))
 
@@ -232,7 +232,7 @@ class Waits:
         now_wall, source = self._clock.wall(), verdict.source
         not_before, since_wall, stays_closed = verdict.not_before or now_wall, now_wall, False
         if source is not None:
-            # The failures of earlier runs do not count.
+            # Failures of earlier runs do not count.
             since_wall = max(source.failing_since_wall or now_wall, self._started_wall)
             stays_closed = any(is_fault_of_kind(source, kind) for kind in (FaultKind.DNS, FaultKind.ADDRESS))
         too_late = stays_closed or not_before - since_wall > self._max_wait_s
@@ -242,7 +242,7 @@ class Waits:
         self._clock.call_later(max(0.0, not_before - now_wall), partial(self.end, str(origin)))
 
     def answer_of(self, host: str) -> NotYet | None:
-        """Return the answer of the pacer that gave a host up, until the next request there has ended."""
+        """Return the answer for which a host was given up, until its next request has ended."""
         return self._answers.get(host) if self.fleet_lost is None else self.fleet_lost
 
     def end(self, site: str) -> None:
@@ -287,7 +287,7 @@ class Waits:
                 pass
 
     def note_fleet_away(self, why: str) -> None:
-        """Note that the Redis is away; a spider that is opened meanwhile receives no event of that."""
+        """Note that the Redis is away, also for a spider that was opened later and got no event."""
         if self._fleet_timer is None:
             self._fleet_timer = self._clock.call_later(self._max_wait_s, partial(self._lose_fleet, why))
 
