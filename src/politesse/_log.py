@@ -1,7 +1,7 @@
 """Writes events to the standard logger ``politesse``.
 
-Theory of operation. The gate's Publisher calls an EventLog with each event. The EventLog writes at most one line. The
-logger is the child of ``politesse`` with the name of the publisher's package. The levels:
+Theory of operation. The gate's Publisher calls an EventLog with each event. The EventLog writes at most one line for an
+event. The logger is the child of ``politesse`` with the name of the publisher's package. The levels:
 
     WARNING   a site is closed for long; a turn is held while others wait; a turn was dropped or has expired; a bound
               was reached; a fleet loses its Redis or has it back
@@ -59,11 +59,11 @@ PACING: Final = logging.getLogger("politesse.pacing")
 
 _ROOT: Final = logging.getLogger("politesse")
 _CACHE: Final = logging.getLogger("politesse.cache")
-_ROOT.addHandler(logging.NullHandler())  # a library prints nothing unless the program wants it
+_ROOT.addHandler(logging.NullHandler())  # so that the library prints no messages unless the program configures logging
 
-_LONG_S: Final = 900.0  # a site that is closed for longer is worth a WARNING
-_MAX_SHOWN: Final = 200  # characters of remote text
-_MAX_SITES: Final = 10_000  # remembered at a time
+_LONG_S: Final = 900.0  # from this length on, a closing is a WARNING
+_MAX_SHOWN: Final = 200  # the most characters of remote text in a line
+_MAX_SITES: Final = 10_000  # the most sites that are remembered
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _DONE: Final = {"obey": "it is obeyed", "cap": "it is capped", "skip": "the site is skipped"}
 
@@ -83,11 +83,11 @@ class EventLog:
     __slots__ = ("_closed", "_known")
 
     def __init__(self) -> None:
-        self._closed: LRUCache[Origin, float] = LRUCache(_MAX_SITES)  # since when, by Unix time
+        self._closed: LRUCache[Origin, float] = LRUCache(_MAX_SITES)  # the Unix times since when sites are closed
         self._known: LRUCache[Hashable, None] = LRUCache(_MAX_SITES)
 
     def __call__(self, event: Event) -> None:
-        """Write the line of an event, if it has one."""
+        """Write the line of an event, if the event has a line."""
         match event:
             case Decided(verdict):
                 self._decided(verdict)
@@ -138,7 +138,7 @@ class EventLog:
             _CACHE.debug("robots.txt of %s was fetched in %.3g s: %s, %s", origin, event.elapsed_s, got, source.result)
 
     def _robots_closed(self, event: RobotsFetched) -> None:
-        """Write that a whole site is disallowed: when that begins, and again when it lasts."""
+        """Write that a whole site is disallowed, when the state begins and again if it lasts."""
         origin, source = event.origin, event.source
         is_first = origin not in self._closed
         since_wall = self._closed.setdefault(origin, source.fetched_wall)
@@ -149,9 +149,9 @@ class EventLog:
         _CACHE.log(level, text, origin, _shown(event.fault), utc(since_wall), utc(until_wall))
 
     def _ends_trouble(self, origin: Origin) -> bool:
-        """Return whether robots.txt was unreachable until now, and forget it."""
+        """Return whether robots.txt was unreachable until now, and forget that state."""
         if not (self._closed or self._known):
-            return False  # no site was in trouble: saves 3 us at each unknown origin
+            return False  # a short cut while no site is in trouble: saves 3 us at each unknown origin
         spells = [(origin, _LONG_S), (origin, "kept")]
         was_kept = spells[1] in self._known
         for spell in spells:
@@ -159,7 +159,7 @@ class EventLog:
         return self._closed.pop(origin, None) is not None or was_kept
 
     def _bound_reached(self, event: MatchingBounded | LongDelay) -> None:
-        """Write that a robots.txt is beyond a bound, once for each file."""
+        """Write once for each file that a robots.txt exceeds a bound."""
         if isinstance(event, LongDelay):
             if self._is_new(event.origin, event.delay_s):
                 text = "%s wants %g s between requests, more than max_crawl_delay_s: %s"
@@ -207,10 +207,10 @@ class EventLog:
                 if self._is_new(host, "address"):
                     PACING.info("%s is paced by its name: it has no address (%s)", _shown(host), _shown(error))
             case _:
-                pass  # a program may publish events of its own
+                pass  # a program may publish its own events
 
     def _is_new(self, *state: Hashable) -> bool:
-        """Return whether ``state`` was not written yet, and remember it."""
+        """Return whether ``state`` is new, and remember it."""
         is_new = state not in self._known
         self._known[state] = None
         return is_new

@@ -58,11 +58,11 @@ class TurnRequest(NamedTuple):
         agent: the product tokens whose rules apply, the most specific first, joined by commas.
         pace: the statements of the robots.txt of ``origin`` for ``agent``. With None, the earlier statements stay in
             force.
-        url: the URL, which others that wait for this request are shown; empty if it is unknown.
+        url: the URL, which is shown to requests that wait for this request; empty if it is unknown.
         min_delay_s: the floor of the gate that asks: the interval before this request is at least so long. Gates with
             different floors may share a pacer.
-        check_lines: a pacer of several scopes calls it before the request waits, when it knows all keys. An error that
-            it raises ends the wait. Other pacers never call it.
+        check_lines: a function that a pacer of several scopes calls before the request waits, when it knows all keys.
+            An error of the function ends the wait. Other pacers never call it.
     """
 
     host: str
@@ -74,7 +74,7 @@ class TurnRequest(NamedTuple):
     check_lines: Callable[[], None] | None = None
 
 
-# Tools that read its annotations look for their names in this module.
+# Tools that resolve the annotations look for their names in this module.
 TurnRequest.__new__.__module__ = __name__
 
 
@@ -92,17 +92,17 @@ class HostPace:
         interval_s: the interval between two requests that is in force now, in seconds. If agents have different paces,
             it is the interval of the agent whose next request may start last.
         bound_by: the source of that interval.
-        not_before_wall: the Unix time from which the next request may start, of that agent. Others that wait, or are
+        not_before_wall: the Unix time from which the next request of that agent may start. Requests that wait, or are
             under way, may come first.
         closed_until_wall: the Unix time until which the host is closed, or None if it is open.
-        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT, or None if it is open.
+        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT, or None if the host is open.
         waiting: how many requests wait.
         in_flight: how many requests are under way.
-        held_by: the URL of the request that has been under way for longest; empty for none, or if it is unknown.
-        held_s: for how many seconds that has been under way; 0 for none.
-        fleet_wait: why the first request in line here waits for the fleet: for the end of a request of another process
-            (IN_FLIGHT, with its URL), for its own start, or for the Redis of the fleet (FLEET). Without such a wait it
-            is None.
+        held_by: the URL of the request that has been under way for longest; empty without a request, or if the URL is
+            unknown.
+        held_s: for how many seconds that request has been under way; 0 without a request.
+        fleet_wait: the reason why the first request in line waits for the fleet, or None: the end of another process's
+            request (IN_FLIGHT, with its URL), its own start time, or the Redis of the fleet (FLEET).
     """
 
     host: str
@@ -119,11 +119,11 @@ class HostPace:
 
 
 class PacedLine(NamedTuple):
-    """A line in which requests wait for a turn: of a host, or of all that share its address or domain.
+    """A line in which requests wait for a turn: the line of a host, or of all hosts with its address or domain.
 
     Attributes:
-        pacer: the pacer that keeps it; one object for all gates that share it.
-        key: its name there.
+        pacer: the pacer that has the line; gates that share a pacer name the same object.
+        key: the key of the line in the pacer.
         max_concurrent: how many requests may be under way at once.
     """
 
@@ -141,11 +141,11 @@ class Permit(Protocol):
 
     @property
     def waited(self) -> bool:
-        """Whether it was granted later than it was requested."""
+        """Whether the request had to wait for the permit."""
 
     @property
     def under_way(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the permit has not ended."""
 
     def observe(self, status: int, headers: Mapping[str, str], /) -> None:
         """Record the answer while the request is under way. Has no effect after the end.
@@ -159,7 +159,7 @@ class Permit(Protocol):
         """End the request: the interval before the next one counts from now."""
 
     def give_back(self) -> None:
-        """End without a request: the host was not contacted, and its interval is as it was before."""
+        """End the permit without a request: the host was not contacted, so the interval does not begin again."""
 
 
 class FetchPermit(Protocol):
@@ -171,27 +171,27 @@ class FetchPermit(Protocol):
         """End the request.
 
         Args:
-            status: the HTTP status; 429 and 503 close the host; without an answer it is None.
+            status: the HTTP status, or None without an answer; 429 and 503 close the host.
             headers: the headers of the answer, names in lower case.
-            elapsed_s: how long the answer took, in seconds.
+            elapsed_s: the response time in seconds.
         """
 
     def give_back(self) -> None:
-        """End without a request."""
+        """End the permit without a request."""
 
     def opened(self) -> None:
-        """Have the next page of the host wait for the interval from now on; called after ``end``.
+        """Let the next page of the host wait for one interval from now; called after ``end``.
 
-        Call it if the robots.txt opened its site. A refresh of a site that was open restarts no interval: a page that
-        is due stays due, however short a time robots.txt holds.
+        Call this if the robots.txt opened its site. A refresh of the robots.txt of an open site does not restart the
+        interval: a page that is due stays due, even if robots.txt holds only for a short time.
         """
 
 
 class Pacer(Protocol):
-    """Says when the next request to each host may start. Belongs to one event loop.
+    """Decides when the next request to each host may start. Belongs to one event loop.
 
     A request names its host. The pacer decides whether it spaces requests by host, address or domain. An implementation
-    may have to wait for a server: only ``try_start`` answers at once, with NotYet if it has to ask first.
+    may have to ask a server. Only ``try_start`` answers at once, with NotYet if it would have to ask.
     """
 
     @property
@@ -206,10 +206,10 @@ class Pacer(Protocol):
         """Return a permit, or when there may be one. Never waits; raises ClosedError."""
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
-        """Return, in the order of ``requests``, the permits that are free now, and a NotYet for the others.
+        """Return for each of ``requests``, in order, a permit if one is free now, otherwise a NotYet.
 
-        The call waits for one answer of a server at the most, and reserves nothing for later. No more permits are
-        granted than may be used at once. A caller that is cancelled gets none, and none is lost.
+        The call waits for at most one answer of a server, and reserves no later start. It grants only permits that may
+        be used at the same time. If the caller is cancelled, no permit is lost.
 
         Raises:
             ClosedError: if the pacer is closed.
@@ -223,12 +223,12 @@ class Pacer(Protocol):
 
         Args:
             request: the request.
-            max_wait_s: how long to wait at the most, in seconds, or None for no limit.
-            instead_of: a permit that was given back because something had to be checked first: the request takes the
-                place that this one had in line.
+            max_wait_s: the longest wait in seconds, or None for no limit.
+            instead_of: a permit that the caller gave back for a check; the request gets the place in line of this
+                permit.
 
         Raises:
-            TooFar: if none comes within ``max_wait_s`` seconds; at once if that is clear.
+            TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
             ClosedError: if the pacer is closed.
             WrongEventLoop: in another event loop than the first use.
         """
@@ -236,21 +236,22 @@ class Pacer(Protocol):
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once when ``request`` is first in line and may start, or at the close.
 
-        Call ``try_start`` for the same host and agent from the callback, or within 50 ms: until then the callback keeps
-        its place at the head of the line. Raises ClosedError and WrongEventLoop.
+        Call ``try_start`` for the same host and agent in the callback, or within 50 ms; for this time the callback
+        keeps its place at the head of the line. Raises ClosedError and WrongEventLoop.
         """
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
-        """Let nothing start at ``host`` before the Unix time ``until_wall``; requests that wait included."""
+        """Let no request start at ``host`` before the Unix time ``until_wall``, waiting requests included."""
 
     async def closed_until(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed, or None if it is open."""
 
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FetchPermit:
-        """Wait in line for the request of a robots.txt; with ``made`` it was made already, and does not wait.
+        """Wait in line to request a robots.txt; with ``made`` the request was made already, and does not wait.
 
-        Such a request waits for no page and no interval of pages, only for others of its kind: to one host one at a
-        time, and after the first two of a minute the floor between them. The wait for a closing is the caller's.
+        Such a request does not wait for pages or their interval, only for other requests for robots.txt. A host gets
+        these one at a time, and after the first two in a minute with the floor between them. The caller has to wait for
+        the end of a closing.
 
         Raises:
             ClosedError: if the pacer is closed.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("politesse")
 
-_MAX_EVENT: Final = 1_000  # characters of an event in the log
+_MAX_EVENT: Final = 1_000  # the most characters of an event in the log
 
 
 class Event:
@@ -31,10 +31,10 @@ class Publisher:
 
     A subscriber is a plain function and must not block. If it raises, the error is logged with its traceback, the other
     subscribers are still called, and the decision stands. A CancelledError is logged like any other error, because a
-    plain function cannot be cancelled. KeyboardInterrupt and SystemExit pass, and stop the program.
+    plain function cannot be cancelled. KeyboardInterrupt and SystemExit are raised, and stop the program.
 
     Args:
-        log: called with each event that is published here, or None.
+        log: called with each event of this publisher, or None.
 
     >>> from politesse.events import ComponentFailed
     >>> publisher = Publisher()

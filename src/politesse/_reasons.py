@@ -1,7 +1,7 @@
 """The reasons of verdicts and waits, and the outcomes of fetches.
 
-A new reason takes its member, its place among the sets and its words here. ``_gate/judge.py`` or ``Agent`` gives it. If
-``Agent.hit`` does not check for it, ``hit`` must return None wherever it may hold.
+To add a reason, add the member, its entries in the sets, and its words here. ``_gate/judge.py`` or ``Agent`` returns
+it. If ``Agent.hit`` does not check for a reason, ``hit`` must return None whenever that reason may apply.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class AccessResult(StrEnum):
     UNAVAILABLE = "unavailable"
     """4xx, or too many redirects: everything is allowed."""
     FORBIDDEN = "forbidden"
-    """401 or 403, where they are read as a refusal: complete disallow."""
+    """401 or 403, if these statuses are read as a refusal: complete disallow."""
     UNREACHABLE = "unreachable"
     """5xx, a network fault, or no usable answer: complete disallow."""
     TOO_MANY_REQUESTS = "too-many-requests"
-    """429: no page for now; robots.txt is fetched again before any page."""
+    """429: no page may be requested for now; robots.txt is fetched again before any page."""
 
 
 class FileOutcome(StrEnum):
@@ -42,10 +42,9 @@ class FileOutcome(StrEnum):
     FOUND = "found"
     """2xx: there is a body."""
     UNKNOWN = "unknown"
-    """404, any other 4xx but 429, too many redirects, or a web page in place of a data.txt: nothing is known, not that
-    the site has nothing."""
-    RETRY = "retry"
-    """5xx, 429, a fault of the network, or no usable answer: it is fetched again, not before ``not_before``."""
+    """404, any other 4xx but 429, too many redirects, or a web page in place of a data.txt. This does not mean that the
+    site has no data.""" RETRY = "retry"
+    """5xx, 429, a network fault, or no usable answer: the file is fetched again, not before ``not_before``."""
     DISALLOWED = "disallowed"
     """The site's robots.txt or a host policy forbids the request, so it was not made."""
 
@@ -83,11 +82,11 @@ class Reason(StrEnum):
     TOO_SLOW = "too-slow"
     """The site demands a slower pace than this crawler accepts, so the site is not crawled."""
     WAIT_TOO_LONG = "wait-too-long"
-    """The site makes its pages wait for longer than a queue's ``max_wait_s``; the note names the bound and its end."""
+    """The site makes its pages wait for longer than a queue's ``max_wait_s``; the note names the cause and its end."""
     USAGE_DISALLOWED = "usage-disallowed"
     """The site allows the request, but not a use that this crawler enforces (``enforce_usage``)."""
     USAGE_UNKNOWN = "usage-unknown"
-    """Whether the site allows such a use is unknown."""
+    """It is unknown whether the site allows a use that this crawler enforces."""
     INVALID_URL = "invalid-url"
     """The text is not an http(s) URL. Only calls that take many URLs use it; all others raise InvalidURL."""
 
@@ -98,13 +97,13 @@ ALLOWING: Final = frozenset(
 """The reasons that allow the request; all others deny it."""
 
 BY_POLICY: Final = frozenset({Reason.POLICY_DENY, Reason.POLICY_EXEMPT})
-"""The reasons of host policies; such a verdict rests on no copy of robots.txt."""
+"""The reasons of host policies; a verdict with such a reason needs no copy of robots.txt."""
 
 BY_USAGE: Final = frozenset({Reason.USAGE_DISALLOWED, Reason.USAGE_UNKNOWN})
-"""The reasons of ``enforce_usage``; the note of such a verdict continues their words."""
+"""The reasons of ``enforce_usage``; the note of the verdict continues the words of the reason."""
 
 UNDECIDED: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN, Reason.INVALID_URL})
-"""The reasons that deny because the answer is unknown, not because the site said so."""
+"""The reasons that deny because the answer is unknown, not because the site forbids the request."""
 
 WORDS: Final = {
     Reason.ALLOW_RULE: "an Allow rule is the most specific match",
@@ -151,13 +150,13 @@ class Bound(StrEnum):
     ROBOTS_TXT = "robots-txt"
     """robots.txt is being fetched."""
     ADDRESS = "address"
-    """The host's address, which has a pace of its own, is being looked up."""
+    """The host's address, which is paced, is being looked up."""
     STORE = "store"
-    """The store is being read for the pace that the host demanded of an earlier process."""
+    """The store is being read for the pace that the host had in an earlier process."""
     QUEUE = "queue"
     """Other requests have waited longer."""
     FLEET = "fleet"
-    """Only the Redis of the fleet knows. It is away, or is not asked, as by ``try_turn``."""
+    """Only the Redis of the fleet can grant the turn. It is away, or the call does not ask it, such as ``try_turn``."""
 
 
 class NotYet:

@@ -1,6 +1,6 @@
-"""redis-py, for fleets and RedisStore: clients by URL, the meaning of errors, and the checks of a server.
+"""Uses redis-py for fleets and RedisStore: clients by URL, the meaning of errors, and checks of a server.
 
-Only this module imports redis-py, which not every installation has, so that its absence is reported once.
+Only this module imports redis-py, an optional dependency, so that one message reports its absence.
 
 ======================================================  ==============================================================
 ``redis://user:password@host:6379/0``                   one server
@@ -72,12 +72,12 @@ def client_of(url: str, *, argument: str, retries: int = 0, **options: float | N
 
     Args:
         url: see the module.
-        argument: its name in errors.
+        argument: the name of the URL in errors.
         retries: how often a command is sent again after its connection was lost.
         options: for redis-py, unless the URL states them.
 
     Raises:
-        ConfigurationError: the URL is none of the module's.
+        ConfigurationError: the URL has none of the forms above.
     """
     scheme, _, rest = url.partition("://")
     problem = "it is no URL"
@@ -86,7 +86,7 @@ def client_of(url: str, *, argument: str, retries: int = 0, **options: float | N
             return _client_of(url, {"retry": Retry(NoBackoff(), retries), **options})
     except (ValueError, TypeError, RedisClusterException) as error:
         problem = described(error)
-    shown = f"{scheme}://..." if rest else "..."  # the rest may hold a password
+    shown = f"{scheme}://..." if rest else "..."  # the rest of the URL may hold a password
     raise ConfigurationError(f"{argument}={shown!r:.50}: {_WANTED} ({problem})")
 
 
@@ -96,11 +96,11 @@ def is_cluster(url: str) -> bool:
 
 
 async def close_client(client: Redis | RedisCluster) -> None:
-    """Close all its connections; raises the error of redis-py for a connection that cannot be closed in time."""
+    """Close all connections of a client; raises the error of redis-py if a connection cannot be closed in time."""
     await client.aclose()
     if isinstance(client, RedisCluster):
-        # After the loss of a node it counts as closed, and closes nothing. But calls to other nodes that were under way
-        # at the loss may have connected since.
+        # After the loss of a node, redis-py counts the client as closed, and its aclose does nothing. But calls to
+        # other nodes that were under way may have connected since.
         for nodes in ("nodes_cache", "startup_nodes"):
             await client.nodes_manager.aclose(nodes)
     elif isinstance(client.connection_pool, SentinelConnectionPool):
@@ -135,7 +135,7 @@ def _client_of(url: str, options: dict[str, Any]) -> Redis | RedisCluster:
         if parts.scheme != "unix":
             _check_database(parts.path)
         client = Redis.from_url(url, **options)
-    # No command is sent: an unknown option raises here.
+    # This sends no command, but raises for an unknown option.
     client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py gives it no types
     return client
 
@@ -156,7 +156,7 @@ def _sentinel_client(url: str, options: dict[str, Any]) -> Redis:
 
 
 def _location(url: str, port: int) -> tuple[list[tuple[str, int]], str, dict[str, Any]]:
-    """Return the hosts of a URL with their ports, the service that it names, and the rest as redis-py parses it."""
+    """Return the hosts and ports of a URL, the name of its service, and its other parts as redis-py parses them."""
     parts = urlsplit(url)
     credentials, at, hosts = parts.netloc.rpartition("@")
     split = [urlsplit(f"//{host}") for host in hosts.split(",")]
@@ -176,7 +176,7 @@ def _location(url: str, port: int) -> tuple[list[tuple[str, int]], str, dict[str
 
 def _check_database(path: str) -> None:
     database = path.strip("/")
-    if database and not (database.isascii() and database.isdigit()):  # redis-py would take 0
+    if database and not (database.isascii() and database.isdigit()):  # redis-py would use the database 0
         raise ValueError(f"{database!r:.50} is no number of a database")
 
 
@@ -184,7 +184,7 @@ def _check_database(path: str) -> None:
 
 
 def is_away(error: Exception) -> bool:
-    """Return whether an error of a server means that it cannot serve any call now, or has forgotten the scripts."""
+    """Return whether an error means that the server cannot serve any call now, or has forgotten the scripts."""
     return isinstance(error, _AWAY) or said(error).startswith(_AWAY_WORDS)
 
 
@@ -194,7 +194,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def said(error: Exception) -> str:
-    """Return the text of an error; a Redis before 7 wraps the error of a command in a script."""
+    """Return the text of an error, without the text that Redis before 7 adds to errors in a script."""
     return _IN_SCRIPT.sub("", str(error), count=1)
 
 
@@ -204,14 +204,14 @@ def refused(name: str, error: Exception) -> ConfigurationError:
 
 
 def check_mode(name: str, server: Mapping[str, object]) -> None:
-    """Raise ConfigurationError for a server ``name`` that cannot be used by itself, by the section of its INFO."""
+    """Raise ConfigurationError if the section of INFO shows that the server ``name`` cannot be used by itself."""
     mode = str(server.get("redis_mode", ""))
     if mode in _MODES:
         raise ConfigurationError(f"Redis at {name} is {_MODES[mode]}: give a URL that begins with redis+{mode}://")
 
 
 def check_memory(name: str, memory: Mapping[str, object]) -> None:
-    """Raise ConfigurationError for a server ``name`` that may forget keys, by the section of its INFO."""
+    """Raise ConfigurationError if the section of INFO shows that the server ``name`` may evict keys."""
     policy = memory.get("maxmemory_policy", "noeviction")
     if str(memory.get("maxmemory", "0")) != "0" and policy != "noeviction":
         raise ConfigurationError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from politesse.clock import Clock, Timer
 
-_STALL_S: Final = 0.05  # a later timer means that the event loop stood still
+_STALL_S: Final = 0.05  # if a timer is later than this, the event loop was blocked
 
 
 async def ends_within(
@@ -17,15 +17,15 @@ async def ends_within(
 ) -> bool:
     """Wait for ``work`` to end; return False if it takes longer than ``limit_s`` seconds by ``clock``.
 
-    Late work is cancelled, and so is the work of a cancelled caller. Its end is not awaited: it may ignore the
-    cancellation.
+    Late work is cancelled, and so is the work of a cancelled caller. The function does not wait for the end of
+    cancelled work, which may ignore the cancellation.
 
     Args:
         clock: measures the limit.
         limit_s: how long the work may take.
         work: the future to wait for.
-        again_after_stall: whether the limit begins again, once, if the event loop stood still when it was over: then
-            the work may have ended, or not even begun, and the event loop has not come to it.
+        again_after_stall: whether the limit begins again, once, if the event loop was blocked when the limit ended. In
+            that case the work may have ended, or may not have begun.
     """
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     timer: Timer
@@ -44,7 +44,7 @@ async def ends_within(
     due_mono = clock.monotonic() + limit_s
     timer = clock.call_later(limit_s, look if again_after_stall else end)
     work.add_done_callback(end)
-    work.add_done_callback(_ignore_error)  # the caller may be cancelled in the same step in which the work fails
+    work.add_done_callback(_ignore_error)  # if the caller is cancelled in the same step, it does not retrieve the error
     try:
         await over
     finally:
@@ -61,9 +61,9 @@ def _ignore_error(work: asyncio.Future[Any]) -> None:
 
 
 def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Return whether ``error`` ends ``task`` itself: it was cancelled, or its coroutine is closed without its loop.
+    """Return whether ``error`` ends ``task`` itself, by a cancellation, or because its coroutine is closed.
 
-    Otherwise a component raised the exception, and the callers that wait for the task were not cancelled either.
+    Otherwise a component raised the exception, and the waiting callers were not cancelled.
     """
     if isinstance(error, asyncio.CancelledError):
         return task is None or task.cancelling() > 0
@@ -73,9 +73,9 @@ def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) 
 
 
 def is_anything_left() -> bool:
-    """Return whether a task of the running event loop is not being cancelled: else the loop is about to end.
+    """Return whether any task of the running event loop is not being cancelled; if not, the loop is about to end.
 
-    That is how ``asyncio.run`` ends: it cancels all tasks, and waits for these and for no later ones.
+    At its end, ``asyncio.run`` cancels all tasks and waits for them, but not for later tasks.
     """
     return any(not task.cancelling() for task in asyncio.all_tasks())
 
@@ -86,6 +86,6 @@ def is_ended_with_task(error: BaseException, task: asyncio.Task[Any] | None) -> 
 
 
 def current_task() -> asyncio.Task[object] | None:
-    """Return the current task; None outside of any."""
+    """Return the current task; None outside of a task."""
     loop = _get_running_loop()
     return None if loop is None else asyncio.current_task(loop)

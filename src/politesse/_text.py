@@ -1,4 +1,4 @@
-"""Remote text: its blanks, and its form in a terminal or a log. Text that errors share."""
+"""Makes remote text safe for a terminal or a log, and makes the texts that errors share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ BLANKS: Final = " \t"
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 """A control character of ASCII."""
 
-_MAX_DESCRIBED: Final = 200  # characters of an exception
-_MAX_LINE: Final = 500  # characters of a line of a traceback
+_MAX_DESCRIBED: Final = 200  # the most characters of an exception
+_MAX_LINE: Final = 500  # the most characters of a line of a traceback
 _MAX_LINES: Final = 100
 
 
@@ -23,7 +23,7 @@ def needs_extra(feature: str, extra: str) -> str:
 
 
 def has_utf_8(text: str) -> bool:
-    """Whether a text has a UTF-8 form: it holds no lone surrogate."""
+    """Whether UTF-8 can encode a text, which then holds no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -38,12 +38,12 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    # Not by the codec unicode_escape, which cannot be found any more while the interpreter exits.
+    # Without the codec unicode_escape, which cannot be found while the interpreter exits.
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def shortened(text: str, max_length: int) -> str:
-    """Return at most ``max_length`` characters of remote text as ``printable`` does; ``...`` stands for the rest."""
+    """Return ``printable`` text of at most ``max_length`` characters; ``...`` stands for the rest."""
     return printable(text) if len(text) <= max_length else printable(text[:max_length]) + "..."
 
 
@@ -56,25 +56,25 @@ def masked_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator:
         return "..."
-    _, at, place = rest.rpartition("@")  # the last one: a password may hold any other character
+    _, at, place = rest.rpartition("@")  # the last "@", because a password may contain others
     place, question, _ = place.partition("?")
     return f"{scheme}://{'***@' if at else ''}{place}{'?...' if question else ''}"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, as in ``1 host`` and ``2,000 hosts``."""
+    """Return a number with its noun, for example ``1 host`` and ``2,000 hosts``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def type_name(value: object) -> str:
-    """Return the name of the type of ``value`` for an error, as in ``httpx.URL``; of a built-in type alone."""
+    """Return the name of the type of ``value`` for an error, such as ``httpx.URL``; a built-in type has no module."""
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     return kind.__qualname__[:50] if package == "builtins" else f"{package}.{kind.__qualname__}"[:50]
 
 
 def described(error: BaseException) -> str:
-    """Return the type and the message of an exception, at most 200 characters, escaped as ``printable`` does.
+    """Return the type and the message of an exception, escaped, with at most 200 characters.
 
     It never raises, even if ``str(error)`` does.
     """
@@ -82,15 +82,15 @@ def described(error: BaseException) -> str:
 
 
 def without_tls(message: str) -> str:
-    """Return the message of an aiohttp error without ``ssl:default``, which it states of http URLs as well."""
+    """Return the message of an aiohttp error without ``ssl:default``, which aiohttp adds even for http URLs."""
     return message.replace(" ssl:default [", " [", 1)
 
 
 def printable_traceback(error: BaseException) -> str:
-    """Return the traceback of ``error`` for a log, with unprintable characters escaped, which ``exc_info`` does not do.
+    """Return the traceback of ``error`` for a log. Unlike ``exc_info``, it escapes unprintable characters.
 
-    Messages of exceptions may quote remote text. Each line is indented, so that none looks like a log record. Long
-    lines are shortened, and of many lines the last ones are kept, which name the exception.
+    Messages of exceptions may quote remote text. Each line is indented, so that no line looks like a log record. Long
+    lines are shortened. Of many lines, the last lines are kept, which name the exception.
     """
     lines = [line for line in "".join(traceback.format_exception(error)).split("\n") if line]
     return "\n".join(f"  {shortened(line, _MAX_LINE)}" for line in lines[-_MAX_LINES:])

@@ -15,14 +15,14 @@ class Timer(Protocol):
     """A scheduled call."""
 
     def cancel(self) -> None:
-        """Cancel the call; no effect if it was made already."""
+        """Cancel the call; has no effect after the call."""
 
 
 class Clock(Protocol):
-    """The only source of time for the parts of politesse that are not pure.
+    """The only source of time for all parts of politesse with I/O or state.
 
-    A clock may have an attribute ``run``, a string that names the run of its monotonic clock: monotonic readings can be
-    compared if they come from the same run.
+    A clock may have an attribute ``run``, a string that names the run of its monotonic clock: only readings of the same
+    run can be compared.
     """
 
     def wall(self) -> float:
@@ -32,7 +32,7 @@ class Clock(Protocol):
         """Return seconds since an arbitrary moment; never decreases."""
 
     async def sleep(self, delay_s: float, /) -> None:
-        """Wait for ``delay_s`` seconds; return at once if that is not positive."""
+        """Wait for ``delay_s`` seconds; return at once if ``delay_s`` is not positive."""
 
     def call_later(self, delay_s: float, callback: Callable[[], None], /) -> Timer:
         """Call ``callback`` from the event loop in ``delay_s`` seconds, perhaps a little early or late."""
@@ -45,12 +45,12 @@ class SystemClock:
     True
 
     Attributes:
-        run: a name for this process: in another one the monotonic clock may count from another moment.
+        run: a name for this process; in another process the monotonic clock may count from another moment.
     """
 
     run: Final = token_hex(8)
 
-    # Bare functions of the time module: a bound method of ours would cost another call per decision.
+    # The functions of the time module themselves, because a method would add a call to each decision.
     wall = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(asyncio.sleep)

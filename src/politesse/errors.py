@@ -22,7 +22,7 @@
 
 ``politesse.queue`` defines QueueClosed and PageFailed; each integration defines its own.
 
-A fault of a remote server is never an exception here: it becomes an answer that closes the gate.
+A fault of a remote server is no exception: it becomes a verdict that denies.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PolitesseWarning(UserWarning):
 
 
 class ClosedError(PolitesseError, RuntimeError):
-    """The gatekeeper is closed. Pending and later calls raise this.
+    """The gatekeeper is closed. Waiting and later calls raise this error.
 
     >>> import asyncio
     >>> from politesse import Gatekeeper
@@ -78,7 +78,7 @@ class ClosedError(PolitesseError, RuntimeError):
 
 
 class WrongEventLoop(PolitesseError, RuntimeError):
-    """A gatekeeper is used in another event loop than before, or a call needs an event loop and none runs.
+    """A gatekeeper is used in another event loop than before, or a call needs an event loop but no loop runs.
 
     >>> issubclass(WrongEventLoop, RuntimeError)
     True
@@ -117,7 +117,7 @@ class Disallowed(PolitesseError):
 
 
 class TooFar(PolitesseError):
-    """No turn comes within the time that the caller would wait.
+    """No turn comes within the caller's ``max_wait_s``.
 
     >>> from politesse import Bound, NotYet
     >>> raise TooFar("a.test", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 5)
@@ -127,7 +127,7 @@ class TooFar(PolitesseError):
     Attributes:
         host: the host of the request.
         not_yet: the earliest time of a turn, and the limit that sets it.
-        max_wait_s: how many seconds the caller would wait.
+        max_wait_s: how many seconds the caller was ready to wait.
     """
 
     def __init__(self, host: str, not_yet: NotYet, max_wait_s: float) -> None:
@@ -138,14 +138,14 @@ class TooFar(PolitesseError):
 
 
 class TurnHeld(PolitesseError, RuntimeError):
-    """The task that requests a turn, or a task that started it, holds the turn of this host: it would wait for itself.
+    """The task or its parent already holds the turn of this host, so the request would wait for itself.
 
     >>> TurnHeld("https://a.test/2", held_by="https://a.test/1").held_by
     'https://a.test/1'
 
     Attributes:
         url: the URL of the request.
-        held_by: the URL of the turn that it holds.
+        held_by: the URL of the turn that the task holds.
     """
 
     def __init__(self, url: str, held_by: str) -> None:

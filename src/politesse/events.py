@@ -1,4 +1,4 @@
-"""Events: a layer publishes an event, and subscribers are called. No layer knows its subscribers.
+"""The events that politesse publishes to its subscribers.
 
 This module defines all events; optional integrations define their own.
 """
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ComponentFailed(Event):
-    """A fetcher, a store or a parser raised an unexpected exception, or took too long. This never opens the gate.
+    """A fetcher, a store or a parser raised an unexpected exception, or took too long. This never allows a request.
 
     >>> ComponentFailed(None, "store", TimeoutError("did not close in 5 s"))
     ComponentFailed(origin=None, component='store', error=TimeoutError('did not close in 5 s'))
@@ -78,9 +78,9 @@ class Decided(Event):
 
 @dataclass(frozen=True, slots=True)
 class MatchingBounded(Event):
-    """A decision reached the bound on its matching work: the rules that were not compared count against the URL.
+    """A decision reached the bound on its matching work. The rules that were not compared count against the URL.
 
-    A Disallow among them counts as matching, and an Allow does not. Only hostile files reach the bound.
+    Each Disallow of these rules counts as matching, and no Allow does. Only hostile files reach the bound.
 
     Attributes:
         verdict: the verdict.
@@ -99,14 +99,14 @@ class MatchingBounded(Event):
 
 @dataclass(frozen=True, slots=True)
 class RobotsFetched(Event):
-    """robots.txt was fetched, or could not be.
+    """A fetch of robots.txt has ended, with or without success.
 
     Attributes:
         origin: the origin of the file.
         status: the HTTP status, or None without an answer.
         fault: a phrase that describes the failure, or empty.
         elapsed_s: seconds that the fetch took, with redirects and the wait for a place.
-        source: the copy or the failure that verdicts rest on now.
+        source: the copy or the failure on which verdicts are now based.
         truncated: whether the fetcher cut the file, so that its last lines are missing.
 
     Example:
@@ -128,13 +128,13 @@ class RobotsFetched(Event):
 
 @dataclass(frozen=True, slots=True)
 class SiteFileFetched(Event):
-    """A file of a site, not its robots.txt, was fetched, or could not be.
+    """A fetch of another file than robots.txt has ended, with or without success.
 
     Attributes:
         url: the URL of the file.
         status: the HTTP status, or None without an answer.
         fault: a phrase that describes the failure, or empty.
-        outcome: the outcome that holds now.
+        outcome: the present outcome.
 
     >>> from politesse.sites import FileOutcome
     >>> event = SiteFileFetched("https://example.com/data.txt", 404, "", FileOutcome.UNKNOWN)
@@ -158,9 +158,9 @@ class HostClosed(Event):
 
     Attributes:
         host: the pacing host.
-        until_wall: the Unix time at which it opens.
+        until_wall: the Unix time at which the host opens.
         bound_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
-        closed_s: seconds from now until it opens.
+        closed_s: seconds from now until the host opens.
         url: the URL of the page or robots.txt whose answer closed the host, or empty.
         status: the status of that answer, or None.
     """
@@ -198,8 +198,8 @@ class LongWait(Event):
     Attributes:
         host: the pacing host.
         url: the URL of the request that waits.
-        wait_s: seconds that it has waited, or will wait, if that is longer.
-        bound_by: the limit that it waits for.
+        wait_s: the seconds that the request has waited, or will wait if that is longer.
+        bound_by: the limit that causes the wait.
         held_by: the URL of the request that holds the host, or empty.
     """
 
@@ -220,7 +220,7 @@ class TurnExpired(Event):
     Attributes:
         host: the pacing host.
         url: the URL of the turn.
-        held_s: seconds that it was held.
+        held_s: for how many seconds the turn was held.
     """
 
     host: str
@@ -230,7 +230,7 @@ class TurnExpired(Event):
 
 @dataclass(frozen=True, slots=True)
 class TurnDropped(Event):
-    """A turn, or a response with its turn, was garbage collected before its end. Its host has been given back.
+    """A turn, or a response with its turn, was garbage collected before its end. The turn was ended.
 
     >>> TurnDropped("example.com", "https://example.com/forgotten").url
     'https://example.com/forgotten'
@@ -267,7 +267,7 @@ class LongDelay(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeaderOverruled(Event):
-    """A Retry-After or RateLimit header is not obeyed as it stands: it is unreadable, too short or too long.
+    """A Retry-After or RateLimit header is not obeyed literally: its value is unreadable, too short or too long.
 
     >>> HeaderOverruled("example.com", "retry-after", "soon", 60.0).applied_s
     60.0
@@ -276,7 +276,7 @@ class HeaderOverruled(Event):
         host: the pacing host that sent it.
         field: the name of the header, in lower case.
         value: the first 100 characters of its value, printable.
-        applied_s: seconds that the host gets no request instead, or None if the header changes nothing.
+        applied_s: for how many seconds the host gets no request instead, or None if the header has no effect.
     """
 
     host: str
@@ -293,7 +293,7 @@ class AddressNotFound(Event):
     'example.com'
 
     Attributes:
-        host: its name.
+        host: the name of the host.
         error: the error of the resolver.
     """
 
@@ -309,7 +309,7 @@ class FleetAway(Event):
     'redis://localhost:6379/0'
 
     Attributes:
-        server: its address, without a password.
+        server: the address of the Redis, without a password.
         error: the error of the last call.
     """
 
@@ -319,14 +319,14 @@ class FleetAway(Event):
 
 @dataclass(frozen=True, slots=True)
 class FleetBack(Event):
-    """The Redis of the fleet is back; each host waits out its interval once.
+    """The Redis of the fleet is back; each host first waits for one interval.
 
     >>> FleetBack("redis://localhost:6379/0", away_s=2.0).away_s
     2.0
 
     Attributes:
-        server: its address, without a password.
-        away_s: seconds that it was away.
+        server: the address of the Redis, without a password.
+        away_s: for how many seconds it was away.
     """
 
     server: str

@@ -1,4 +1,4 @@
-"""The origin of a URL, which selects the robots.txt, and the request target, which rules are compared with."""
+"""Splits a URL into its origin, which selects the robots.txt, and its request target, which rules match."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from politesse._checks import InvalidURL
 from politesse._text import CONTROL, type_name
 
 StrOrURL: TypeAlias = str | URL
-"""A URL as it is given: text, or the ``yarl.URL`` of aiohttp's users, which stands for its ``str``."""
+"""A URL as callers give it: a str, or a ``yarl.URL``, which is converted to a str."""
 
 _HTTP: Final = "http"
 _HTTPS: Final = "https"
@@ -25,8 +25,8 @@ DEFAULT_PORTS: Final = {_HTTP: 80, _HTTPS: 443}
 MAX_URL_LENGTH: Final = 20_480
 """The longest URL in characters, and the longest request target in octets.
 
-RFC 9110 4.1: all should support 8,000 octets. Few servers accept more than 16 KiB, and Google's parser keeps at most
-16,663 octets of a line. The cost of a decision is bounded by octets of patterns times octets of the target, so the
+RFC 9110 4.1: all parties should support 8,000 octets. Few servers accept more than 16 KiB, and Google's parser keeps at
+most 16,663 octets of a line. The cost of a decision is bounded by octets of patterns times octets of the target, so the
 target must be bounded, too.
 """
 
@@ -39,9 +39,9 @@ _UNCHANGED: Final = "%/:=&?~+!$,;'@()*[]"
 _MAX_PORT = 65535
 _MAX_SUGGESTED: Final = 100  # characters
 _MAX_HOST = 253  # RFC 1035 2.3.4: octets of a name, without the dot of the root
-_MAX_HOST_TEXT = 1024  # characters before the mapping to A-labels, which takes more than linear time
-_MAX_KNOWN: Final = 16_384  # origins that are kept as they were written; the key, the origin and its texts take 0.4 kB
-_MAX_KNOWN_TEXT: Final = 300  # characters of an origin
+_MAX_HOST_TEXT = 1024  # the most characters before the mapping to A-labels, which takes more than linear time
+_MAX_KNOWN: Final = 16_384  # the most origins in the table; the key, the origin and its texts take 0.4 kB
+_MAX_KNOWN_TEXT: Final = 300  # the most characters of such an origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class Origin:
         """Return the origin of ``url``.
 
         Raises:
-            InvalidURL: it is not an absolute http(s) URL.
-            TypeError: it is neither a str nor a yarl.URL.
+            InvalidURL: ``url`` is not an absolute http(s) URL.
+            TypeError: ``url`` is neither a str nor a yarl.URL.
         """
         return split(url)[0]
 
@@ -91,7 +91,7 @@ class Origin:
 
         Raises:
             InvalidURL: the URL is not an absolute http(s) URL.
-            TypeError: it is neither an Origin nor a URL.
+            TypeError: ``origin`` is neither an Origin nor a URL.
         """
         return origin if isinstance(origin, Origin) else split(origin, "origin")[0]
 
@@ -112,14 +112,14 @@ def url_text(url: StrOrURL, name: str = "url") -> str:
         name: the name of the argument, for the error.
 
     Raises:
-        InvalidURL: it is a yarl.URL that holds a raw blank: the server would read another target.
-        TypeError: it is neither a str nor a yarl.URL.
+        InvalidURL: ``url`` is a yarl.URL with a raw blank, so that the server would read another target.
+        TypeError: ``url`` is neither a str nor a yarl.URL.
     """
     if isinstance(url, str):
         return url
     if isinstance(url, URL):
         text = str(url)
-        if " " in text:  # only URL(..., encoded=True): RFC 9112 3.2 ends the target at a blank
+        if " " in text:  # only with URL(..., encoded=True); by RFC 9112 3.2 the target ends at a blank
             raise InvalidURL(text, "would be sent with a blank; percent-encode it as %20")
         return text
     raise TypeError(f"{name}={url!r:.100}: give a str or yarl.URL, not {type_name(url)}")
@@ -128,17 +128,17 @@ def url_text(url: StrOrURL, name: str = "url") -> str:
 def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:
     """Split an absolute http(s) URL into its origin and its request target.
 
-    The target is path and query as written, never empty, without the fragment (RFC 9309 2.2.2). Userinfo is
+    The target is the path and query as written, never empty, without the fragment (RFC 9309 2.2.2). Userinfo is
     dropped.
 
     Raises:
-        InvalidURL: it is not such a URL, or is longer than MAX_URL_LENGTH.
+        InvalidURL: ``url`` is not such a URL, or is longer than MAX_URL_LENGTH.
         TypeError: see ``url_text``.
     """
-    # A table of known origins is in front of everything, because a request names its origin several times: the split
-    # takes a fifth of the time (0.4 us instead of 2.1, as measured), with an address and a port a ninth.
+    # First look in the table of known origins, because a request is split several times: this takes a fifth of the time
+    # (0.4 instead of 2.1 us), with an address and a port a ninth.
     if isinstance(url, str):
-        place = url.find("/", 8)  # the third slash: behind "https://" and "http://" there is a host
+        place = url.find("/", 8)  # the third slash, because the host begins after "https://" or "http://"
         if 0 < place <= _MAX_KNOWN_TEXT and len(url) <= MAX_URL_LENGTH and url.isprintable():
             try:
                 return _known(url[:place]), url[place:] if "#" not in url else url[place:].partition("#")[0]
@@ -160,7 +160,7 @@ def target_of(url: StrOrURL, name: str = "url") -> str:
     """Return the request target of a URL, as ``split`` does; a text that starts with ``/`` is returned unchanged.
 
     Raises:
-        InvalidURL: the text is neither.
+        InvalidURL: the text is neither a URL nor a target.
         TypeError: see ``url_text``.
     """
     text = url_text(url, name)
@@ -168,18 +168,18 @@ def target_of(url: StrOrURL, name: str = "url") -> str:
 
 
 class _InvalidPart(Exception):
-    """A part of a URL is invalid; its text is the ``problem`` of the InvalidURL."""
+    """A part of a URL is invalid; the message becomes the ``problem`` of the InvalidURL."""
 
 
 @lru_cache(maxsize=_MAX_KNOWN)
 def _known(written: str) -> Origin:
-    """Return the origin of a URL up to its path; raises _InvalidPart if that is not plainly an origin."""
+    """Return the origin of ``written``, the URL before its path; raises _InvalidPart if it is invalid."""
     parts = _URL.fullmatch(written)
-    if parts is None or parts["target"] or "@" in written:  # userinfo may be a secret, which nothing keeps
+    if parts is None or parts["target"] or "@" in written:  # userinfo may be a secret, so it is not kept in the table
         raise _InvalidPart
     origin = _origin(parts)
     if origin.text == written:
-        object.__setattr__(origin, "text", written)  # one string for both, 70 octets less
+        object.__setattr__(origin, "text", written)  # both share one string, which saves 70 octets
     return origin
 
 
@@ -187,7 +187,7 @@ def _split(url: str) -> tuple[Origin, str]:
     if len(url) > MAX_URL_LENGTH:
         raise _InvalidPart(f"has {len(url)} characters; {MAX_URL_LENGTH} are more than servers take")
     if (control := CONTROL.search(url)) is not None:
-        # Clients disagree about these (some drop tabs and line ends), so a verdict would be for another URL.
+        # Clients treat these differently (some drop tabs and line ends), so a verdict could be for another URL.
         raise _InvalidPart(f"holds the control character {control.group()!r}; percent-encode it")
     parts = _URL.match(url)
     if parts is None:
@@ -199,7 +199,7 @@ def _split(url: str) -> tuple[Origin, str]:
 
 
 def _with_scheme(url: str) -> str:
-    """Return the URL that was probably meant by one without a scheme, or an example."""
+    """Return the URL that was probably meant by a URL without a scheme, or an example."""
     parts = _URL.fullmatch(f"{_HTTPS}://{url[:_MAX_SUGGESTED]}")
     try:
         host = "" if parts is None else _origin(parts).host
@@ -212,14 +212,14 @@ def _origin(parts: re.Match[str]) -> Origin:
     scheme = parts["scheme"].lower()
     if scheme not in DEFAULT_PORTS:
         raise _InvalidPart(f"has the scheme {scheme!r:.50}; robots.txt applies to http and https only")
-    scheme = _HTTP if scheme == _HTTP else _HTTPS  # one string for all origins
+    scheme = _HTTP if scheme == _HTTP else _HTTPS  # so that all origins share one string
     host, port = _host_and_port(parts["authority"], DEFAULT_PORTS[scheme])
     return Origin(scheme, host, port)
 
 
 def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
     if "\\" in authority:
-        # In RFC 3986 it is a part of the userinfo, in WHATWG URL the end of the host: another server.
+        # In RFC 3986 the backslash is a part of the userinfo, in WHATWG URL it ends the host: another server.
         raise _InvalidPart("has a backslash before its path; clients disagree about the host")
     host_port = authority.rpartition("@")[2]
     if host_port.startswith("["):
@@ -250,7 +250,7 @@ def _ipv6(literal: str) -> str:
     if address.scope_id is not None:
         raise _InvalidPart("names a network interface; a zone has no meaning outside of this machine")
     if address.ipv4_mapped is not None:
-        return f"[::ffff:{address.ipv4_mapped}]"  # RFC 5952 5; not every Python prints it so
+        return f"[::ffff:{address.ipv4_mapped}]"  # RFC 5952 5; some Python versions print another form
     return f"[{address.compressed}]"
 
 
@@ -278,7 +278,7 @@ def _decoded(text: str) -> str:
     except UnicodeDecodeError:
         raise _InvalidPart(f"has the host {text!r:.80}, whose escapes are not UTF-8") from None
     if name != text and not text.isascii():
-        # Some clients map it to A-labels before they decode the escapes: another host.
+        # Some clients map the host to A-labels before they decode the escapes, and get another host.
         raise _InvalidPart(f"has the host {text!r:.80}, which is partly escaped; clients disagree about it")
     return name
 

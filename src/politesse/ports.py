@@ -63,7 +63,7 @@ class FaultKind(StrEnum):
     ENCODING = "encoding"
     """The content encoding is unknown, broken, or was not requested."""
     REDIRECT_LIMIT = "redirect-limit"
-    """More redirects than are followed, or a loop."""
+    """The limit of redirects is reached, or the redirects form a loop."""
     REDIRECT_TARGET = "redirect-target"
     """A redirect without a valid http(s) target, or to a target that must not be fetched."""
     HOST_CLOSED = "host-closed"
@@ -74,7 +74,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """The validators of a copy, for a conditional request to the URL that it came from, and to no other.
+    """The validators of a copy, for a conditional request only to the URL of the copy.
 
     >>> Validators("https://example.com/robots.txt", etag='"v1"', last_modified="").etag
     '"v1"'
@@ -100,14 +100,14 @@ class FetchRequest:
 
     Attributes:
         origin: the origin of the file.
-        max_redirects: how many redirects to follow; one more is a REDIRECT_LIMIT fault.
-        validators: of the present copy, or None for an unconditional request.
-        path: path and query of the file; starts with ``/`` and is sent unchanged.
-        redirected: True if a redirect from another host or a public address led here, in an earlier request; private
+        max_redirects: how many redirects to follow; the next redirect is a REDIRECT_LIMIT fault.
+        validators: the validators of the present copy, or None for an unconditional request.
+        path: the path and query of the file; starts with ``/`` and is sent unchanged.
+        redirected: whether an earlier request was redirected here from another host or a public address; private
             addresses are then refused.
-        first_url: the URL before the redirects that led here; empty without redirects.
-        last: whether this is the last hop: a further redirect exceeds the limit.
-        refresh: whether the site was open until now, by a copy that this request renews.
+        first_url: the first URL of the chain of redirects that led here; empty without redirects.
+        last: whether this is the last hop, so that a further redirect exceeds the limit.
+        refresh: whether this request renews a copy by which the site was open until now.
     """
 
     origin: Origin
@@ -135,11 +135,11 @@ class FetchResponse:
     Attributes:
         status: the HTTP status of the last hop.
         final_url: the URL of the last hop.
-        headers: of the last hop; names in lower case, the first line of each name.
-        body: decoded, up to the fetcher's limit; a cut body ends with a complete line.
+        headers: the headers of the last hop; names in lower case, the first line of each name.
+        body: the decoded body, up to the fetcher's limit; a cut body ends with a complete line.
         truncated: whether the body was longer than the limit.
         conditional: whether the last hop was requested with validators, so that a 304 has a meaning.
-        age_s: how many seconds ago it came, if it was fetched for another origin; 0 for a new answer.
+        age_s: the age of the answer in seconds, if it was fetched for another origin; 0 for a new answer.
     """
 
     status: int
@@ -162,7 +162,7 @@ class FetchFault:
         kind: the kind of the fault.
         detail: a phrase that describes the failure.
         final_url: the URL of the hop that failed.
-        status: of that hop, or None without a response.
+        status: the status of that hop, or None without a response.
         retry_after_s: in how many seconds to try again, or None if unknown.
         location: for a REDIRECT_LIMIT, the target of the redirect that was not followed; empty for a loop, or if the
             fetcher does not report it.
@@ -187,7 +187,7 @@ class Fetcher(Protocol):
     """Fetches robots.txt, and other files at well-known paths, with any HTTP client.
 
     A fetcher bounds time and size, sends no cookies and no credentials, and returns faults instead of raising them. Any
-    exception closes the gate.
+    exception closes the site.
 
     The gate follows redirects: it makes a request with ``max_redirects=0`` for each hop, once the host of that hop may
     be requested, and continues with the ``location`` of the REDIRECT_LIMIT. So a fetcher should report ``location``.
@@ -196,8 +196,8 @@ class Fetcher(Protocol):
     to ``max_redirects`` itself; that call does not respect closed hosts on the way. A REDIRECT_LIMIT without
     ``location`` allows a site only if it is ``final``, or the result of that second call.
 
-    A redirect from a public address must not lead to a private one. A fetcher that knows addresses reports ``private``
-    for the redirecting hop, and refuses private addresses for a request that is ``redirected``.
+    A redirect from a public address must not lead to a private address. A fetcher that knows addresses reports
+    ``private`` for the redirecting hop, and refuses private addresses for a request that is ``redirected``.
     """
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
@@ -208,16 +208,17 @@ class Fetcher(Protocol):
 
 
 class Store(Protocol):
-    """Keeps records by key, and may drop any of them at any time.
+    """Keeps records by key, and may drop any record at any time.
 
-    Keys are text, in any script and up to some hundred characters. The record of a robots.txt has the origin as its
-    key, as in ``https://example.com``. The pace that a host demands, as by Retry-After, has ``pace/SCOPE/NAME``, as in
-    ``pace/host/example.com`` or ``pace/address/192.0.2.1``. Stores that may outlive the process have such records;
-    a MemoryStore has none. Records are opaque: each names its version and its key, and has a digest.
+    Keys are text, in any script and up to some hundred characters. The key of a robots.txt is its origin, such as
+    ``https://example.com``. The key for the demands of a host, such as a Retry-After, is ``pace/SCOPE/NAME``, for
+    example ``pace/host/example.com`` or ``pace/address/192.0.2.1``. A gate writes such records only to stores that may
+    outlive the process, not to a MemoryStore. Records are opaque: each record contains its version, its key and a
+    digest.
 
-    A gate has up to a thousand calls under way at once. Each has a time limit (``CacheOptions.store_timeout_s``), after
-    which it is cancelled. A store that is late, or fails three times in a row, is paused for a while. A method
-    that fails raises StoreError.
+    A gate has up to a thousand calls under way at once. A call is cancelled after its time limit
+    (``CacheOptions.store_timeout_s``). A store that is late, or fails three times in a row, is paused for a while. A
+    method that fails raises StoreError.
     """
 
     async def get(self, key: str, /) -> bytes | None:
@@ -237,19 +238,19 @@ class Store(Protocol):
 class UpdatingStore(Store, Protocol):
     """A Store that changes a record in one step, so that no record of another process is lost.
 
-    A gate uses this method if its store has it; otherwise the gate gets the record and puts the new one.
+    A gate uses ``update`` if its store has this method; otherwise the gate gets the record and puts the new record.
     """
 
     async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
         """Replace the record by the result of ``change``.
 
-        No other record is put under the key between the call of ``change`` and the end.
+        Between the call of ``change`` and the end, no other record is put under the key.
 
         Args:
-            key: of the record.
+            key: the key of the record.
             change: takes the record, or None, and returns the new record. The store may call it more than once, and in
-                another thread while the store is locked, so it must be quick and do nothing else. If it raises, the
-                record stays as it is, and the caller gets the exception.
+                another thread while the store is locked, so it must be quick and have no side effects. If it raises an
+                error, the record does not change, and the caller gets the error.
 
         Raises:
             StoreError: the record could not be read or written.
@@ -258,7 +259,7 @@ class UpdatingStore(Store, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to fetch a file for all processes that share a store; it ends unless it is renewed.
+    """The right to fetch a file for all processes that share a store. A lease ends unless it is renewed.
 
     >>> Lease("0001799999999999", lasts_s=5.0).lasts_s
     5.0
@@ -280,7 +281,7 @@ class LeaseHeld:
     1.5
 
     Attributes:
-        left_s: seconds until it ends, unless it is renewed.
+        left_s: seconds until the lease ends, unless it is renewed.
     """
 
     left_s: float
@@ -308,31 +309,31 @@ class LeasingStore(Store, Protocol):
 
     A gate uses these methods if its store has all of them. The gate fetches a robots.txt under the lease of its key and
     puts the answer, or the failure, with that lease. Meanwhile the other processes wait for the record. The leases of a
-    process that was killed end by themselves. If a call fails, the gate fetches without a lease.
+    killed process end by themselves. If a call fails, the gate fetches without a lease.
     """
 
     async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
-        """Return the record if it has another version; otherwise a lease, or the time that another process holds it.
+        """Return the record if it has another version; otherwise a lease, or a LeaseHeld if another process has it.
 
-        No record is put between the look at the record and the grant of the lease.
+        No record is put between the reading of the record and the grant of the lease.
 
         Args:
-            key: of the record.
+            key: the key of the record.
             version: the version that the caller has read, or empty.
 
         Raises:
-            StoreError: the store cannot do that now.
+            StoreError: the store cannot answer now.
         """
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
         """Renew leases, by key, for their whole time from now on, unless they were taken over.
 
         Raises:
-            StoreError: they may not have been renewed.
+            StoreError: some leases may not have been renewed.
         """
 
     async def put_leased(self, key: str, record: bytes, lease: Lease, /) -> bool:
-        """Keep a record and end its lease; return False if a later lease was granted or a later record put."""
+        """Keep a record and end its lease; do nothing and return False after a later lease or a later record."""
 
     async def release(self, key: str, lease: Lease, /) -> None:
         """End a lease without a record, unless it was taken over."""

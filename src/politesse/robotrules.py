@@ -1,4 +1,4 @@
-"""The interface of Perl's WWW::RobotRules: it takes files and returns answers, and fetches nothing.
+"""The interface of Perl's WWW::RobotRules: parses given files and answers questions, but fetches no file.
 
 ::
 
@@ -45,7 +45,7 @@ class RobotRulesAnswer(IntEnum):
     ALLOWED = 1
     DENIED = 0
     UNKNOWN = -1
-    """No robots.txt of the site was parsed, or its rules are stale."""
+    """No robots.txt of the site was parsed, or the rules are stale."""
 
     def __bool__(self) -> bool:
         return self is RobotRulesAnswer.ALLOWED
@@ -54,7 +54,7 @@ class RobotRulesAnswer(IntEnum):
 class RobotRules:
     r"""The rules of many sites for one robot, as in WWW::RobotRules; in memory, for one thread.
 
-    A site is given by one of its URLs, or as ``"example.com:80"``: port 443 means https, any other port http. A rule is
+    A site is named by one of its URLs, or as ``"example.com:80"``; port 443 means https, any other port http. A rule is
     a path that may not be requested, or ``"Allow: "`` and a path; the first matching rule decides.
 
     >>> rules = RobotRules("ExampleBot/1.0")
@@ -65,9 +65,10 @@ class RobotRules:
     Args:
         name: the name of the robot; only its first word counts, without a version. A User-agent line matches if one of
             the two names contains the other; with ``perl_exact`` if the robot's name contains the name in the line.
-        perl_exact: reads files as WWW::RobotRules does: Allow lines are ignored, and escapes are compared as written.
-            By default they are read as in the draft of 1996, and the tables of "HTTP: The Definitive Guide". Two
-            differences remain: /robots.txt itself is always allowed, and a version after a name in the file is ignored.
+        perl_exact: whether to read files as WWW::RobotRules does: Allow lines are ignored, and escapes are compared as
+            written. By default files are read as in the draft of 1996, and the tables of "HTTP: The Definitive Guide".
+            Two differences remain: /robots.txt itself is always allowed, and a version after a name in the file is
+            ignored.
         clock: returns the Unix time.
 
     Raises:
@@ -103,7 +104,7 @@ class RobotRules:
         Args:
             url: the URL of the file; only its site matters.
             content: the content of the file.
-            fresh_until: the Unix time after which the rules are unknown again; by default a day from now (RFC 9309 2.4;
+            fresh_until: the Unix time until which the rules hold; by default a day from now (RFC 9309 2.4;
                 WWW::RobotRules uses a year).
 
         Raises:
@@ -117,10 +118,10 @@ class RobotRules:
         site.rules = _texts(compiled, as_written=not self._perl_exact)
 
     def allowed(self, url: StrOrURL) -> RobotRulesAnswer:
-        """Return whether a URL may be requested. robots.txt does not apply to other schemes than http(s): ALLOWED.
+        """Return whether a URL may be requested; ALLOWED for other schemes than http(s), which have no robots.txt.
 
         Raises:
-            InvalidURL: it is an http(s) URL without a valid host or port.
+            InvalidURL: ``url`` is an http(s) URL without a valid host or port.
         """
         url = url_text(url)
         if url.partition(":")[0].strip().lower() not in {"http", "https"}:
@@ -153,7 +154,7 @@ class RobotRules:
         return before
 
     def rules(self, site: StrOrURL) -> list[str]:
-        """Return the rules, in the order in which they are tried."""
+        """Return the rules, in the order in which they are compared."""
         return list(self._look_up(site).rules)
 
     def push_rules(self, site: StrOrURL, *rules: str) -> None:

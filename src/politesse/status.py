@@ -1,4 +1,4 @@
-"""Statistics of a gatekeeper, and the status of a host: its pace, its turns, the robots.txt of its origins."""
+"""The statistics of a gatekeeper, and the status of a host: its pace, its turns, the robots.txt of its origins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HostStatus", "RobotsStatus", "Statistics"]
 
-_MAX_SHOWN: Final = 200  # characters of remote text
+_MAX_SHOWN: Final = 200  # the most characters of remote text
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Statistics:
 
     Attributes:
         allowed: the number of verdicts that allowed.
-        denied: the number of verdicts that denied, or would have in report mode, by reason.
+        denied: the number of verdicts that denied (or in report mode would have denied), by reason.
         fetches: the number of fetches of robots.txt.
         in_flight: the number of origins whose robots.txt is being fetched now.
         origins: the number of origins in the cache.
-        entries_bytes: about how much memory they take.
+        entries_bytes: about how much memory these take.
         waiting: the number of callers that wait for a turn now.
         turns: the number of turns under way now.
 
@@ -75,7 +75,7 @@ class RobotsStatus:
         result: the result of the last fetch, or None before the first.
         status: the HTTP status, or None without an answer.
         fault: a phrase that describes the failure, or empty.
-        age_s: seconds since it was fetched, tried or confirmed.
+        age_s: seconds since robots.txt was fetched or confirmed, or since the fetch failed.
         fetching: whether a fetch is under way.
         next_fetch: the Unix time from which the next question starts a fetch, or None before the first fetch.
     """
@@ -111,17 +111,17 @@ class HostStatus:
 
     Attributes:
         host: the pacing host; an address or a registered domain if these are paced.
-        interval_s: the present interval between two requests, in seconds; of several agents, the interval of the agent
-            that may start last.
+        interval_s: the present interval between two requests, in seconds; with several agents, the interval of the
+            agent that may start last.
         bound_by: the limit that sets that interval.
         not_before: the Unix time from which the next request may start; other waiters may come first even then.
         closed_until: the Unix time until which a 429, a 503 or an exhausted quota closes the host, or None.
-        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT, or None if it is open.
+        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT, or None if the host is open.
         waiting: the number of requests that wait for a turn.
         in_flight: the number of turns under way.
         held_by: the URL of the oldest turn under way, or empty.
         held_s: seconds since that turn began.
-        robots: the robots.txt of each origin of the host in the cache, or under way.
+        robots: the robots.txt of each origin of the host that is in the cache, or is being fetched.
         fleet_wait: the wait of the first waiter in the fleet, or None: for the end of another process's request (bound
             by IN_FLIGHT, with its URL), for its reserved start, or for the Redis of the fleet (bound by FLEET).
     """

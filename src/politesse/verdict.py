@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-# Not frozen: that would double the time of a decision.
+# Not frozen, because that would double the time of a decision.
 @dataclass(slots=True, unsafe_hash=True, repr=False)
 class Rule:
     r"""One Allow or Disallow line of a file.
@@ -54,8 +54,8 @@ class Rule:
         line: the line number, from 1.
         field: the field name as the file spells it.
         value: the path pattern as the file spells it.
-        pattern: the path pattern in the normal form that is compared; a longer one, in octets, has precedence.
-        allow: whether it allows.
+        pattern: the path pattern in the normal form that is compared; a longer pattern, in octets, has precedence.
+        allow: whether this is an Allow line.
     """
 
     line: int
@@ -73,7 +73,7 @@ class Rule:
 
 @dataclass(slots=True, unsafe_hash=True, repr=False)
 class Match:
-    r"""Whether a target is allowed, and the rule that decided; true only if it is allowed.
+    r"""Whether a target is allowed, and the rule that decided; true only if the target is allowed.
 
     >>> from politesse import RobotsTxt
     >>> RobotsTxt.parse(b"User-agent: *\nDisallow: /private").rules_for("ExampleBot").match("/private/a")
@@ -82,9 +82,9 @@ class Match:
     Attributes:
         allowed: the answer.
         rule: the most specific match, or None if no rule decided.
-        reason: why; a file gives ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or ROBOTS_TXT.
-        bound_reached: whether the decision reached the bound on its matching work. Of the rules that were not compared,
-            a Disallow then counts as matching, and an Allow does not.
+        reason: the reason; from a file: ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or ROBOTS_TXT.
+        bound_reached: whether the decision reached the bound on its matching work. In that case each Disallow that was
+            not compared counts as matching, and no such Allow does.
     """
 
     reason: Reason
@@ -108,7 +108,7 @@ WITHOUT_RULE: Final = {reason: Match(reason) for reason in Reason}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The copy of a robots.txt that an answer is based on, or the failed attempt to fetch one.
+    """The copy of a robots.txt, or the failed fetch, on which an answer is based.
 
     >>> url = "https://example.com/robots.txt"
     >>> Source(url, AccessResult.UNAVAILABLE, 404, url, 1_800_000_000.0, 1_800_086_400.0).fault
@@ -121,10 +121,10 @@ class Source:
         final_url: the URL that answered, after redirects.
         fetched_wall: Unix time of the answer, or of the 304 that last confirmed it.
         fresh_until_wall: Unix time until which the copy is fresh; after that it is fetched again.
-        fault: a phrase that describes the failure, or empty. On a SUCCESSFUL source: why an older copy still serves.
-        not_before: Unix time before which the host wants no request, or before which robots.txt is not fetched again;
-            or None.
-        of_host: whether ``not_before`` applies to the whole host, as after a 429, or to robots.txt alone.
+        fault: a phrase that describes the failure, or empty. For a SUCCESSFUL source, the reason why an older copy
+            still serves.
+        not_before: Unix time before which the host wants no request, or robots.txt is not fetched again; or None.
+        of_host: whether ``not_before`` applies to the whole host, for example after a 429, or only to robots.txt.
         failing_since_wall: Unix time of the first failure in a row, or None if the source is no failure.
     """
 
@@ -172,7 +172,7 @@ class VerdictBasis:
 
 
 class Verdict:
-    """Whether this URL may be requested, and why. True in a bare test only if it may.
+    """Whether this URL may be requested, and why. True in a bare test only if the URL may be requested.
 
     >>> verdict = Verdict("https://example.com/a", "examplebot", False, Match(Reason.POLICY_DENY), note="paused")
     >>> bool(verdict), verdict.reason
@@ -182,8 +182,9 @@ class Verdict:
 
     Attributes:
         url: the URL in question, as given.
-        allowed: the answer. With ``mode="report"`` always true: ``reason`` and ``rule`` show the answer of other modes.
-        match: reason and rule.
+        allowed: the answer. With ``mode="report"`` this is always true; ``reason`` and ``rule`` show the answer of the
+            other mode.
+        match: the reason and the rule.
     """
 
     # Each question creates a verdict. So verdicts share one VerdictBasis, and compute the age on access.
@@ -213,12 +214,12 @@ class Verdict:
 
     @property
     def source(self) -> Source | None:
-        """The copy of robots.txt behind the answer, or None if no copy was needed."""
+        """The copy of robots.txt on which the answer is based, or None if no copy was needed."""
         return self._basis.source
 
     @property
     def age_s(self) -> float:
-        """Seconds from the fetch or last 304 to the decision, by the clock that counted more."""
+        """Seconds from the fetch or last 304 to the decision, by the clock that shows more."""
         basis = self._basis
         age_s = self._read_mono - basis.confirmed_mono
         return age_s if basis.source is None else max(age_s, self._read_wall - basis.source.fetched_wall)
@@ -252,8 +253,8 @@ class Verdict:
     def usage(self) -> Usage | None:
         """The preferences of robots.txt about the use of the page, and of tdmrep.json with ``enforce_usage``.
 
-        Only ``enforce_usage`` lets them change the answer. They are computed on access, and None if another reason
-        denies the page, in report mode too: preferences apply only to pages that may be requested
+        The preferences change the answer only with ``enforce_usage``. They are computed on access. The result is None
+        if another reason denies the page, even in report mode: preferences apply only to pages that may be requested
         (draft-ietf-aipref-attach 3.4).
 
         Raises:
@@ -274,7 +275,7 @@ class Verdict:
 
     @property
     def denied_by_reason(self) -> bool:
-        """Whether the reason denies; differs from ``not allowed`` only in report mode."""
+        """Whether the reason denies the request; differs from ``not allowed`` only in report mode."""
         return not self.match.allowed
 
     def explain(self) -> str:
@@ -342,7 +343,7 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
     if source.final_url != source.robots_url:
         lines.append(f"  after redirects: {printable(source.final_url)}")
     if source.result in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}:
-        lines.append(f"  tried:  {age_s:.0f} s ago")  # "not before" is when it is fetched again
+        lines.append(f"  tried:  {age_s:.0f} s ago")  # "not before" is the time of the next fetch
     else:
         lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")
     if source.fault and source.result is not AccessResult.UNREACHABLE:  # there it is the reason

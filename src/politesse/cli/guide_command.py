@@ -70,7 +70,7 @@ def print_guide(topic: str, out: Console) -> None:
         out.print(plain(text), soft_wrap=True, end="")
         return
     os.environ.setdefault("LESS", _LESS)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the pager, and pydoc waits for its end
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the pager, whose end pydoc awaits
     pydoc.pager(text)
 
 

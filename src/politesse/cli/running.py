@@ -84,7 +84,7 @@ class GateOptions:
         with checked_arguments():
             if token in {"", EVERYBODY, BROWSER}:
                 raise ConfigurationError(f"--agent {agent!r}: give the product token of a crawler, as in 'ExampleBot'")
-            with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # here another token is intended
+            with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # the token may differ here
                 Identity.of(USER_AGENT, token)
             return cls(token, timeout_s, store, None if fleet is None else FleetOptions(fleet, prefix=prefix))
 
@@ -172,7 +172,7 @@ def run(command: Coroutine[Any, Any, int]) -> NoReturn:
     """
     try:
         code = asyncio.run(_run(command))
-    except (OSError, ConfigurationError, StoreError) as error:  # a full disk, no free port, a file that is no store
+    except (OSError, ConfigurationError, StoreError) as error:  # a full disk, no free port, a wrong file
         abandon_output()
         say(errors(), f"politesse: {printable(str(error))}", "red")
         code = 2

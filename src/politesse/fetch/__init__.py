@@ -1,4 +1,4 @@
-"""Fetching a file over HTTP, and the parts for a fetcher of your own: redirects, bounded bodies, addresses."""
+"""Fetches files over HTTP, and has the parts for your own fetcher: redirects, bounded bodies, addresses."""
 
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops

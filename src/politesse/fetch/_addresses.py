@@ -1,13 +1,13 @@
-"""Which addresses may be connected to: a redirect of a public server must not lead to a private one.
+"""Decides to which addresses a fetch may connect: a redirect of a public server must not lead to a private server.
 
-Theory of operation. A check before the connection would leave a gap: the name is resolved a second time to connect, and
-may have another address by then (DNS rebinding). So the guard is the resolver of the connector itself: aiohttp connects
-only to the addresses that the guard has returned. Each fetch has its own guard; the connector, which all fetches share,
-finds it in the context of the fetch (``CurrentGuard``). Three cases remain outside of it:
+Theory of operation. A check before the connection would not be safe: to connect, the name is resolved again, and may
+then have another address (DNS rebinding). So the guard is the resolver of the connector itself: aiohttp connects only
+to the addresses that the guard has returned. Each fetch has its own guard; the connector, which all fetches share,
+finds it in the context of the fetch (``CurrentGuard``). The guard does not see three cases:
 
 - aiohttp resolves no IP literals: ``permits_host`` checks the host of each URL first;
 - a borrowed connector resolves names itself: ``permits_name`` looks up the target of a redirect with the same resolver,
-  and ``was_at`` finds out afterwards which address the redirecting server had;
+  and ``was_at`` later checks the address of the redirecting server;
 - a proxy resolves names itself: only literals and ``localhost`` can be checked.
 """
 
@@ -34,13 +34,12 @@ if TYPE_CHECKING:
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PrivateAddresses = Literal["redirects", "deny", "allow"]
-"""Which connections to private addresses are refused: those by a redirect from a public one, all, or none."""
+"""The refused connections to private addresses: only after a redirect from a public address, all, or none."""
 
 PRIVATE_ADDRESSES: Final = get_args(PrivateAddresses)
 
-# RFC 6890 2.2.2: protocol assignments, some of which are missing in some Pythons, with the metadata service of a cloud.
-# RFC 7526: the withdrawn relays of 6to4. The wire server of Azure: a public address, but reachable only from its own
-# machines.
+# RFC 6890 2.2.2: protocol assignments, with the metadata service of a cloud; some Python versions lack a part. RFC
+# 7526: the withdrawn relays of 6to4. The wire server of Azure has a public address, but only Azure's machines reach it.
 _NOT_PUBLIC: Final = (
     ipaddress.IPv4Network("192.0.0.0/24"),
     ipaddress.IPv4Network("192.88.99.0/24"),
@@ -49,14 +48,14 @@ _NOT_PUBLIC: Final = (
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # all global unicast that IANA has allocated
 _DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; missing in some Pythons
-# RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. A bit says
-# whether that address is unique.
+# RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. A bit in it tells
+# whether the IPv4 address is globally unique.
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
-_MAX_KNOWN: Final = 4_096  # addresses that are kept parsed, 0.3 kB each: many sites share one
+_MAX_KNOWN: Final = 4_096  # the most addresses that are kept parsed, 0.3 kB each, because many sites share an address
 
 
 class _ConnectorResolver:
-    """The resolver of a borrowed connector, to check the addresses that the connector will find."""
+    """The resolver of a borrowed connector, so that the guard can check the addresses that the connector will find."""
 
     def __init__(self, resolver: AbstractResolver) -> None:
         self._resolver = resolver
@@ -68,7 +67,7 @@ class _ConnectorResolver:
 
 def resolver_of(connector: aiohttp.BaseConnector | None) -> Resolver:
     """Return the resolver that a connector of the user was given; the system's resolver if it was given none."""
-    resolver = getattr(connector, "_resolver", None)  # aiohttp has no public attribute
+    resolver = getattr(connector, "_resolver", None)  # aiohttp has no public attribute for the resolver
     if isinstance(resolver, AbstractResolver) and not isinstance(resolver, ThreadedResolver):
         return _ConnectorResolver(resolver)
     return SystemResolver()
@@ -101,29 +100,29 @@ class PublicResolver(AbstractResolver):
         """Return the public addresses of ``host``.
 
         Raises:
-            OSError: it has none.
+            OSError: ``host`` has no public address.
         """
         return await AddressGuard(self._resolver, private_addresses="deny").resolve(host, port, family)
 
     async def close(self) -> None:
-        """Do nothing: the resolver belongs to the caller."""
+        """Do nothing, because the resolver belongs to the caller."""
 
 
 class AddressGuard(AbstractResolver):
-    """Checks every address of a fetch (see the top of this file).
+    """Checks every address of a fetch; see the module.
 
-    By default the first hop may go to any address: a crawler of ``localhost`` intends that. If it went to a public
-    address, no later hop may go to a private one.
+    By default the first hop may go to any address, for crawlers of ``localhost``. After a hop to a public address, no
+    later hop may go to a private address.
 
     Args:
         resolver: finds the addresses.
-        blind: whether a foreign resolver finds them instead; then every name counts as public, until ``was_at``
-            corrects that.
+        blind: whether a foreign resolver finds the addresses instead; every name then counts as public, until
+            ``was_at`` corrects that.
         private_addresses: see PrivateAddresses.
         lookup_s: how many seconds a lookup may take; None for no limit.
 
     Attributes:
-        refusal: which connection was refused and why, as a phrase; empty if none was.
+        refusal: the refused connection and the reason, as a phrase; empty without a refusal.
         kind: the kind of fault of a refusal.
     """
 
@@ -178,9 +177,9 @@ class AddressGuard(AbstractResolver):
         return self._permits(address, is_public(address))
 
     async def permits_name(self, host: str, port: int) -> bool:
-        """Check a name that a foreign resolver will look up once more: all of its addresses must be permitted.
+        """Check a name that a foreign resolver will look up again: all its addresses must be permitted.
 
-        The foreign resolver may find another address; that is not detected.
+        If the foreign resolver finds another address later, the guard does not notice that.
 
         Raises:
             OSError: the name has no address, or the lookup failed; TimeoutError after ``lookup_s``.
@@ -193,15 +192,15 @@ class AddressGuard(AbstractResolver):
         return all(self._permits(*_known(text)) for text in addresses)
 
     async def was_at(self, peer: str, host: str, port: int) -> None:
-        """Count the current name as private if the peer has a private address that is one of the name's own.
+        """Count the current name as private if the peer has a private address that is an address of the name.
 
-        A private peer alone is not enough: it may be a proxy.
+        A private peer is not enough, because the peer may be a proxy.
         """
         if not self._follows_seen or self._seen_before or is_literal(host) or _known(peer)[1]:
             return
         try:
             addresses = await self._addresses(host, port)
-        except OSError:  # unknown here, so the name still counts as public
+        except OSError:  # the name is unknown here, so it still counts as public
             return
         self._seen_public = _known(peer) not in map(_known, addresses)
 
@@ -211,7 +210,7 @@ class AddressGuard(AbstractResolver):
         """Return the permitted addresses of ``host``.
 
         Raises:
-            OSError: it has none, or the lookup failed; TimeoutError after ``lookup_s``.
+            OSError: ``host`` has no permitted address, or the lookup failed; TimeoutError after ``lookup_s``.
         """
         found = []
         for text in await self._addresses(host, port):
@@ -229,7 +228,7 @@ class AddressGuard(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """The resolver belongs to the fetcher."""
+        """Do nothing, because the resolver belongs to the fetcher."""
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         if isinstance(self._resolver, SystemResolver):
@@ -247,7 +246,7 @@ class AddressGuard(AbstractResolver):
 
 
 class CurrentGuard(AbstractResolver):
-    """The resolver of a connector that all fetches share: the guard of the fetch that connects now."""
+    """The resolver of the shared connector; it passes each call to the guard of the present fetch."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -255,13 +254,13 @@ class CurrentGuard(AbstractResolver):
         """Return the addresses that the guard of the fetch permits.
 
         Raises:
-            OSError: as AddressGuard does.
+            OSError: see ``AddressGuard.resolve``.
             LookupError: no fetch is under way in this context, so that no connection is made.
         """
         return await GUARD.get().resolve(host, port, family)
 
     async def close(self) -> None:
-        """The guards belong to their fetches."""
+        """Do nothing, because each guard belongs to its fetch."""
 
 
 GUARD: Final[ContextVar[AddressGuard]] = ContextVar("politesse.fetch.guard")
@@ -270,7 +269,7 @@ GUARD: Final[ContextVar[AddressGuard]] = ContextVar("politesse.fetch.guard")
 
 def _literal(host: str) -> IPAddress | None:
     if ":" not in host and not host[-1:].isdigit():
-        return None  # most hosts: an IPv4 address ends with a digit
+        return None  # a short cut for most hosts: an IPv4 address ends with a digit
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -290,7 +289,7 @@ def is_private_literal(host: str) -> bool:
 
 @lru_cache(maxsize=_MAX_KNOWN)
 def _known(text: str) -> tuple[IPAddress, bool]:
-    """Return an address without its scope, and whether it is public; one with a scope (fe80::1%eth0) never is."""
+    """Return an address without its scope, and whether it is public; an address with a scope (fe80::1%eth0) is not."""
     address = ipaddress.ip_address(text.partition("%")[0])
     return address, is_public(address)
 
@@ -300,7 +299,7 @@ def is_public(address: IPAddress) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
         reserved = address.is_multicast or any(address in network for network in _NOT_PUBLIC)
         return address.is_global and not reserved
-    # The address that 6to4 embeds decides alone: Pythons disagree about the 6to4 address itself.
+    # For 6to4, only the embedded address decides, because Python versions disagree about the 6to4 address.
     embedded = address.ipv4_mapped or address.sixtofour or (_last_32_bits(address) if address in _NAT64 else None)
     if embedded is not None:
         return is_public(embedded)

@@ -1,8 +1,8 @@
-"""Fetches robots.txt and other files with aiohttp: hop by hop, each checked, everything bounded, faults as values.
+"""Fetches robots.txt and other files with aiohttp, with a check of each hop, with bounds, and with faults as values.
 
 Theory of operation. All fetches share a client session and, unless one is borrowed, its connector, but no state: no
-cookies, no credentials, and no connection that another fetch has opened (``_client``). Redirects are followed
-here, not by aiohttp, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
+cookies, no credentials, and no connection that another fetch has opened (``_client``). This module follows redirects,
+not aiohttp, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
 
 =============  ==================================================  ==================================================
 phase          bound                                               where
@@ -18,7 +18,7 @@ dead body      a look at the connection every second               ``_read_some`
 fetch          ``total_timeout_s``, all hops together              ``fetch``
 =============  ==================================================  ==================================================
 
-Whatever a server does becomes a FetchFault. Only cancellation, and bugs, raise.
+Every fault of a server becomes a FetchFault. Only a cancellation or a bug raises an exception.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# RFC 9110 5.3: several lines of these are one list; of other headers the first line is read.
+# RFC 9110 5.3: several lines of these headers are one list. Of all other headers only the first line is read.
 _LISTS: Final = frozenset({"cache-control", "content-encoding", "transfer-encoding", "vary"})
 _INSPECT_S: Final = 1.0
-_OVERHEAD: Final = 8  # a chunk with 1 octet has 6 on the wire; the rest is for chunk extensions and trailers
-_LOCALHOST: Final = re.compile(r"(?:.*\.)?localhost\.?", re.IGNORECASE)  # RFC 6761 6.3: always loopback
+_OVERHEAD: Final = 8  # a chunk of 1 octet takes 6 octets on the wire; the others are for chunk extensions and trailers
+_LOCALHOST: Final = re.compile(r"(?:.*\.)?localhost\.?", re.IGNORECASE)  # RFC 6761 6.3: these names are always loopback
 
 
 class AiohttpFetcher:
     """The default Fetcher of politesse.
 
-    A fetch leaves nothing to the next one: no cookies, no netrc, no middlewares, no credentials, and no connection that
-    another fetch has opened, with an address that was checked for another purpose.
+    Fetches share no state: no cookies, no netrc, no middlewares, no credentials, and no connections, whose address was
+    checked for another fetch.
 
-    A body without Content-Length and chunks is complete only if the server closes the connection in an orderly way: not
-    by a reset, and with TLS by a close_notify before the FIN (RFC 9112 9.8). A proxy that speaks plain
-    HTTP may turn a reset into a FIN.
+    A body without Content-Length and chunks is complete only if the server closes the connection in an orderly way:
+    without a reset, and with TLS after a close_notify (RFC 9112 9.8). A proxy that speaks plain HTTP may turn a reset
+    into a FIN.
 
     >>> import asyncio
     >>> from politesse import Gatekeeper
@@ -79,9 +79,10 @@ class AiohttpFetcher:
     Args:
         user_agent: the User-Agent header.
         options: see FetchOptions.
-        session: an aiohttp session whose connector is borrowed, for its local address, proxy or TLS settings; nothing
-            else of it is used. By default each event loop has a connector that checks addresses.
-        resolver: finds addresses; over a borrowed connector only to check redirects, by default with its own resolver.
+        session: an aiohttp session. The fetcher uses only its connector, with its local address, proxy or TLS settings.
+            By default each event loop has a connector that checks addresses.
+        resolver: finds addresses. With a borrowed connector, it only checks redirects; the default is then the resolver
+            of the connector.
 
     Raises:
         ConfigurationError: the session does not verify certificates, or conflicts with the options.
@@ -123,7 +124,7 @@ class AiohttpFetcher:
         self._client = SharedClient(self._options, headers, session)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Make one request and follow its redirects. Raises nothing except for cancellation."""
+        """Make one request and follow its redirects. Raises no exception except for a cancellation."""
         options = self._options
         guard = AddressGuard(
             self._resolver,
@@ -160,7 +161,7 @@ class AiohttpFetcher:
         return self._session is not None or self._options.proxy is not None
 
     async def _hop(self, guard: AddressGuard, hops: Hops) -> FetchResult | None:
-        """Make one request; None if its redirect is to be followed."""
+        """Make one request; return None if its redirect is to be followed."""
         url = URL(hops.url, encoded=True)
         host, port = url.raw_host or "", url.port or 0
         if not guard.permits_host(host):
@@ -178,12 +179,12 @@ class AiohttpFetcher:
             ssl=self._options.ssl_context or True,
             timeout=self._timeout,
         ) as response:
-            # A stand-in for aiohttp, such as aioresponses, has no observer of the connection.
+            # A mock of aiohttp, such as aioresponses, has no observer of the connection.
             wire = response.wire if isinstance(response, WatchedResponse) else None
             borrowed = self._session is not None and self._options.proxy is None
             try:
                 if borrowed and wire is not None and wire.peer is not None and response.status in REDIRECTS:
-                    # A redirect from a private address may go to another one.
+                    # A redirect from a private address may lead to another private address.
                     await guard.was_at(wire.peer, host, port)
                 return await self._result(response, guard, hops, conditional=bool(conditions))
             finally:
@@ -191,11 +192,11 @@ class AiohttpFetcher:
                     wire.detach()
 
     async def _name_refusal(self, guard: AddressGuard, host: str, port: int) -> str:
-        """Return why a redirect to ``host``, which a foreign resolver looks up, is not followed; empty if it is."""
+        """Return why a redirect to ``host``, which a foreign resolver looks up, is refused; empty if it is followed."""
         if self._options.unguarded_redirects:
             return ""
         if self._options.proxy is not None:
-            # A proxy may know names that this machine does not know: only names that need no lookup are refused.
+            # A proxy may know names that this machine does not know, so only names that need no lookup are refused.
             private = guard.public_only and _LOCALHOST.fullmatch(host) is not None
             return f"a redirect to {host}, which is private; see unguarded_redirects" if private else ""
         try:
@@ -218,7 +219,7 @@ class AiohttpFetcher:
         headers = _headers(response)
         if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self._options.proxy is not None:
             raise aiohttp.ClientConnectionError("the proxy requires credentials")
-        if response.status not in SUCCESSFUL:  # only the body of a file is read
+        if response.status not in SUCCESSFUL:  # only a successful response has a file to read
             return FetchResponse(response.status, hops.url, headers, conditional=conditional)
         try:
             body, truncated = await _read(response, headers, self._options.max_body_bytes)
@@ -255,7 +256,7 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], li
     body = BoundedBody(headers.get("content-encoding", "") if octets else "", limit)
     while octets:
         if not body.feed(octets):
-            response.close()  # the rest is not needed
+            response.close()  # the rest of the body is not needed
             return body.finish()
         octets = await _read_some(response)
     # RFC 9112 6.3: a body without a length and chunks extends to the close of the connection. RFC 9112 8: it is
@@ -274,7 +275,7 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
     """
     content = response.content
     if (octets := content.read_nowait()) or content.is_eof():
-        return octets  # nothing is waited for
+        return octets  # the octets are here, so no wait is needed
     while True:
         try:
             async with asyncio.timeout(_INSPECT_S):
@@ -286,7 +287,7 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _kind(error: Exception, guard: AddressGuard) -> FaultKind:
-    """Return the kind of fault of an exception of aiohttp; the more specific ones come first."""
+    """Return the kind of fault of an exception of aiohttp; specific exceptions are checked first."""
     if guard.refusal:
         return guard.kind
     return next((kind for kind, types in _KINDS if isinstance(error, types)), FaultKind.CONNECT)

@@ -2,7 +2,7 @@
 
 Theory of operation. getaddrinfo blocks its thread, for half a minute and more if a name server does not answer, and
 cannot be cancelled. The executor of the event loop has few threads, so eight such names would block all others there.
-Here each lookup has a thread to itself. Concurrent callers of a name share one lookup and its result.
+Here each lookup has its own thread. Concurrent callers of a name share one lookup and its result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WITHOUT_SCOPE: Final = 3  # the parts of an IPv6 socket address before its scop
 class _Lookup:
     """A name that is looked up.
 
-    Its futures cannot be cancelled: each caller awaits them through a future of its own event loop.
+    The futures of a lookup cannot be cancelled: each caller waits through a future of its own event loop.
 
     Attributes:
         callers: how many callers wait.
@@ -45,7 +45,7 @@ class _Lookup:
 
 
 class SystemResolver:
-    """The system's resolver: getaddrinfo, for each name in a thread of its own.
+    """The system's resolver: getaddrinfo, with a separate thread for each name.
 
     Concurrent callers of a name share one lookup. At most ``max_threads`` names are looked up at once. Other names wait
     in a queue, first in, first out; a name without callers leaves the queue. Names that never resolve delay other names
@@ -152,7 +152,7 @@ class SystemResolver:
 
 def _ask_system(host: str) -> list[str]:
     """Return the addresses of ``host`` in the order of RFC 6724; blocks."""
-    # As in aiohttp: only families of which this machine has an address. On some systems localhost has none then.
+    # As in aiohttp, only address families that this machine uses. On some systems this flag finds no localhost.
     flags = 0 if host.rstrip(".").lower() == "localhost" else socket.AI_ADDRCONFIG
     found = []
     for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags):

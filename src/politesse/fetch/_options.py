@@ -36,13 +36,12 @@ class FetchOptions:
         total_timeout_s: seconds for one fetch with all its redirects; positive.
         max_body_bytes: how many decoded octets of a body are read; 512,000 to 67,108,864.
         from_address: an e-mail address for the From header, or None.
-        proxy: the URL of an HTTP proxy, with credentials if it needs any, or None.
-        ssl_context: verifies servers; None for the system's authorities. Verification cannot be switched off: an
-            attacker who can forge robots.txt could open any site.
-        private_addresses: ``"redirects"`` refuses a redirect from a public address to a private one; ``"deny"``
-            refuses all connections to private addresses, so that no page there is allowed; ``"allow"`` refuses none.
-            Private addresses are loopback, link-local, multicast, unspecified and all others that are not globally
-            reachable.
+        proxy: the URL of an HTTP proxy, with its credentials if necessary, or None.
+        ssl_context: the context that verifies servers; None for the system's authorities. Verification cannot be
+            switched off: an attacker who can forge robots.txt could open any site.
+        private_addresses: ``"redirects"`` refuses a redirect from a public to a private address; ``"deny"`` refuses all
+            connections to private addresses, so that no page there is allowed; ``"allow"`` refuses no address. Private
+            addresses are all that are not globally reachable: loopback, link-local, multicast, unspecified and others.
         unguarded_redirects: whether to follow redirects to other hosts without a check of their addresses, over a
             borrowed connector or a proxy, which look up names themselves. By default, a redirect over a borrowed
             connector is followed if our own resolver finds only public addresses for the name; over a proxy all names
@@ -86,7 +85,7 @@ class FetchOptions:
 
 
 def _is_proxy(proxy: StrOrURL) -> bool:
-    """Whether it is the URL of a proxy. Messages never quote it, because it may contain a password."""
+    """Whether a value is the URL of a proxy. Messages never quote the value, because it may contain a password."""
     try:
         url = URL(proxy)
     except (TypeError, ValueError):

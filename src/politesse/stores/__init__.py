@@ -1,8 +1,8 @@
-"""Stores, which keep records beyond the cache: robots.txt, and the pace that hosts have asked for.
+"""Stores keep records for longer than the cache: robots.txt, and the demands of hosts.
 
-The gate takes each store but MemoryStore and SharedMemoryStore as one that outlives the process. A store with the
-methods of LeasingStore needs a fleet. RedisStore, which processes on many machines share, is in
-``politesse.stores.redis``: it needs the extra ``redis``.
+For the gate, each store except MemoryStore and SharedMemoryStore outlives the process. A store with the methods of
+LeasingStore needs a fleet. RedisStore, which processes on many machines can share, is in ``politesse.stores.redis``,
+and needs the extra ``redis``.
 """
 
 from politesse.stores._sqlite_records import StoredRecord, StoreStatistics

@@ -1,15 +1,15 @@
 """Calls to one Redis or cluster, from any event loop.
 
 Theory of operation. A connection belongs to the event loop in which it was opened, so each loop has its own client.
-``aclose`` closes the client, or the end of the loop does: ``asyncio.run()`` first ends the asynchronous generators of
-its loop, and such a generator holds each client.
+``aclose`` or the end of the loop closes the client: an asynchronous generator holds it, and ``asyncio.run()`` closes
+the generators of its loop.
 
-A call takes one of ``max_connections`` places, and so one connection: the others wait, in the order in which they came.
-redis-py would refuse them. A call that is cancelled or late while its reply is under way has its connection closed by
-redis-py, so that no other call reads that reply.
+A call takes one of ``max_connections`` places, and so one connection. Other calls wait in order; redis-py would refuse
+them. If a call is cancelled or late before its reply, redis-py closes the connection, so that no other call reads that
+reply.
 
-A call whose connection was lost is made once more: the server may have been restarted since the last call. All calls
-may be made twice. But if the answer to a grant is lost, no process holds the lease until it ends.
+A call whose connection was lost is made once more, because the server may have restarted since the last call. Making
+any call twice does no harm. Only if the answer to a grant is lost, no process holds the lease until its end.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from politesse.stores._redis_scripts import StoreScript
 
     Client = Redis | RedisCluster
-    Call = tuple[bytes, tuple[str | int, ...]]  # a key, and the arguments
+    Call = tuple[bytes, tuple[str | int, ...]]  # the key of a call, and its arguments
 
 Result = TypeVar("Result")
 
 _FOREIGN: Final = ("FOREIGN", "WRONGTYPE")
-_PIPELINE: Final = 500  # scripts that are sent together
+_PIPELINE: Final = 500  # the most scripts that are sent together
 
 
 @dataclass(slots=True, eq=False)
@@ -57,11 +57,11 @@ class _Connections:
     """The connections of an event loop.
 
     Attributes:
-        client: opens them when they are needed.
+        client: the client, which opens connections on demand.
         places: how many more calls may be made.
-        opening: held while the client of a cluster finds the nodes.
-        is_ready: whether it has found them.
-        keeper: closes them when it ends.
+        opening: a lock for the time in which the client of a cluster finds the nodes.
+        is_ready: whether the client has found the nodes.
+        keeper: the generator that closes the connections when it ends.
     """
 
     client: Client
@@ -72,18 +72,15 @@ class _Connections:
 
 
 class RedisCalls:
-    """See the module.
-
-    Args:
-        url: of the server; see ``politesse._redis``.
-        timeout_s: how long one call may take, the wait for its place not counted.
+    """Makes calls to one Redis or cluster; see the module. Args: url: the URL of the server; see ``politesse._redis``.
+timeout_s: how long one call may take, without the wait for its place.
         max_connections: how many calls are under way at once, in each event loop.
 
     Attributes:
         name: the address of the server, without a password.
 
     Raises:
-        ConfigurationError: the URL is none.
+        ConfigurationError: the URL is invalid.
     """
 
     def __init__(self, url: str, *, timeout_s: float, max_connections: int) -> None:
@@ -113,13 +110,13 @@ class RedisCalls:
         async def evaluate(client: Client) -> Any:  # noqa: ANN401 - the reply of any script
             try:
                 return await client.execute_command("EVALSHA", script.sha, *given, **options)
-            except NoScriptError:  # the server has forgotten the script, or has never run it
+            except NoScriptError:  # the server has no copy of the script
                 return await client.execute_command("EVAL", script.source, *given, **options)
 
         return await self._run(keys[0], evaluate)
 
     async def run_each(self, script: StoreScript, calls: Sequence[Call]) -> None:
-        """Run a script once for each key with its arguments; single failures are ignored."""
+        """Run a script once for each key and its arguments; failures of single calls are ignored."""
         if is_cluster(self._url):
             await asyncio.gather(*(self.run(script, [key], *args) for key, args in calls))
             return
@@ -134,7 +131,7 @@ class RedisCalls:
             return
         connections = self._by_loop.pop(asyncio.get_running_loop(), None)
         if connections is not None and connections.keeper is not None:
-            for _ in range(self._max_connections):  # until no call is under way
+            for _ in range(self._max_connections):  # takes all places, so that no call is under way
                 await connections.places.acquire()
             await connections.keeper.aclose()
 
@@ -194,11 +191,11 @@ class RedisCalls:
         if connections is None:
             connections = self._by_loop[loop] = _Connections(self._client(), asyncio.Semaphore(self._max_connections))
             connections.keeper = self._keep(loop, connections.client)
-            await anext(connections.keeper)  # from its first step on the event loop knows it
+            await anext(connections.keeper)  # after its first step the event loop knows the generator
         return connections
 
     async def _ready(self, connections: _Connections) -> None:
-        """Have a cluster's client find the nodes before the first calls, which would each begin to search."""
+        """Let a cluster's client find the nodes once, before the first calls, which would all search."""
         client = connections.client
         if not isinstance(client, Redis) and not connections.is_ready:
             async with connections.opening:
@@ -211,7 +208,7 @@ class RedisCalls:
             yield
         finally:
             self._by_loop.pop(loop, None)
-            with suppress(*FAILURES):  # a connection that was lost
+            with suppress(*FAILURES):  # the connection was lost
                 async with asyncio.timeout(self._timeout_s):
                     await close_client(client)
 

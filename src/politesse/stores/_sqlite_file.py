@@ -1,23 +1,23 @@
-"""Work on a politesse file in two threads: one reads, one writes.
+"""Reads and writes an SQLite file of politesse in two threads, one for reading and one for writing.
 
 Theory of operation. A call puts an operation and its argument into the inbox of a thread, and waits. The thread takes
-all calls that wait, and runs them within one transaction; so one commit serves them all. Each thread has a connection:
-reads see one state of the file, and never wait for the lock that writes need. Results are handed over after the commit:
-acknowledged writes are in the file.
+all waiting calls, and runs them within one transaction, so that one commit serves them all. Each thread has a
+connection: reads see one state of the file, and never wait for the lock that writes need. Callers get their results
+after the commit, so acknowledged writes are in the file.
 
-    a call fails            the transaction is rolled back, and each call is tried again in a separate transaction: a
-                            call fails by its own fault only
-    a lock is held          by another connection: the calls are tried again for ``busy_timeout_s``
-    the disk fails          or the file is damaged: the calls fail, and the file is opened again for the next ones
-    the file is replaced    deleted or moved: all calls fail. It is not opened again: SQLite names its log after the
-                            path, so two open files of the same name would destroy each other
+    a call fails            the transaction is rolled back, and each call is tried again in a separate transaction, so
+                            that it fails only by its own fault
+    a lock is held          by another connection: the calls are tried again for up to ``busy_timeout_s``
+    the disk fails          or the file is damaged: the calls fail, and the file is opened again for the next calls
+    the file is replaced    deleted or moved: all calls fail. The file is not opened again: SQLite names its log after
+                            the path, so two open files of the same name would destroy each other
     a caller is cancelled   a call that has not begun is left out; other calls are finished
-    the file is closed      calls made before are finished, later ones fail; the threads end
+    the file is closed      earlier calls are finished, later calls fail; the threads end
     the file is not closed  the threads end once the SqliteFile is collected, or with the process: they are daemons
 
-Acknowledged writes survive the end of the process, ``kill -9`` included: they are in the write-ahead log, in the hands
-of the operating system. They are forced to the disk at checkpoints only (``synchronous=NORMAL``): a power failure may
-lose the last ones, and leaves the file consistent.
+Acknowledged writes survive the end of the process, even by ``kill -9``: the operating system has them, in the
+write-ahead log. They are forced to the disk only at checkpoints (``synchronous=NORMAL``), so a power failure may lose
+the last writes, but leaves the file consistent.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "SqliteFile"]
 
-_LOCK_WAIT_S: Final = 0.05  # how long SQLite waits for a lock at a time
-_PAUSE_S: Final = 0.005  # between two tries: not every lock makes SQLite wait
-_MAX_TOGETHER: Final = 1_000  # calls in a transaction: other processes and its callers wait for its end
+_LOCK_WAIT_S: Final = 0.05  # how long SQLite waits for a lock in one attempt
+_PAUSE_S: Final = 0.005  # the pause between two attempts, because SQLite does not wait for every lock
+_MAX_TOGETHER: Final = 1_000  # the most calls in a transaction, for whose end other processes wait
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
 class SqliteFile:
-    """A politesse file, which is opened with the first call.
+    """An SQLite file of politesse, which the first call opens.
 
     >>> import asyncio, pathlib, tempfile
     >>> words = Part("words", ("CREATE TABLE words (word TEXT)",))
@@ -76,13 +76,13 @@ class SqliteFile:
     ['polite', 'crawler']
 
     An operation is a function of the connection and of the argument of a call. It runs in a thread of the file, within
-    a transaction that it neither begins nor ends, and may be run again after a rollback. Its sqlite3.Error is raised as
-    a StoreError in the caller; any other exception as it is.
+    a transaction that it must neither begin nor end, and may run again after a rollback. The caller gets its
+    sqlite3.Error as a StoreError, and any other exception unchanged.
 
-    Several files may be open at one path, in one process and in many. They may be of different parts.
+    Several SqliteFiles may be open at one path, in one process or in several, also with different parts.
 
     Args:
-        path: of the file; relative to the current folder. It is created with mode 0600 if it is missing.
+        path: the path of the file, relative to the current folder. A missing file is created with mode 0600.
         parts: the tables that the calls use.
         busy_timeout_s: how many seconds to wait for a lock that another connection holds.
 
@@ -99,14 +99,14 @@ class SqliteFile:
         except StoreError as error:
             raise ConfigurationError(str(error)) from error
         except Locked:
-            pass  # it is checked again when it is opened
+            pass  # the file is checked again when it is opened
         self._reader = _Worker(self.path, parts, busy_timeout_s, "BEGIN")
-        # A transaction that reads first could not always go on to write.
+        # IMMEDIATE, because a transaction that has only read cannot always get the lock for writing.
         self._writer = _Worker(self.path, parts, busy_timeout_s, "BEGIN IMMEDIATE")
         for worker in (self._reader, self._writer):
-            # A thread does not refer to this object, so that it ends with it.
+            # The thread does not refer to this object, so that it can end with this object.
             weakref.finalize(self, worker.inbox.put, None).atexit = False
-        self._door = threading.Lock()  # no call passes it once the file is closed
+        self._door = threading.Lock()  # guards against calls after the close
         self._pid = os.getpid()
         self._closed = False
 
@@ -130,7 +130,7 @@ class SqliteFile:
     def begin_write(
         self, operation: Callable[[sqlite3.Connection, Argument], Result], argument: Argument
     ) -> asyncio.Future[Result]:
-        """Do as ``write`` does, and return a future: no task has to live until then.
+        """Do the same as ``write``, but return a future, so that no task has to wait.
 
         Raises:
             StoreError: the file is closed.
@@ -138,9 +138,9 @@ class SqliteFile:
         return self._send(self._writer, operation, argument)
 
     async def aclose(self) -> None:
-        """Finish the calls that wait, close the file and end its threads. Later calls raise StoreError."""
+        """Finish the waiting calls, close the file and end its threads. Later calls raise StoreError."""
         if os.getpid() != self._pid:
-            return  # the threads are in the other process
+            return  # after a fork, the threads are only in the parent
         with self._door:
             if not self._closed:
                 self._closed = True
@@ -159,7 +159,7 @@ class SqliteFile:
         if os.getpid() != self._pid:
             if self._used:
                 raise StoreError(f"{self.path} was opened in process {self._pid}, before the fork: open it after")
-            self._pid, self._door = os.getpid(), threading.Lock()  # another thread may have held it at the fork
+            self._pid, self._door = os.getpid(), threading.Lock()  # another thread may have held the lock at the fork
         with self._door:
             if self._closed:
                 raise StoreError(f"{self.path} is closed")
@@ -179,10 +179,10 @@ class _Call(NamedTuple):
 
 
 class _Worker:
-    """Serves calls, those that wait together in one transaction, in a thread that begins with the first call.
+    """Serves calls in a thread that begins with the first call; waiting calls share a transaction.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         parts: the tables that the calls use.
         busy_timeout_s: how many seconds to wait for a lock that another connection holds.
         begin: the statement that begins a transaction.
@@ -201,7 +201,7 @@ class _Worker:
         self.inbox: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self.thread: threading.Thread | None = None
         self._ended: Future[None] = Future()
-        self._ended.set_running_or_notify_cancel()  # from here on a cancelled aclose() does not cancel it
+        self._ended.set_running_or_notify_cancel()  # a cancelled aclose() cannot cancel the future from here on
 
     def submit(self, operation: Callable[[sqlite3.Connection, Any], Any], argument: object) -> Future[Any]:
         """Return the future result of an operation; raises StoreError if the system has no threads left."""
@@ -217,10 +217,10 @@ class _Worker:
         return future
 
     async def joined(self) -> None:
-        """Wait for the end of the thread, if it has begun."""
+        """Wait for the end of the thread, if there is a thread."""
         if self.thread is not None:
             await asyncio.wrap_future(self._ended)
-            self.thread.join()  # it has nothing left to do
+            self.thread.join()  # the thread has no more work, so this is quick
 
     def _run(self) -> None:
         is_open = True
@@ -231,12 +231,12 @@ class _Worker:
             calls = [call for call in taken if call is not None and call.future.set_running_or_notify_cancel()]
             if calls:
                 self._serve(calls)
-            del taken, calls  # their bytes are not kept until the next call
+            del taken, calls  # so that their bytes are not kept until the next call
         self._drop()
         self._ended.set_result(None)
 
     def _serve(self, calls: Sequence[_Call]) -> None:
-        """Run calls together; each of them alone if one of them fails, so that it fails by its own fault only."""
+        """Run calls together; if a call fails, run each call alone, so that it fails only by its own fault."""
         try:
             results = self._transaction(calls)
         except BaseException as error:  # noqa: BLE001 - raised in the callers
@@ -297,10 +297,10 @@ class _Worker:
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:
-            if connection.in_transaction:  # some errors have rolled back
+            if connection.in_transaction:  # some errors have already rolled back
                 connection.execute("ROLLBACK")
         except sqlite3.Error:
-            self._drop()  # which rolls back, too
+            self._drop()  # closing rolls back, too
 
     def _drop(self) -> None:
         file, self._file = self._file, None
@@ -315,6 +315,6 @@ def _absolute(path: object) -> Path:
     text = os.fspath(path)
     if not isinstance(text, str):
         raise wrong_type("path", path, wanted)
-    if not text or "\0" in text or text.startswith(":"):  # SQLite has names as :memory:, which are no files
+    if not text or "\0" in text or text.startswith(":"):  # SQLite has names that are no files, such as :memory:
         raise ConfigurationError(f"path={text!r:.200}: give {wanted}")
     return Path(os.path.abspath(text))  # noqa: PTH100 - unlike resolve(), it follows no link

@@ -1,17 +1,18 @@
-"""Opening a politesse file: an SQLite database that only politesse writes, with the tables of its parts.
+"""Opens an SQLite file of politesse, in which each part of politesse has its tables.
 
-A file holds any set of parts: the records of a store, the journal of a queue. Each part has a name and a version,
-kept in the table ``parts``; the file as a whole has the version in ``user_version``. A file is recognised by its
-``application_id``. Other files are refused before a connection that could write is opened.
+A file has one or several parts, for example the records of a store and the journal of a queue. The table ``parts`` has
+the name and version of each part; ``user_version`` is the version of the whole file. The ``application_id`` identifies
+a file of politesse. Other files are refused before a writing connection is opened.
 
-For safety:
+Precautions:
 
 - A new file is created by ``mknod``, with mode 0600 and never through a symbolic link. ``open`` is not used:
   POSIX drops all locks of a process on a file when the process closes any descriptor of it, so only SQLite opens the
   file. SQLite gives ``-wal`` and ``-shm`` the mode of the file, and follows no link to them.
-- SQLite follows a link to the database itself. So the name is checked before, and the name that SQLite resolved after.
-- SQLite keeps its locks in the memory of the process, and a forked child inherits that memory but not the locks: a
-  connection that the child opens to the same file would take no lock at all. So the child is refused.
+- SQLite follows a link to the database itself. So the name is checked before the opening, and the name that SQLite
+  resolved after it.
+- SQLite keeps its locks in the memory of the process, and a forked child inherits that memory but not the locks. A
+  connection of the child to the same file would take no locks. So a child cannot open the file.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-_APPLICATION_ID: Final = 0x706F6C69  # "poli"
+_APPLICATION_ID: Final = 0x706F6C69  # "poli" in ASCII
 _FILE_VERSION: Final = 1
-_LOG_BYTES: Final = 16 * 1024 * 1024  # the log is cut to this after a checkpoint: it grows with the largest records
+_LOG_BYTES: Final = 16 * 1024 * 1024  # after a checkpoint the log is cut to this length; large records make it grow
 _BUSY, _LOCKED, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _PROTOCOL = 5, 6, 8, 10, 11, 13, 14, 15
 _TOOBIG, _NOTADB = 18, 26
 _MEANINGS: Final = {
@@ -53,22 +54,22 @@ _MEANINGS: Final = {
 _LOST: Final = frozenset({_CANTOPEN, _CORRUPT, _IOERR, _NOTADB, _PROTOCOL, _READONLY})
 _PARTS: Final = "CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 
-# The open files, of the process before a fork too: process, device, inode, connection.
+# The open files, including those of the parent process: process, device, inode, connection.
 _OPEN: Final[set[tuple[int, int, int, int]]] = set()
 
 
 class Locked(Exception):
-    """Another connection holds a lock that is needed; to be tried again."""
+    """Another connection holds a required lock; the caller may try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The tables of a purpose.
+    """The tables for one purpose.
 
     Attributes:
-        name: of the part, unique in a file.
-        statements: make the tables.
-        version: of the tables.
+        name: the name of the part, unique in a file.
+        statements: the statements that create the tables.
+        version: the version of the tables.
     """
 
     name: str
@@ -77,10 +78,10 @@ class Part:
 
 
 class OpenFile:
-    """An open connection to a politesse file, used by one thread.
+    """An open connection to an SQLite file of politesse, for one thread.
 
     Attributes:
-        connection: in autocommit mode: who uses it begins and ends transactions.
+        connection: the connection, in autocommit mode; its user begins and ends transactions.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -91,7 +92,7 @@ class OpenFile:
         _OPEN.add(self._registered)
 
     def is_in_place(self) -> bool:
-        """Return whether the file is still at its path: not deleted, moved or replaced."""
+        """Return whether the file is still at its path, not deleted, moved or replaced."""
         try:
             return _identity(self._path) == self._identity
         except OSError:
@@ -104,12 +105,12 @@ class OpenFile:
 
 
 def check_file(path: Path, parts: Sequence[Part]) -> None:
-    """Check a path, and a file at the path by a connection that cannot write.
+    """Check a path, and the file at the path with a read-only connection.
 
     Raises:
-        StoreError: the folder is missing or read-only; at the path is something but a regular file; the file is
-            read-only, of another program, encrypted or damaged; or a newer politesse wrote it.
-        Locked: to be tried again.
+        StoreError: the folder is missing or read-only; the path is no regular file; the file is read-only, of another
+            program, encrypted or damaged; or a newer politesse wrote it.
+        Locked: another connection holds a required lock; try again.
     """
     if sqlite3 is None:
         raise ImportError(
@@ -127,8 +128,8 @@ def check_file(path: Path, parts: Sequence[Part]) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
                 raise
-            # A process was killed in a transaction, ours only as it created the file. A connection that can write will
-            # take the transaction back; the versions are in the file as it is.
+            # A process was killed during a transaction; in politesse, this can only be the creation of the file. A
+            # writing connection will roll the transaction back. The versions can be read without that.
             _check_content(path, parts, "mode=ro&immutable=1")
 
 
@@ -143,12 +144,12 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
 
     Args:
         path: an absolute path.
-        parts: the tables that must be there. Those of other parts stay as they are.
+        parts: the required tables. The tables of other parts do not change.
         busy_timeout_s: how long a statement on the connection waits for locks.
 
     Raises:
         StoreError: as for ``check_file``, and if the disk is full or fails.
-        Locked: to be tried again.
+        Locked: another connection holds a required lock; try again.
     """
     check_file(path, parts)
     with _errors_of(path):
@@ -164,14 +165,14 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
 
 
 def held_file(path: Path, *, wait_s: float) -> sqlite3.Connection:
-    """Hold an empty file, which is created if it is missing, until the connection is closed or the process ends.
+    """Lock an empty file until the connection is closed or the process ends; create the file if it is missing.
 
     Returns:
-        The connection that holds it; any thread may close it.
+        The connection that holds the lock; any thread may close it.
 
     Raises:
-        StoreError: the file cannot be created or opened; or it is not empty, and so is no such file.
-        Locked: another connection has held it for ``wait_s``.
+        StoreError: the file cannot be created or opened, or is not empty.
+        Locked: another connection has held the lock for ``wait_s``.
     """
     _check_path(path)
     _create(path)
@@ -204,8 +205,7 @@ def _check_path(path: Path) -> None:
     """Check a path without opening the file.
 
     Raises:
-        StoreError: the folder is missing or cannot be written to; at the path is something but a regular file, or a
-            file that cannot be written to.
+        StoreError: the folder is missing or read-only; or the path is no regular file, or a read-only file.
     """
     if not path.parent.is_dir():
         raise StoreError(f"{path} cannot be opened: there is no folder {path.parent}; create it first")
@@ -229,7 +229,7 @@ def _connect(path: Path, options: str, busy_timeout_s: float = 0.0) -> sqlite3.C
         uri=True,
         timeout=busy_timeout_s,
         isolation_level=None,
-        check_same_thread=False,  # used by one thread at a time
+        check_same_thread=False,  # only one thread at a time uses the connection
     )
 
 
@@ -238,7 +238,7 @@ def _create(path: Path) -> None:
     try:
         if sys.platform == "linux":
             os.mknod(path, 0o600 | stat.S_IFREG)
-        else:  # elsewhere only root may
+        else:  # on other systems only root may call mknod
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600))
     except FileExistsError:
         return
@@ -266,14 +266,14 @@ def _check_followed_no_link(path: Path, connection: sqlite3.Connection) -> None:
 def _set_up(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     if not _is_politesse(path, connection):
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has no effect after the first write
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before the first write
     if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise StoreError(f"{path} lies on a file system without shared memory, which several processes need")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
     if _is_politesse(path, connection) and not _missing(path, connection, parts):
-        return  # without the lock that writes need
-    connection.execute("BEGIN IMMEDIATE")  # from here on no other process sets up the file
+        return  # no tables are missing, so the lock for writing is not needed
+    connection.execute("BEGIN IMMEDIATE")  # now no other process can set up the file
     if not _is_politesse(path, connection):
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {_FILE_VERSION}")
@@ -286,12 +286,12 @@ def _set_up(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -
 
 
 def _is_politesse(path: Path, connection: sqlite3.Connection) -> bool:
-    """Return whether the file is one of politesse; False for an empty one.
+    """Return whether the file is of politesse; False for an empty file.
 
     Raises:
-        StoreError: it is of another program.
+        StoreError: the file is of another program.
     """
-    # One statement sees one state of the file, while others may be setting it up.
+    # One statement, so that it sees one state of the file while another process sets it up.
     query = "SELECT application_id, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id"
     number, tables = connection.execute(query).fetchone()
     if number == _APPLICATION_ID:
@@ -327,22 +327,22 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return a StoreError with the meaning of an error of SQLite, which is its ``__cause__``."""
+    """Return a StoreError that explains an error of SQLite, which is its ``__cause__``."""
     failure = StoreError(f"{path}: {_MEANINGS.get(_primary_code(error), 'SQLite failed')} ({error})")
     failure.__cause__ = error
     return failure
 
 
 def is_locked(error: BaseException) -> bool:
-    """Return whether another connection holds a lock that was needed."""
+    """Return whether another connection holds a required lock."""
     return _primary_code(error) in {_BUSY, _LOCKED}
 
 
 def is_lost(error: BaseException) -> bool:
-    """Return whether the file failed, so that its connection is no longer trusted: not just one statement."""
+    """Return whether the whole file failed, not only a statement, so that the connection must be closed."""
     return _primary_code(error) in _LOST
 
 
 def _primary_code(error: BaseException) -> int:
-    """Return the primary result code of SQLite; -1 for any other error."""
+    """Return SQLite's primary result code of an error; -1 for errors without a code."""
     return int(getattr(error, "sqlite_errorcode", -1)) & 0xFF if isinstance(error, sqlite3.Error) else -1

@@ -1,9 +1,9 @@
-"""The part of a politesse file that holds the records of a store, and the operations on it.
+"""The part of an SQLite file that has the records of a store, and the operations on these records.
 
-A record that is put again gets a new row. So rows lie in the order in which they were stored, and the oldest are found
-at the start, without an index by age. Triggers keep the sum of all bytes in a row of its own.
+A record that is put again gets a new row. So the rows are in the order in which they were stored: the oldest are first,
+without an index by age. Triggers keep the sum of all bytes in a separate table.
 
-Keys are octets, UTF-8 with lone surrogates passed through: any str is a key, and no two are the same.
+Keys are stored as UTF-8 that keeps lone surrogates, so any str can be a key, and different keys stay different.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ RECORDS: Final = Part(
     ),
 )
 
-_OCTETS: Final = "CAST(record AS BLOB)"  # a foreign value is found damaged, not of another type
-_STEP: Final = 1_000  # rows or pages in a transaction: other writers wait for its end
+_OCTETS: Final = "CAST(record AS BLOB)"  # so that a foreign value counts as a damaged record, not as a wrong type
+_STEP: Final = 1_000  # the most rows or pages in a transaction, for whose end other writers wait
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record and when it was stored.
+    """A record, and the time at which it was stored.
 
     >>> StoredRecord("https://example.com", 1_800_000_000, b"record").key
     'https://example.com'
 
     Attributes:
-        key: as it was put.
-        stored_wall: when, in Unix time.
-        record: as it was put.
+        key: the key, as it was put.
+        stored_wall: the Unix time at which the record was stored.
+        record: the record, as it was put.
     """
 
     key: str
@@ -63,8 +63,8 @@ class StoreStatistics:
         records: number of records.
         record_bytes: bytes of all records, keys included.
         file_bytes: size of the file, without its log, and with its other tables.
-        oldest_wall: when the record was stored that is deleted first, in Unix time; None without records.
-        newest_wall: when the last record was stored.
+        oldest_wall: the Unix time of the oldest record, which is deleted first; None without records.
+        newest_wall: the Unix time of the newest record.
     """
 
     records: int
@@ -75,7 +75,7 @@ class StoreStatistics:
 
 
 class Put(NamedTuple):
-    """A record to store; or a function that returns the record and is given the earlier record, or None."""
+    """A record to store, or a function from the earlier record (or None) to the new record."""
 
     key: str
     stored_wall: int
@@ -87,7 +87,7 @@ class RecordTable:
     """The operations of SqliteStore.
 
     Attributes:
-        max_bytes: the bytes of keys and records to keep; ``put`` deletes the oldest records beyond.
+        max_bytes: the bytes of keys and records to keep; beyond that ``put`` deletes the oldest records.
     """
 
     max_bytes: int
@@ -116,7 +116,7 @@ class RecordTable:
         connection.execute("DELETE FROM records WHERE key = ?", (_octets(key),))
 
     def records_after(self, connection: sqlite3.Connection, place: tuple[int, int]) -> list[tuple[int, StoredRecord]]:
-        """Return the rows after a row number, at most so many, in the order in which they were stored."""
+        """Return some of the rows after a row number, in the order in which they were stored."""
         columns = f"rowid, key, stored_wall, {_OCTETS}"
         query = f"SELECT {columns} FROM records WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608 - constants
         return [
@@ -136,7 +136,7 @@ class RecordTable:
         return StoreStatistics(*connection.execute(query, (pages * page_bytes,)).fetchone())
 
     def evict(self, connection: sqlite3.Connection, bound: int) -> int:
-        """Delete some of the oldest records while all take more bytes than the bound; return how many, or 0."""
+        """Delete some of the oldest records if all together exceed the bound; return how many were deleted."""
         deleted = 0
         while deleted < _STEP:
             (total,) = connection.execute("SELECT total FROM record_bytes").fetchone()
@@ -148,13 +148,13 @@ class RecordTable:
         return deleted
 
     def expire(self, connection: sqlite3.Connection, time_wall: int) -> int:
-        """Delete some of the records stored before a time; return how many, or 0."""
+        """Delete some of the records from before a time; return how many were deleted."""
         old = "SELECT rowid FROM records WHERE stored_wall < ? ORDER BY rowid LIMIT ?"
         query = f"DELETE FROM records WHERE rowid IN ({old})"  # noqa: S608 - a constant
         return connection.execute(query, (time_wall, _STEP)).rowcount
 
     def shrink(self, connection: sqlite3.Connection, _: None) -> bool:
-        """Give some free pages back to the file system; return whether any are left."""
+        """Give some free pages back to the file system; return whether more free pages are left."""
         connection.execute(f"PRAGMA incremental_vacuum({_STEP})").fetchall()
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()
         return bool(free)

@@ -1,4 +1,4 @@
-"""A store in this process: bounded by bytes, it evicts the least recently used record first."""
+"""Stores in the memory of this process, bounded by bytes; they evict the least recently used record first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from politesse.ports import Lease, LeaseHeld, VersionedRecord
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LEASE_S: Final = 3600.0  # longer than any fetch: its holder is in this process, and ends it
+_LEASE_S: Final = 3600.0  # longer than any fetch; the holder, in this process, ends the lease
 
 
 class MemoryStore:
@@ -38,7 +38,8 @@ class MemoryStore:
             raise ConfigurationError(f"max_bytes={max_bytes}: give a positive number of bytes")
         self._max_bytes = max_bytes
         self._bytes = 0
-        # The least recently used first. An LRUCache takes 250 octets more for each record: it has three dicts.
+        # The least recently used record is first. An LRUCache has three dicts, and takes 250 octets more for each
+        # record.
         self._records: OrderedDict[str, bytes] = OrderedDict()
 
     async def get(self, key: str, /) -> bytes | None:
@@ -50,7 +51,7 @@ class MemoryStore:
 
     async def put(self, key: str, record: bytes, /) -> None:
         """Keep a record, replacing an earlier one."""
-        self._drop(key)  # the record that it replaces is outdated
+        self._drop(key)  # the earlier record is outdated
         size = len(key) + len(record)
         if size > self._max_bytes:
             return
@@ -69,7 +70,7 @@ class MemoryStore:
             self._bytes -= len(key) + len(record)
 
     async def aclose(self) -> None:
-        """Do nothing: a store in memory has nothing to close."""
+        """Do nothing, because a store in memory has no resources to close."""
 
     def __len__(self) -> int:
         return len(self._records)
@@ -79,7 +80,7 @@ class MemoryStore:
 
 
 class SharedMemoryStore(MemoryStore):
-    """A MemoryStore for several gates of an event loop: together they fetch each robots.txt once.
+    """A MemoryStore for several gates of an event loop, which together fetch each robots.txt once.
 
     >>> import asyncio
     >>> from politesse import Gatekeeper
@@ -101,7 +102,7 @@ class SharedMemoryStore(MemoryStore):
         super().__init__(max_bytes=max_bytes)
         self._numbers = count(1)
         self._versions: dict[str, str] = {}
-        self._leases: dict[str, str] = {}  # the token of each
+        self._leases: dict[str, str] = {}  # the token of each lease, by key
 
     async def put(self, key: str, record: bytes, /) -> None:
         """Keep a record, replacing an earlier one."""
@@ -110,7 +111,7 @@ class SharedMemoryStore(MemoryStore):
             self._versions[key] = self._next_number()
 
     async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
-        """Return the record if it is of another version; else a lease, or that another gate holds it."""
+        """Return the record if it has another version; else a lease, or a LeaseHeld if another gate has it."""
         current = self._versions.get(key, version)
         if current != version:
             self._records.move_to_end(key)
@@ -121,7 +122,7 @@ class SharedMemoryStore(MemoryStore):
         return Lease(token, _LEASE_S)
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
-        """Do nothing: a lease lasts until its holder ends it."""
+        """Do nothing, because a lease lasts until its holder ends it."""
 
     async def put_leased(self, key: str, record: bytes, lease: Lease, /) -> bool:
         """Keep a record and end its lease; return False if the lease has ended, or a record was put since then."""

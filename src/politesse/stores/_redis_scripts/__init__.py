@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Final
 
-_OF_LEASES: Final = ("release", "renew")  # they look at no record
+_OF_LEASES: Final = ("release", "renew")  # these scripts read no record
 
 
 class StoreScript(StrEnum):
@@ -22,12 +22,12 @@ class StoreScript(StrEnum):
 
     @cached_property
     def sha(self) -> str:
-        """The digest by which Redis knows it once it has run."""
+        """The digest by which Redis knows the script after its first run."""
         return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     @cached_property
     def source(self) -> str:
-        """Its text, after that of the functions of records."""
+        """The text of the script, after the functions for records."""
         here = files(__name__)
         parts = (self.value,) if self in _OF_LEASES else ("record", self.value)
         return "\n".join(here.joinpath(f"{part}.lua").read_text("utf-8") for part in parts)
