@@ -267,4 +267,4 @@ class Pacer(Protocol):
         """Pace ``host`` by its own limits from now on, or None for the options. Raises ConfigurationError."""
 
     async def aclose(self) -> None:
-        """Raise ClosedError in all that waits, and call the callbacks of ``when_ready``. Calling it twice is fine."""
+        """Raise ClosedError in all waiting tasks, and call the callbacks of ``when_ready``. May be called twice."""

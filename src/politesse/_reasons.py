@@ -43,7 +43,8 @@ class FileOutcome(StrEnum):
     """2xx: there is a body."""
     UNKNOWN = "unknown"
     """404, any other 4xx but 429, too many redirects, or a web page in place of a data.txt. This does not mean that the
-    site has no data.""" RETRY = "retry"
+    site has no data."""
+    RETRY = "retry"
     """5xx, 429, a network fault, or no usable answer: the file is fetched again, not before ``not_before``."""
     DISALLOWED = "disallowed"
     """The site's robots.txt or a host policy forbids the request, so it was not made."""

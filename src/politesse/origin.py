@@ -284,7 +284,7 @@ def _decoded(text: str) -> str:
 
 
 def _a_label(text: str) -> str:
-    """Return the A-labels of ``text`` as aiohttp's URL library does, so that the origin is the server requested."""
+    """Return the A-labels of ``text`` as aiohttp's URL library does, so that the origin is the requested server."""
     try:
         return idna.encode(text, uts46=True).decode("ascii").lower()
     except UnicodeError:

@@ -83,7 +83,7 @@ class RobotRules:
         self._sites: dict[str, _Site] = {}
 
     def agent(self, name: str | None = None) -> str:
-        """Return the robot's name. A different ``name`` replaces it and removes all sites, parsed for the old one.
+        """Return the robot's name. A different ``name`` replaces it, and removes all sites.
 
         Raises:
             ConfigurationError: the new name has no word.

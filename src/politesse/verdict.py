@@ -321,7 +321,7 @@ def verdict_of_hit(
     read_mono: float,
     read_wall: float,
 ) -> Verdict:
-    """Return a verdict that shares its basis with others; the clocks were read at the moment of the decision."""
+    """Return a verdict that shares its basis with others; ``read_mono`` and ``read_wall`` date the decision."""
     self = object.__new__(Verdict)
     self.url = url
     self.allowed = allowed
@@ -346,6 +346,6 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
         lines.append(f"  tried:  {age_s:.0f} s ago")  # "not before" is the time of the next fetch
     else:
         lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")
-    if source.fault and source.result is not AccessResult.UNREACHABLE:  # there it is the reason
+    if source.fault and source.result is not AccessResult.UNREACHABLE:  # else it is in the reason
         lines.append(f"  fault:  {printable(source.fault)}")
     return lines

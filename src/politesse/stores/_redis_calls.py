@@ -72,15 +72,18 @@ class _Connections:
 
 
 class RedisCalls:
-    """Makes calls to one Redis or cluster; see the module. Args: url: the URL of the server; see ``politesse._redis``.
-    timeout_s: how long one call may take, without the wait for its place.
-            max_connections: how many calls are under way at once, in each event loop.
+    """Makes calls to one Redis or cluster; see the module.
 
-        Attributes:
-            name: the address of the server, without a password.
+    Args:
+        url: the URL of the server; see ``politesse._redis``.
+        timeout_s: how long one call may take, without the wait for its place.
+        max_connections: how many calls are under way at once, in each event loop.
 
-        Raises:
-            ConfigurationError: the URL is invalid.
+    Attributes:
+        name: the address of the server, without a password.
+
+    Raises:
+        ConfigurationError: the URL is invalid.
     """
 
     def __init__(self, url: str, *, timeout_s: float, max_connections: int) -> None:

@@ -143,7 +143,7 @@ class RecordTable:
             if total <= bound:
                 break
             if not connection.execute("DELETE FROM records WHERE rowid = (SELECT min(rowid) FROM records)").rowcount:
-                connection.execute("UPDATE record_bytes SET total = 0")  # another program has emptied the table
+                connection.execute("UPDATE record_bytes SET total = 0")  # another program emptied the table
             deleted += 1
         return deleted
 
