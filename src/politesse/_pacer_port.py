@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet
 
 
@@ -76,46 +76,6 @@ class TurnRequest(NamedTuple):
 
 # Tools that resolve the annotations look for their names in this module.
 TurnRequest.__new__.__module__ = __name__
-
-
-@dataclass(frozen=True, slots=True)
-class HostPace:
-    """The state of a busy host.
-
-    >>> from politesse import Bound
-    >>> pace = HostPace("example.com", 10.0, Bound.CRAWL_DELAY, 1_800_000_010.0, waiting=3)
-    >>> pace.interval_s, pace.waiting, pace.closed_until_wall
-    (10.0, 3, None)
-
-    Attributes:
-        host: the pacing host; an address or a registered domain if the pacer spaces requests by these.
-        interval_s: the interval between two requests that is in force now, in seconds. If agents have different paces,
-            it is the interval of the agent whose next request may start last.
-        bound_by: the source of that interval.
-        not_before_wall: the Unix time from which the next request of that agent may start. Requests that wait, or are
-            under way, may come first.
-        closed_until_wall: the Unix time until which the host is closed, or None if it is open.
-        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT, or None if the host is open.
-        waiting: how many requests wait.
-        in_flight: how many requests are under way.
-        held_by: the URL of the request that has been under way for longest; empty without a request, or if the URL is
-            unknown.
-        held_s: for how many seconds that request has been under way; 0 without a request.
-        fleet_wait: the reason why the first request in line waits for the fleet, or None: the end of another process's
-            request (IN_FLIGHT, with its URL), its own start time, or the Redis of the fleet (FLEET).
-    """
-
-    host: str
-    interval_s: float
-    bound_by: Bound
-    not_before_wall: float
-    closed_until_wall: float | None = None
-    closed_by: Bound | None = None
-    waiting: int = 0
-    in_flight: int = 0
-    held_by: str = ""
-    held_s: float = 0.0
-    fleet_wait: NotYet | None = None
 
 
 class PacedLine(NamedTuple):
@@ -257,7 +217,7 @@ class Pacer(Protocol):
             ClosedError: if the pacer is closed.
         """
 
-    def hosts(self) -> Mapping[str, HostPace]:
+    def hosts(self) -> Mapping[str, HostStatus]:
         """Return the state of each busy host, by its name; an idle host may be missing. Changes nothing."""
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:

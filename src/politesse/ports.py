@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from politesse._pacer_port import FetchPermit, HostPace, PacedLine, Pacer, Permit, StatedPace, StatedTimes, TurnRequest
+from politesse._pacer_port import FetchPermit, PacedLine, Pacer, Permit, StatedPace, StatedTimes, TurnRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,6 @@ __all__ = [
     "FetchResponse",
     "FetchResult",
     "Fetcher",
-    "HostPace",
     "Lease",
     "LeaseHeld",
     "LeasingStore",

@@ -6,7 +6,8 @@ from typing import Final
 
 from politesse.clock import Clock
 from politesse.errors import ClosedError
-from politesse.ports import FetchPermit, HostPace, PacedLine, Pacer, Permit, TurnRequest
+from politesse.ports import FetchPermit, PacedLine, Pacer, Permit, TurnRequest
+from politesse.status import HostStatus
 from politesse.verdict import Bound, NotYet
 
 TRIP: Final = 3
@@ -137,7 +138,7 @@ class RemotePacer:
         await self._trip()
         return RemoteFetch(await self.server.start_fetch(request, made=made))
 
-    def hosts(self) -> Mapping[str, HostPace]:
+    def hosts(self) -> Mapping[str, HostStatus]:
         return self.server.hosts()
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:

@@ -18,8 +18,9 @@ from politesse._pacing.scoped import ScopedPacer
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, HostClosed, HostOpened, LongWait, Publisher, TurnExpired
 from politesse.options import Limit, SharedPacer
-from politesse.ports import HostPace, Pacer, Permit, TurnRequest
+from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.robots import RuleSet
+from politesse.status import HostStatus
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
 from tests.contract.fleet_pacer import fleet_pacer, settle
@@ -1072,14 +1073,14 @@ async def test_hosts_name_the_pace_the_holder_and_the_waiting(desk: Desk) -> Non
     await desk.pass_time(3.0)
     wall = desk.clock.wall()
     known = desk.pacer.hosts()[HOST]
-    assert known.not_before_wall == pytest.approx(wall + 4.0)
+    assert known.not_before == pytest.approx(wall + 4.0)
     assert known.held_s == pytest.approx(3.0)
-    plain = replace(known, not_before_wall=0.0, held_s=3.0)
-    assert plain == HostPace(HOST, 7.0, Bound.CRAWL_DELAY, 0.0, None, None, 2, 1, FIRST, 3.0)
+    plain = replace(known, not_before=0.0, held_s=3.0)
+    assert plain == HostStatus(HOST, 7.0, Bound.CRAWL_DELAY, 0.0, None, None, 2, 1, FIRST, 3.0)
     await desk.end(holder.result(), 200)
     known = desk.pacer.hosts()[HOST]
     assert (known.waiting, known.in_flight, known.held_by, known.held_s) == (2, 0, "", 0.0)
-    assert known.not_before_wall == pytest.approx(wall + 7.0)
+    assert known.not_before == pytest.approx(wall + 7.0)
     for task in waiting:
         task.cancel()
     await settle()
@@ -1088,11 +1089,11 @@ async def test_hosts_name_the_pace_the_holder_and_the_waiting(desk: Desk) -> Non
 async def test_hosts_name_until_when_and_by_what_a_host_is_closed(desk: Desk) -> None:
     await desk.close_host(desk.clock.wall() + 40.0, Bound.RETRY_AFTER)
     known = desk.pacer.hosts()[HOST]
-    assert (known.closed_until_wall, known.closed_by) == (desk.clock.wall() + 40.0, Bound.RETRY_AFTER)
-    assert known.not_before_wall == desk.clock.wall() + 40.0
+    assert (known.closed_until, known.closed_by) == (desk.clock.wall() + 40.0, Bound.RETRY_AFTER)
+    assert known.not_before == desk.clock.wall() + 40.0
     assert (known.interval_s, known.bound_by) == (1.0, Bound.FLOOR)
     await desk.visit(host="other.example")
-    assert desk.pacer.hosts()["other.example"].closed_until_wall is None
+    assert desk.pacer.hosts()["other.example"].closed_until is None
 
 
 async def test_hosts_give_the_pace_of_the_slowest_agent(desk: Desk) -> None:
@@ -1100,7 +1101,7 @@ async def test_hosts_give_the_pace_of_the_slowest_agent(desk: Desk) -> None:
     await desk.pass_time(4.0)
     await desk.visit(rules("Crawl-delay: 2"), agent="Quick")
     assert desk.pacer.hosts()[HOST].interval_s == 5.0
-    assert desk.pacer.hosts()[HOST].not_before_wall == pytest.approx(desk.clock.wall() + 5.0)
+    assert desk.pacer.hosts()[HOST].not_before == pytest.approx(desk.clock.wall() + 5.0)
 
 
 async def test_a_look_at_the_hosts_changes_nothing(desk: Desk) -> None:

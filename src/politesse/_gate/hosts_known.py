@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from politesse._pacing.pace import stated_pace, visit_from
 from politesse._text import printable
-from politesse.ports import HostPace, Pacer
 from politesse.status import HostStatus, RobotsStatus
 from politesse.verdict import Bound
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from politesse._cache.robots import Entry
     from politesse._gate.state import GateState
     from politesse.origin import Origin
+    from politesse.ports import Pacer
 
 
 def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
@@ -42,7 +42,8 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
             *(_robots(entry, now_mono, now_wall, is_fetching=str(entry.origin) in fetching) for entry in entries[host]),
             *(RobotsStatus(origin, fetching=True) for origin in unknown[host]),
         ]
-        hosts[host] = _status(_pace(state, agent, host, paces.get(host), entries[host], now_mono, now_wall), robots)
+        pace = _pace(state, agent, host, paces.get(host), entries[host], now_mono, now_wall)
+        hosts[host] = replace(pace, robots=tuple(robots))
     return hosts
 
 
@@ -80,38 +81,21 @@ def _pace(
     state: GateState,
     agent: str,
     host: str,
-    known: HostPace | None,
+    known: HostStatus | None,
     entries: list[Entry],
     now_mono: float,
     now_wall: float,
-) -> HostPace:
+) -> HostStatus:
     """Return the pace that the pacer knows, or the pace that robots.txt states if that is slower."""
     policy = state.policies.get(host)
     options = state.pacing if policy is None else policy.pacing(state.pacing)
     rules = [entry.rules[agent] for entry in entries if agent in entry.rules]
     stated, open_wall = stated_pace(rules, now_wall, options), visit_from(rules, now_wall)
     if known is None:
-        known = HostPace(host, 0.0, stated.bound_by, now_wall)
+        known = HostStatus(host, 0.0, stated.bound_by, now_wall)
     if stated.interval_s > known.interval_s:
         # The pacer learns this pace with the first turn. Until then the interval counts from the fetch of robots.txt.
         since_s = min((entry.age_s(now_mono, now_wall) for entry in entries), default=inf)
-        next_wall = max(known.not_before_wall, now_wall - since_s + stated.interval_s)
-        known = replace(known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before_wall=next_wall)
-    return replace(known, not_before_wall=max(known.not_before_wall, open_wall))
-
-
-def _status(pace: HostPace, robots: list[RobotsStatus]) -> HostStatus:
-    return HostStatus(
-        pace.host,
-        pace.interval_s,
-        pace.bound_by,
-        pace.not_before_wall,
-        pace.closed_until_wall,
-        pace.closed_by,
-        pace.waiting,
-        pace.in_flight,
-        pace.held_by,
-        pace.held_s,
-        tuple(robots),
-        pace.fleet_wait,
-    )
+        next_wall = max(known.not_before, now_wall - since_s + stated.interval_s)
+        known = replace(known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before=next_wall)
+    return replace(known, not_before=max(known.not_before, open_wall))

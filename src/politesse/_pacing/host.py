@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._pacing.backoff import HostBackoff
 from politesse._pacing.pace import Start, bounded, earliest_start, stated_pace
 from politesse._pacing.permit import AgentPace, Waiter
-from politesse.ports import HostPace
+from politesse.status import HostStatus
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ class PacedHost:
             if agent.timed and opens_s <= _FORGOTTEN_S and len(self.agents) > 1:
                 del self.agents[name]
 
-    def snapshot(self, now_mono: float, now_wall: float) -> HostPace:
+    def snapshot(self, now_mono: float, now_wall: float) -> HostStatus:
         """Return the state of the host, with the pace of the agent whose next request may start last."""
         paces = []
         for agent in self.agents.values() or (AgentPace(),):
@@ -313,12 +313,12 @@ class PacedHost:
         ready_mono, interval_s, bound_by = max(paces, key=itemgetter(0, 1))
         closed_until_mono, closed_by = self.backoff.closing
         is_closed, holder = closed_until_mono > now_mono, self.under_way[0] if self.under_way else None
-        return HostPace(
+        return HostStatus(
             self.host,
             interval_s,
             bound_by,
-            not_before_wall=now_wall + max(0.0, ready_mono - now_mono),
-            closed_until_wall=now_wall + (closed_until_mono - now_mono) if is_closed else None,
+            not_before=now_wall + max(0.0, ready_mono - now_mono),
+            closed_until=now_wall + (closed_until_mono - now_mono) if is_closed else None,
             closed_by=closed_by if is_closed else None,
             waiting=self.waiting,
             in_flight=len(self.under_way),

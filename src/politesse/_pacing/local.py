@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from politesse._pacing.host_state import HostMemory
     from politesse._pacing.pace import Pace
     from politesse.clock import Clock
-    from politesse.ports import HostPace, TurnRequest
+    from politesse.ports import TurnRequest
+    from politesse.status import HostStatus
 
 
 _FRESH_S: Final = 60.0
@@ -257,7 +258,7 @@ class LocalPacer(LocalLines):
             return self._active.get(fetch.host, now_mono)
         return self._hosts.get(fetch.host)
 
-    def hosts(self) -> dict[str, HostPace]:
+    def hosts(self) -> dict[str, HostStatus]:
         """Return the state of each active host, and of each host whose pages wait after a request for robots.txt."""
         now_mono, now_wall = self._monotonic(), self._wall()
         hosts = chain(self._hosts.values(), self._active.resting(now_mono))

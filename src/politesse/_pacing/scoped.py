@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from politesse._pacing.scopes import ScopePermit
     from politesse.clock import Clock
     from politesse.events import Publisher
-    from politesse.ports import HostPace, PacedLine, Permit, Resolver, TurnRequest
+    from politesse.ports import PacedLine, Permit, Resolver, TurnRequest
+    from politesse.status import HostStatus
 
     ScopePacer: TypeAlias = LocalPacer | FleetPacer
 
@@ -182,7 +183,7 @@ class ScopedPacer:
             permits.append(await scope.pacer.start_fetch(part, made=True))
         return ScopedFetch(permits)
 
-    def hosts(self) -> dict[str, HostPace]:
+    def hosts(self) -> dict[str, HostStatus]:
         """Return the state of each busy key, and of each busy domain and address with a limit.
 
         If a key and a domain or address have the same name, the result holds the state of the key. A request that

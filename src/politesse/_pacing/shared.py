@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from politesse._pacing.host_state import HostMemory, HostState
     from politesse._pacing.making import MemoryOf
     from politesse.clock import Clock
-    from politesse.ports import FetchPermit, HostPace, PacedLine, Pacer, Permit, Resolver, TurnRequest
+    from politesse.ports import FetchPermit, PacedLine, Pacer, Permit, Resolver, TurnRequest
+    from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet
 
 
@@ -243,7 +244,7 @@ class GateShare:
         self._check_open()
         return await self.pacer.start_fetch(request, made=made)
 
-    def hosts(self) -> Mapping[str, HostPace]:
+    def hosts(self) -> Mapping[str, HostStatus]:
         """Return the state of each busy host, through all gates."""
         return self.pacer.hosts()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
     from yarl import URL
 
-    from politesse import AgentView, PoliteSession, Verdict
+    from politesse import PoliteSession, Verdict
     from politesse.queue import CrawlPage, CrawlProgress
 
 _RECENT: Final = 10
@@ -196,16 +196,12 @@ class TimedSession:
 
     def __init__(self, web: PoliteSession) -> None:
         self._web = web
+        self.gate = web.gate
 
     @property
     def closed(self) -> bool:
         """Whether the session is closed."""
         return self._web.closed
-
-    @property
-    def gate(self) -> AgentView:
-        """The gate of the session."""
-        return self._web.gate
 
     @asynccontextmanager
     async def get(self, url: URL, **options: Any) -> AsyncGenerator[ClientResponse, None]:  # noqa: ANN401

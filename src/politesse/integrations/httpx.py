@@ -146,6 +146,9 @@ class PoliteTransport(httpx.AsyncBaseTransport):
         wraps: the transport that sends, closed with this transport; an ``httpx.AsyncHTTPTransport()`` by default.
         max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
 
+    Attributes:
+        gate: the gate that judges and paces.
+
     Raises:
         ConfigurationError: ``gate`` is not a gate, or ``wraps`` is not an asynchronous transport.
 
@@ -173,17 +176,12 @@ class PoliteTransport(httpx.AsyncBaseTransport):
         check_wait("max_wait_s", max_wait_s)
         if wraps is not None and not isinstance(wraps, httpx.AsyncBaseTransport):
             raise wrong_type("wraps", wraps, "an asynchronous transport of httpx")
-        self._gate = gate
+        self.gate = gate
         self._wraps = httpx.AsyncHTTPTransport() if wraps is None else wraps
         self._max_wait_s = max_wait_s
         self._turns = _Turns()
         self._agents = StatedAgents(gate, _DEFAULT_USER_AGENT)
         self._closings = 0
-
-    @property
-    def gate(self) -> AgentView:
-        """The gate that judges and paces."""
-        return self._gate
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request within its turn. Raises the errors that the class lists."""
@@ -234,7 +232,7 @@ class PoliteTransport(httpx.AsyncBaseTransport):
             self._turns.end_all()
 
     def __repr__(self) -> str:
-        return f"<PoliteTransport {self._gate!r}: {len(self._turns)} turns under way>"
+        return f"<PoliteTransport {self.gate!r}: {len(self._turns)} turns under way>"
 
     async def _take(self, gate: AgentView, request: httpx.Request) -> Turn:
         try:

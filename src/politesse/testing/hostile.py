@@ -51,6 +51,7 @@ class HostileServer:
 
     Attributes:
         open_connections: the number of open connections.
+        address: the address at which it listens.
 
     Raises:
         ConfigurationError: on entry, if the fault has a certificate and trustme is not installed.
@@ -69,7 +70,7 @@ class HostileServer:
         self._fault = fault
         self._answers = {ROBOTS_TXT: fault.robots, **fault.hops, **(answers or {})}
         self._every_page = every_page
-        self._address = address
+        self.address = address
         self._port = 0
         self._asked: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,12 +81,7 @@ class HostileServer:
     def origin(self) -> str:
         """As in ``http://127.0.0.1:8081``."""
         scheme = "http" if self._fault.certificate is None else "https"
-        return f"{scheme}://{self._fault.host or self._address}:{self._port}"
-
-    @property
-    def address(self) -> str:
-        """Where it listens."""
-        return self._address
+        return f"{scheme}://{self._fault.host or self.address}:{self._port}"
 
     @property
     def log(self) -> list[Exchange]:
@@ -116,14 +112,14 @@ class HostileServer:
     async def __aenter__(self) -> Self:
         if not self._fault.listens:
             with socket.socket() as unused:
-                unused.bind((self._address, 0))
+                unused.bind((self.address, 0))
                 self._port = unused.getsockname()[1]
         elif not self._fault.accepts:
             self._port = await self._fill_queue()
         else:
             context = None if self._fault.certificate is None else self._fault.certificate()
             self._server = await asyncio.start_server(
-                self._accept, self._address, 0, ssl=context, limit=MAX_HEAD_BYTES, backlog=1024
+                self._accept, self.address, 0, ssl=context, limit=MAX_HEAD_BYTES, backlog=1024
             )
             self._port = self._server.sockets[0].getsockname()[1]
         return self
@@ -147,7 +143,7 @@ class HostileServer:
     async def _fill_queue(self) -> int:
         """Listen, and connect until the queue of connections is full; return the port."""
         listening = socket.socket()
-        listening.bind((self._address, 0))
+        listening.bind((self.address, 0))
         listening.listen(0)
         self._queue.append(listening)
         for _ in range(_FILLING):

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock
     from politesse.events import Publisher
-    from politesse.ports import HostPace, PacedLine, Permit, TurnRequest
+    from politesse.ports import PacedLine, Permit, TurnRequest
+    from politesse.status import HostStatus
 
 
 class FleetPacer:
@@ -145,7 +146,7 @@ class FleetPacer:
         permit = await self._own.start_fetch(request, made=made)
         return FleetFetch(permit, request.host, self._own, self._reserver)
 
-    def hosts(self) -> dict[str, HostPace]:
+    def hosts(self) -> dict[str, HostStatus]:
         """Return the state of each busy host; a request that waits for other processes counts as waiting."""
         found = dict(self._own.hosts())
         for reservation in self._reserver.reserving:

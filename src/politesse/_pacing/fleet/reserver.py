@@ -101,7 +101,7 @@ class Reserver:
         self.renew(0.0)
         for host, pace in self._own.hosts().items():
             self._report_slow(host)
-            if pace.closed_until_wall is not None:
+            if pace.closed_until is not None:
                 self.report_closing(host)
 
     def renew(self, least_s: float) -> None:

@@ -95,6 +95,10 @@ class PoliteSession:
         options: the options of the ClientSession that is created if none is given. It sends the gate's User-Agent
             unless ``headers`` has a User-Agent.
 
+    Attributes:
+        gate: the gate that judges and paces.
+        session: the session that sends. Requests made directly through it are not checked.
+
     Raises:
         ConfigurationError: ``gate`` is neither a gate nor an acceptable User-Agent, options are given together with
             ``session``, or options of a Gatekeeper together with a gate.
@@ -151,29 +155,19 @@ class PoliteSession:
         check_gate(gate, "PoliteSession", takes_user_agent=True)
         check_wait("max_wait_s", max_wait_s)
         check_types({"session": (session, aiohttp.ClientSession)})
-        self._gate = gate
+        self.gate = gate
         self._own_session = session is None
-        self._session = session or _session(self._gate, options)
-        self._total_s = _total_s(self._session.timeout)
+        self.session = session or _session(self.gate, options)
+        self._total_s = _total_s(self.session.timeout)
         self._max_wait_s = max_wait_s
         self._turns = OpenTurns()
         self._agents = StatedAgents(gate, DEFAULT_USER_AGENT)
         self._closed = False
 
     @property
-    def gate(self) -> AgentView:
-        """The gate that judges and paces."""
-        return self._gate
-
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """The session that sends. Requests made directly through it are not checked."""
-        return self._session
-
-    @property
     def closed(self) -> bool:
         """Whether this session, or its ClientSession, was closed."""
-        return self._closed or self._session.closed
+        return self._closed or self.session.closed
 
     def request(self, method: str, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
         """Make a request: ``async with web.request(...) as response:`` or ``response = await web.request(...)``."""
@@ -218,12 +212,12 @@ class PoliteSession:
 
     async def page_directives(self, response: ClientResponse) -> PageDirectives:
         """Return the directives of a page for the gate's own crawler; see ``page_directives`` of this package."""
-        return await page_directives(response, self._gate)
+        return await page_directives(response, self.gate)
 
     @property
     def raise_for_status(self) -> bool | Callable[[ClientResponse], Awaitable[None]]:
         """The setting of the session that sends."""
-        return self._session.raise_for_status
+        return self.session.raise_for_status
 
     async def close(self) -> None:
         """Close the session and the gatekeeper that it has created itself; a second call has no effect.
@@ -232,7 +226,7 @@ class PoliteSession:
         """
         self._closed = True
         if self._own_session:
-            await self._session.close()
+            await self.session.close()
             self._turns.end_all()
         if self._own_gate is not None:
             await self._own_gate.aclose()
@@ -247,11 +241,11 @@ class PoliteSession:
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._turns)} turns under way"
-        return f"<PoliteSession {self._gate!r}: {state}>"
+        return f"<PoliteSession {self.gate!r}: {state}>"
 
     async def _request(self, method: str, url: StrOrURL, given: Mapping[str, Any]) -> ClientResponse:
         self._check_open(method, url)
-        session, options = self._session, dict(given)
+        session, options = self.session, dict(given)
         turns = RequestTurns(
             self._agents,
             self._turns,
@@ -290,7 +284,7 @@ class PoliteSession:
             self._check_open(method, url)
 
     def _check_open(self, method: str, url: StrOrURL) -> None:
-        if self._closed or self._session.closed:
+        if self._closed or self.session.closed:
             raise ClosedError(f"{method} {str(url)!r:.200}: the session is closed")
 
 
