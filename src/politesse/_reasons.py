@@ -6,6 +6,7 @@ it. If ``Agent.hit`` does not check for a reason, ``hit`` must return None whene
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Literal
@@ -160,6 +161,7 @@ class Bound(StrEnum):
     """Only the Redis of the fleet can grant the turn. It is away, or the call does not ask it, such as ``try_turn``."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class NotYet:
     """No turn is free now; false in a bare test.
 
@@ -174,12 +176,9 @@ class NotYet:
         held_by: the URL of the request that has to end first; empty if the host has room.
     """
 
-    __slots__ = ("bound_by", "held_by", "not_before")
-
-    def __init__(self, not_before: float, bound_by: Bound, held_by: str = "") -> None:
-        self.not_before = not_before
-        self.bound_by = bound_by
-        self.held_by = held_by
+    not_before: float
+    bound_by: Bound
+    held_by: str = ""
 
     def __bool__(self) -> Literal[False]:
         return False

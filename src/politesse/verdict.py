@@ -148,6 +148,7 @@ class StatesUsage(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class VerdictBasis:
     """The attributes that all verdicts for one agent from one copy of a robots.txt share.
 
@@ -159,16 +160,11 @@ class VerdictBasis:
         note: see Verdict.
     """
 
-    __slots__ = ("agent", "confirmed_mono", "note", "site_usage", "source")
-
-    def __init__(
-        self, agent: str, source: Source | None, confirmed_mono: float, site_usage: StatesUsage | None, note: str = ""
-    ) -> None:
-        self.agent = agent
-        self.source = source
-        self.confirmed_mono = confirmed_mono
-        self.site_usage = site_usage
-        self.note = note
+    agent: str
+    source: Source | None
+    confirmed_mono: float
+    site_usage: StatesUsage | None
+    note: str = ""
 
 
 class Verdict:

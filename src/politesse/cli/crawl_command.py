@@ -20,7 +20,7 @@ from politesse._gate.identity import Identity
 from politesse._text import counted, printable
 from politesse.cli.console import BROKEN_PIPE, STANDARD, descriptor, say
 from politesse.cli.crawl_records import CrawlRecords, TimedSession, opened
-from politesse.cli.progress import CrawlBar, CrawlView, finished_words
+from politesse.cli.progress import CrawlBar, CrawlView
 from politesse.cli.running import read_body
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.fetch import PublicResolver
@@ -29,6 +29,7 @@ from politesse.fetch._lookups import SystemResolver
 from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
+from politesse.queue._results import CrawlCounts, finished_words
 from politesse.queue._web import normal_form
 
 if TYPE_CHECKING:
@@ -236,10 +237,8 @@ class CrawlRun:
         counts = self._records.counts
         left = counts["left"] + len(self._left)
         elapsed_s = time.monotonic() - self._started_mono
-        finished = finished_words(
-            counts["page"], counts["failed"], counts["redirect"], counts["disallowed"], counts["given-up"]
-        )
-        lines = [f"{finished} in {elapsed_s:.1f} s"]
+        numbers = (counts[outcome] for outcome in ("page", "failed", "redirect", "disallowed", "given-up"))
+        lines = [f"{finished_words(CrawlCounts(*numbers))} in {elapsed_s:.1f} s"]
         if left:
             lines.append(f"{counted(left, 'URL')} left at {counted(self._left_hosts, 'host')}; {self.ending}")
             if self._plan.journal is not None and self._plan.journal.exists():

@@ -17,6 +17,7 @@ from rich.text import Text
 from politesse._text import counted, printable
 from politesse.cli.console import errors
 from politesse.queue import CrawlProgress
+from politesse.queue._results import finished_words
 from politesse.verdict import AccessResult, utc
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class CrawlBar:
 
     def _print(self) -> None:
         self._printed, self._printed_mono = self._progress, time.monotonic()
-        self._console.print(Text(f"{_finished(self._progress)}; {_open(self._progress)}"), soft_wrap=True)
+        self._console.print(Text(f"{finished_words(self._progress)}; {_open(self._progress)}"), soft_wrap=True)
 
     def _rendered(self) -> RenderableType:
         elapsed_s = time.monotonic() - self._started_mono
@@ -121,20 +122,8 @@ def head_lines(progress: CrawlProgress, elapsed_s: float, width: int) -> list[Re
         bar.add_row(ProgressBar(total=max(known, 1), completed=done, width=room), text)
     else:
         bar.add_row(Text(text.strip(), no_wrap=True, overflow="ellipsis"))
-    counts = (Text(line, no_wrap=True, overflow="ellipsis") for line in (_finished(progress), _open(progress)))
+    counts = (Text(line, no_wrap=True, overflow="ellipsis") for line in (finished_words(progress), _open(progress)))
     return [bar, *counts]
-
-
-def finished_words(pages: int, failed: int, redirects: int, disallowed: int, given_up: int) -> str:
-    """Return the counts of the finished URLs as text."""
-    return (
-        f"{counted(pages, 'page')}, {failed:,} failed, {counted(redirects, 'redirect')}, "
-        f"{disallowed:,} disallowed, {given_up:,} given up"
-    )
-
-
-def _finished(progress: CrawlProgress) -> str:
-    return finished_words(progress.pages, progress.failed, progress.redirects, progress.disallowed, progress.given_up)
 
 
 def _open(progress: CrawlProgress) -> str:

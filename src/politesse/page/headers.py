@@ -28,11 +28,6 @@ MAX_OCTETS: Final = 65_536
 """How many octets are read of all lines of one name."""
 
 
-@runtime_checkable
-class _MultiItems(Protocol):
-    def multi_items(self) -> Iterable[tuple[str, str]]: ...
-
-
 def header_pairs(headers: Headers) -> list[tuple[str, str]]:
     """Return (lower-case name, value) pairs as a list, one per line, so callers can iterate twice."""
     return [
@@ -72,8 +67,8 @@ def cut_lines(values: Iterable[str], max_length: int = MAX_OCTETS) -> tuple[list
 def _pairs(headers: Headers) -> Iterable[tuple[HeaderText, HeaderValue]]:
     if isinstance(headers, list):  # first: to look for the methods of a protocol takes ten times as long
         return headers
-    if isinstance(headers, _MultiItems):
-        return headers.multi_items()  # other views of httpx.Headers join the lines
+    if (multi_items := getattr(headers, "multi_items", None)) is not None:
+        return list(multi_items())  # other views of httpx.Headers join the lines
     return headers.items() if isinstance(headers, Mapping | _Items) else headers
 
 

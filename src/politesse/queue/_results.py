@@ -272,11 +272,15 @@ class CrawlReport(CrawlCounts):
     def __str__(self) -> str:
         bad_links = f", {counted(self.bad_links, 'bad link')}" if self.bad_links else ""
         first_error = f"; first error of handle: {self.first_error}" if self.first_error else ""
-        return (
-            f"{counted(self.pages, 'page')}, {self.failed:,} failed, {counted(self.redirects, 'redirect')}, "
-            f"{self.disallowed:,} disallowed, "
-            f"{self.given_up:,} given up, {self.left:,} left{bad_links}, in {self.elapsed_s:.1f} s{first_error}"
-        )
+        return f"{finished_words(self)}, {self.left:,} left{bad_links}, in {self.elapsed_s:.1f} s{first_error}"
+
+
+def finished_words(counts: CrawlCounts) -> str:
+    """Return the counts of the URLs that are finished as text."""
+    return (
+        f"{counted(counts.pages, 'page')}, {counts.failed:,} failed, {counted(counts.redirects, 'redirect')}, "
+        f"{counts.disallowed:,} disallowed, {counts.given_up:,} given up"
+    )
 
 
 def is_given_up(verdict: Verdict) -> bool:

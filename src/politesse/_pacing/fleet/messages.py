@@ -104,14 +104,6 @@ class FleetAnswer(NamedTuple):
         times = int(tolerance) / _US, int(backoff) / _US, int(fetch_backoff) / _US
         return cls(kind, ticket, int(at), int(wait) / _US, int(version), bound_by, *times, held_by, holders)
 
-    @classmethod
-    def of_message(cls, reply: Reply, owner: str) -> FleetAnswer:
-        """Parse a message; raises ValueError if it is not for the process ``owner``."""
-        answer = cls.of(reply)
-        if answer.ticket and answer.ticket.partition(".")[0] != owner:
-            raise ValueError(f"it is for the process {answer.ticket.partition('.')[0]!r:.50}")
-        return answer
-
     @property
     def closed_by(self) -> Bound | None:
         """The reason why the host is closed until the wait is over; None if it is open."""

@@ -293,11 +293,12 @@ class Session:
                 self._hear(key, words)
                 continue
             try:
-                answer = FleetAnswer.of_message(words, self.owner)
+                answer = FleetAnswer.of(words)
             except ValueError:
                 continue  # another program has sent it
-            self._check_clock(key, answer.at_us, -inf)
-            self._push(key, answer)
+            if not answer.ticket or answer.ticket.partition(".")[0] == self.owner:
+                self._check_clock(key, answer.at_us, -inf)
+                self._push(key, answer)
 
     def _hear(self, key: str, words: Sequence[str]) -> None:
         """Handle a message about a roster."""
