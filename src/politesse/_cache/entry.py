@@ -47,7 +47,7 @@ class FileEntry:
         path: path of the file.
         source: the copy or the lack of the file.
         record: the record from which the next attempt goes on if the store has none, or None.
-        confirmed_mono: when the source was fetched or last confirmed; ``confirmed_wall`` is the same moment.
+        confirmed_mono: when the source was fetched or last confirmed; ``source`` has the wall time.
         refresh_mono: from this moment on a question starts a refresh; not after the deadline.
         refresh_wall: the same moment, on the wall clock.
         deadline_mono: the end of the entry.
@@ -87,11 +87,6 @@ class FileEntry:
     def trouble(self) -> Trouble | None:
         """The failures since the source was fetched, from the record; the next attempt continues their count."""
         return None if self.record is None else self.record.trouble
-
-    @property
-    def confirmed_wall(self) -> float:
-        """When the source was fetched or last confirmed."""
-        return self.source.fetched_wall
 
     @property
     def own_bytes(self) -> int:

@@ -99,7 +99,7 @@ async def test_a_copy_that_is_due_is_refreshed_once_for_all(store: LeasingDict, 
             await bench.ask()
             await pass_time(clock, 0.5)
         assert requests(one, other) == 2
-        assert one.cache.entries[SITE].confirmed_wall == other.cache.entries[SITE].confirmed_wall
+        assert one.cache.entries[SITE].source.fetched_wall == other.cache.entries[SITE].source.fetched_wall
         clock.advance(0.5 * 3600)
         await one.ask()
         await other.ask()
@@ -121,7 +121,7 @@ async def test_while_another_process_refreshes_the_old_copy_serves(store: Leasin
         assert await other.ask() is old
         one.scripted.gate.set()
         await pass_time(clock, 0.5)
-        assert (await other.ask()).confirmed_wall > old.confirmed_wall
+        assert (await other.ask()).source.fetched_wall > old.source.fetched_wall
         assert requests(one, other) == 2
 
 
