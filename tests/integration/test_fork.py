@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.fork_program import INTERVAL_S
 from tests.support.redis_servers import RedisServer
+from tests.support.tiers import first_of
 
 pytestmark = [pytest.mark.realtime, pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")]
 
@@ -47,7 +48,7 @@ async def test_gates_of_a_fleet_that_are_made_before_a_fork_keep_one_pace(server
     assert all(later[0] - earlier[1] >= INTERVAL_S for earlier, later in pairwise(spans)), spans
 
 
-@pytest.mark.parametrize("kind", ["fleet", "gate", "queue"])
+@pytest.mark.parametrize("kind", first_of(1, ["fleet", "gate", "queue"]))
 async def test_a_gate_that_was_used_before_a_fork_says_so_in_the_child(
     server: RedisServer, kind: str, tmp_path: Path
 ) -> None:
@@ -57,7 +58,7 @@ async def test_a_gate_that_was_used_before_a_fork_says_so_in_the_child(
     assert all("WrongEventLoop: " in str(one) and "create one for each event loop" in str(one) for one in found), found
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+@pytest.mark.parametrize("kind", first_of(1, ["sqlite", "redis"]))
 async def test_stores_that_are_made_before_a_fork_serve_each_child(
     server: RedisServer, kind: str, tmp_path: Path
 ) -> None:
@@ -65,7 +66,7 @@ async def test_stores_that_are_made_before_a_fork_serve_each_child(
     assert await reports(kind, place, used=False) == ["ok", "ok"]
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+@pytest.mark.parametrize("kind", first_of(1, ["sqlite", "redis"]))
 async def test_stores_that_were_used_before_a_fork_say_so_in_the_child(
     server: RedisServer, kind: str, tmp_path: Path
 ) -> None:

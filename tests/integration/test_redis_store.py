@@ -19,6 +19,7 @@ from politesse.testing import ScriptedFetcher
 from tests.integration.sites import UA
 from tests.support.failures import failures_of
 from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, serving_by_tls, shared_server
+from tests.support.tiers import first_of
 
 pytestmark = pytest.mark.realtime
 
@@ -26,7 +27,7 @@ DAY_S: Final = 86_400
 KEY: Final = "https://example.com"
 
 
-@pytest.fixture(params=EXECUTABLES)
+@pytest.fixture(params=first_of(1, EXECUTABLES))
 def url(request: pytest.FixtureRequest) -> str:
     return shared_server(request.param).url
 
@@ -49,7 +50,7 @@ async def client(url: str) -> AsyncIterator[Redis]:
         yield client
 
 
-@pytest.fixture(params=EXECUTABLES)
+@pytest.fixture(params=first_of(1, EXECUTABLES))
 def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
     """Return a server of its own, which a test may stop and set."""
     server = RedisServer(executable=EXECUTABLES[request.param])

@@ -63,6 +63,7 @@ async def test_in_a_pipe_a_guide_is_its_markdown_with_commands_for_links() -> No
     assert blocks.findall(done.out) == blocks.findall(text)
 
 
+@pytest.mark.full
 async def test_in_a_terminal_the_list_keeps_to_its_width() -> None:
     lines = STYLE.sub("", await in_terminal((24, 60), "guide")).splitlines()
     assert max(map(len, lines)) <= 60
@@ -128,6 +129,7 @@ async def test_guide_longer_than_the_screen_goes_to_the_pager(tmp_path: Path) ->
     assert "Pacing" in await in_terminal((1000, 80), "guide", "pacing", PAGER=f"{pager}")
 
 
+@pytest.mark.full
 async def test_interrupt_is_left_to_the_pager(tmp_path: Path) -> None:
     pager = tmp_path / "pager"
     interrupt = "os.kill(os.getppid(), signal.SIGINT); time.sleep(0.5); print(len(sys.stdin.read()) > 1000)"

@@ -52,6 +52,7 @@ async def test_stats_and_log_have_the_sites_that_were_closed_deferred_and_given_
     assert "127.0.0.4 (4: retry-after until 20" in line
 
 
+@pytest.mark.full
 async def test_data_txt_is_fetched_through_the_engine_in_its_turn_and_is_no_robots_txt() -> None:
     # As a robots.txt it would close the site.
     data_txt = web.Response(text="User-agent: *\nDisallow: /\n")
