@@ -1,7 +1,10 @@
 """The reasons of verdicts and waits, and the outcomes of fetches.
 
-To add a reason, add the member, its entries in the sets, and its words here. ``_gate/judge.py`` or ``Agent`` returns
-it. If ``Agent.hit`` does not check for a reason, ``hit`` must return None whenever that reason may apply.
+To add a reason, add the member, its entries in the sets, and its words here. A reason of a rule comes from
+``robots/rule_sets``, any other from ``_gate/judge.py`` or ``Agent``. ``Agent.hit`` judges by fresh rules alone, so it
+must return None wherever another reason may apply. If the answer may change later, add the reason to ``_GIVING_UP``
+(``queue/_results.py``), and to ``DEFERRING`` (Scrapy's ``_waits.py``) if it waits for robots.txt. ``Verdict._because``
+has the words that a plain text cannot give.
 """
 
 from __future__ import annotations

@@ -308,7 +308,8 @@ class LeasingStore(Store, Protocol):
 
     A gate uses these methods if its store has all of them. The gate fetches a robots.txt under the lease of its key and
     puts the answer, or the failure, with that lease. Meanwhile the other processes wait for the record. The leases of a
-    killed process end by themselves. If a call fails, the gate fetches without a lease.
+    killed process end by themselves. If a call fails, the gate fetches without a lease. If such a store outlives the
+    process, a gate without a fleet raises ConfigurationError, unless it has ``PacingOptions(scope="process")``.
     """
 
     async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:

@@ -3,17 +3,18 @@
 The steps of a request::
 
     gate.turn(url)                                view.py      AgentView: the methods for users
-      TurnWait.take()                             turns.py     check, wait, check again
+      TurnWait.take()                             turns.py     by ``async with``: TurnHeld?, check, wait, check again
         agent.hit(url)                            agent.py     a fresh entry whose rules alone decide, or
-        agent.judged(url), agent.fetched(url)     agent.py     ``judged`` reads the cache, ``fetched`` fetches
-          robots.txt
+        agent.judged(url), agent.fetched(url)     agent.py     ``judged`` reads the cache, ``fetched`` fetches;
+                                                               with ``exempt=``, ``exempted``
           judge(evidence)                         judge.py     pure
-        agent.turn_request(...)                   agent.py     raises Disallowed
+        agent.turn_request(...)                   agent.py     raises Disallowed, for a pace that is too slow as well
         pacer.start(TurnRequest(...))             politesse._pacing
       Turn(verdict, permit)                       turn.py      held by the task until the request has ended
     turn.observe(status, headers); turn.end()     turn.py      -> permit.observe, permit.end
 
-``peek`` and ``check`` stop after ``judge``. ``try_turn`` asks ``pacer.try_start``, which never waits. Queues and
+``peek`` and ``check`` stop after ``judge``. ``try_turn`` asks ``pacer.try_start``, which never waits; queues ask
+``pacer.try_starts`` (``turn_now``). Queues and
 integrations use Agent, the base class of AgentView. The other modules:
 
     gatekeeper.py   the gate with all its parts, and the view of its own agent

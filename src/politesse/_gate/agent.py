@@ -84,8 +84,9 @@ class Agent:
         All keys of entries are valid origins, so the part of ``url`` before the third slash is the key. A target
         without special characters is matched unchanged. The context of the verdict is ``(entry, None, None)``.
 
-        If the result is None, call ``judged``: the origin is not in normal form or has a host policy, or its entry is
-        unknown or expired. Call ``check_usable`` first.
+        If the result is None, call ``judged``: the origin is not in normal form or has a host policy, its entry is
+        unknown, expired or due for a refresh, usage is enforced, or policy tokens are read. Call ``check_usable``
+        first.
         """
         place = url.find("/", 8)  # the host begins after "https://" or "http://"
         entry = self._hits.get(url[:place]) if place > 0 else None

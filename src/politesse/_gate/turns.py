@@ -9,8 +9,8 @@ Checking it again would postpone the turn for ever if robots.txt expires faster 
 verdict on a copy older than a day is made again (RFC 9309 2.4).
 
     check -> wait -> same context, copy younger than a day ------------------------------------> turn
-                  -> new context in the cache, with the same pace ----------------------------> turn
-                  -> new context states another pace: give the permit back, wait again --------> as above
+                  -> new context in the cache, with the same file ----------------------------> turn
+                  -> new context with another file: give the permit back, wait again ----------> as above
                   -> new context denies: give the permit back, raise Disallowed
                   -> new context is unknown: give the permit back, check (fetch), wait again --> the new verdict holds
 

@@ -1,13 +1,13 @@
 """When the next request to a host may start, which source binds it, and which request is next.
 
-The parts, from the inside out. Each pacer implements ``politesse.ports.Pacer``::
+The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer``::
 
     gate --- TurnRequest(host, origin, agent, pace, url, min_delay_s) --> Permit
       |
     GateShare      shared.py   only if several gates share a pacer: the waiters of a gate end with that gate
       |
-    ScopedPacer    scoped.py   only with key=, address= or domain=: a pacer for each scope, asked in the order
-      |                        host, domain, address; scopes.py finds the keys, offers.py waits for callbacks
+    ScopedPacer    scoped.py   only with key=, address= or domain=: a pacer for each scope: first the key, then the
+      |                        limits; scopes.py finds the keys, offers.py waits for callbacks
       |
     FleetPacer     fleet/      only with a fleet: the request that is first here reserves its start in Redis
       |
@@ -27,12 +27,18 @@ The parts, from the inside out. Each pacer implements ``politesse.ports.Pacer``:
 
 Where to change what:
 
-* A new header that slows the pace: add it to ``PACE_HEADERS`` in ``backoff.py``. ``HostBackoff.observe`` reads the
-  header. ``slow`` applies it, or ``close`` closes the host. ``BackoffRecord`` keeps its numbers. Add its name to
-  ``Bound`` (``_reasons.py``). Add a bound that closes the host also to ``CLOSINGS`` in ``state.lua``, ``_CLOSINGS`` in
-  ``fleet/messages.py``, ``CLOSURES`` in ``queue/_robots.py`` and ``_CLOSURES`` in Scrapy's ``_waits.py``.
+* A new header that slows the pace: its parser is in ``_http``. Add it to ``PACE_HEADERS`` in ``backoff.py``.
+  ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host. Its end belongs in
+  ``remembered_until_mono``, otherwise the host is forgotten early, and in ``PacedHost.start_of``, which keeps a start.
+  ``BackoffRecord`` keeps its numbers: a new field needs a default, and a place in ``binds``, ``later`` and ``joined``.
+  Add its name to ``Bound`` (``_reasons.py``), and to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in
+  Scrapy's ``_waits.py``, so that it counts for ``max_wait_s``.
+* A bound that closes the host belongs in ``CLOSINGS`` of ``state.lua``, ``_CLOSINGS`` of ``fleet/messages.py``,
+  ``CLOSURES`` of ``queue/_robots.py`` and ``_CLOSURES`` of Scrapy's ``_waits.py`` instead, and ``Turn.observe`` sets
+  ``may_close``.
 * A new statement of robots.txt: change ``StatedPace`` in ``politesse.ports``, and ``stated_pace`` in ``pace.py``.
-* A new scope: write a function from a host to its key in ``scopes.py``, add an entry in ``ScopedPacer.__init__``, and
-  add the option to ``PacingOptions``, with its checks and ``is_scoped``. Add the name to ``SCOPES`` in
-  ``fleet/status.py``.
+* A new scope: write a function from a host to its key in ``scopes.py``. In ``ScopedPacer.__init__``, choose it in
+  ``scope``, and append its limit at its place in the order. Add the option to ``PacingOptions``: its field, ``key``,
+  the checks and ``is_scoped``. Add the name to ``SCOPES`` in ``fleet/status.py``, and to ``_pacer`` in Scrapy's
+  ``_settings.py``: spiders with different limits share no pacer.
 """

@@ -17,12 +17,12 @@ double the backoff.
 The cache fetches robots.txt again when its backoff is over (``_cache/outcome.py``), so that the host is open by then.
 This backoff is at least ``backoff_min_s``, and begins with at most six times ``backoff_min_s``.
 
-Any answer also sets the adaptive delay, and may state a quota (RateLimit headers). The delay follows the smoothed
+Any answer to a page also sets the adaptive delay, and may state a quota (RateLimit headers); of an answer to robots.txt
+only a 429 or 503 counts. The delay follows the smoothed
 response time of requests in a row; after a rest that is much longer than the delay, the average begins anew
 (``rested``).
 
-A new header that slows the pace enters ``PACE_HEADERS``. ``HostBackoff.observe`` reads it. ``slow`` applies it, or
-``close`` if it closes the host.
+``politesse._pacing`` says what a new header needs.
 """
 
 from __future__ import annotations

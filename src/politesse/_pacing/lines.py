@@ -19,9 +19,10 @@ A turn in one process, from the request to the next one:
     3. Otherwise a Waiter joins the line. ``PacedHost.start_of`` calculates when the first waiter may start.
     4. The heap has the time of each host. At that time ``_look_at`` calls the next waiter.
     5. The task resumes in ``_take``, and checks ``may_start`` with the clock of that moment. If the request may not
-    start, the task waits again. 6. ``_grant`` makes the LocalPermit and stamps it. The host is full now. 7.
-    ``LocalPermit.observe`` records the answer: it may close the host, or change its pace (``backoff.py``). 8.
-    ``LocalPermit.end`` sets ``last_mono``: the interval counts from now, or from the start if several requests may
+       start, the task waits again.
+    6. ``_grant`` makes the LocalPermit and stamps it. With ``max_concurrent`` requests under way the host is full.
+    7. ``LocalPermit.observe`` records the answer: it may close the host, or change its pace (``backoff.py``).
+    8. ``LocalPermit.end`` sets ``last_mono``: the interval counts from now, or from the start if several requests may
        be under way. ``_advance`` sets the time of the next check: 4.
 """
 

@@ -87,9 +87,10 @@ class PacingOptions:
         backoff_max_s: the longest time for which a refusal closes a host, even if Retry-After is longer.
         max_turn_s: after how many seconds a turn that has not ended expires, so that its host serves the next request;
             positive, infinite for never.
-        scope: ``"process"`` gives each process a pace of its own. A LeasingStore, as a RedisStore, may then be
-            used without a ``fleet``. A fleet excludes it. Any other name is for Scrapy: spiders with the
-            same name in a process share a pace. Gates share a pace by ``pacer=SharedPacer(...)``.
+        scope: no scope of hosts as the others, but of processes. ``"process"`` gives each process a pace of its own. A
+            LeasingStore, as a RedisStore, may then be used without a ``fleet``. A fleet excludes it. Any other name is
+            for Scrapy: spiders with the same name in a process share a pace. Gates share a pace by
+            ``pacer=SharedPacer(...)``.
     """
 
     key: Literal["host", "address", "domain"] = "host"

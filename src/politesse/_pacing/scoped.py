@@ -1,14 +1,15 @@
 """Turns in several scopes at once: a request waits for its host, and for all hosts that share its address or domain.
 
 Theory of operation. The statements and answers of a site (Crawl-delay, 429, slow responses) bind in the first scope,
-the key. Each other scope has only a Limit. Each scope has a pacer of its own, whose hosts are the keys of that scope. A
-new scope needs a function from a host to its key (``scopes.py``), and an entry in ``ScopedPacer.__init__``.
+the key. Each other scope has only a Limit. Each scope has a pacer of its own, whose hosts are the keys of that scope.
+Only addresses are looked up: the function of any other scope always returns a key.
 
-Permits are taken in the order host, domain, address. The order is always the same, so no two requests wait for each
-other. If a later scope fails, all permits are given back. A waiter keeps its host permit while it waits
-for the permit of the domain or address: no other request to the same host could start earlier. When the waiter has all
-permits, the earlier permits are stamped again. A permit may be void by then, because the host was closed or its limit
-was lowered. Then the waiter gives all permits back and waits again, at its old places in the lines.
+Permits are taken in one order: the key, then the limit of the domain, then that of the address. The order is always
+the same, so no two requests wait for each other. If a later scope fails, all permits are given back. A waiter keeps its
+host permit while it waits for the permit of the domain or address: no other request to the same host could start
+earlier. When the waiter has all permits, the earlier permits are stamped again. A permit may be void by then, because
+the host was closed or its limit was lowered. Then the waiter gives all permits back and waits again, at its old places
+in the lines.
 
     request -> host line -> host permit -> domain line -> domain permit -> address line -> all permits -> start
                    ^                                                                        one is void: again

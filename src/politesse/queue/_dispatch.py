@@ -10,8 +10,7 @@ URL back. The answer decides:
 
     a turn                       the URL is handed out; the host waits in the line of the pacer if it has more URLs
     not yet, for its pace        the URL goes back; the host waits in the line of the pacer, or is given up (Patience)
-    not yet, robots.txt unknown  the URL goes back; its origin is blocked, robots.txt is fetched (_robots), the host
-    goes on
+    not yet, robots.txt unknown  the URL goes back; its origin is blocked and fetched (_robots), the host goes on
     robots.txt unreachable, 429  the URL goes back; its origin is deferred (_robots), the host goes on
     denied, deferred too long    the URL is refused; the host goes on
 

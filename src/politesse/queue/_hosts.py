@@ -18,7 +18,7 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
                              KNOWN: robots.txt was fetched, or the pacer    PACED, until the pacer calls
                              will call anyway
     READY, GIVEN_UP          ASKED: a worker asks for a turn                IN_TURN
-    IN_TURN                  TURN_ENDED                                     PACED
+    IN_TURN                  TURN_ENDED, or the last URL was handed out     PACED
     any but READY, GIVEN_UP  NOT_YET, SHUT: the pacer refuses, for now      PACED, CLOSED
                              REFUSED: a URL was denied or deferred, its     READY, in front
                              robots.txt is unknown, or its worker was
@@ -30,7 +30,8 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
                              EMPTIED: the last URL has left                 EMPTY
 
 Only a worker takes a host out of the line. In a fleet the worker waits for an answer, and other events may come first.
-So the answer counts in any phase outside the line. An event that the table does not list for a phase has no effect: a
+So the answer counts in any phase outside the line. Outside the line, any event of a host without a next URL becomes
+BLOCKED or EMPTIED (``Frontier._move``). An event that the table does not list for a phase has no effect: a
 ready host stays ready, and becomes EMPTY only when a worker takes it. Each change of phase is logged at the level
 DEBUG, with its event. When a site is given up, one warning is logged (``_dispatch``).
 
@@ -108,7 +109,7 @@ _NEXT: Final[dict[HostEvent, dict[HostPhase, HostPhase]]] = {
     HostEvent.DUE: dict.fromkeys(_OUTSIDE, HostPhase.READY),
     HostEvent.LOOK: dict.fromkeys(_OUTSIDE, HostPhase.READY),
     HostEvent.BLOCKED: dict.fromkeys(_OUTSIDE, HostPhase.UNKNOWN),
-    HostEvent.EMPTIED: dict.fromkeys(HostPhase, HostPhase.EMPTY),
+    HostEvent.EMPTIED: dict.fromkeys(_OUTSIDE, HostPhase.EMPTY),
 }
 """The table of the module: the next phase by event and phase. A phase that is missing does not change."""
 

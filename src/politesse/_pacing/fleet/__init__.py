@@ -22,6 +22,7 @@ present round. A round ends when the server loses data.
 The steps of a request.
 
 1.  The request waits in the line of its process until it is first in line and its interval is over (``LocalPacer``).
+    It takes a LocalPermit there, and holds it while it asks Redis.
 2.  The reserver makes a ticket, and runs ``reserve.lua`` with the interval, the tolerance of the start, and the lease.
     Each process asks for one request of a host at a time.
 3.  If the host has room, Redis grants a start: now, or after the last end plus the interval, or after the closing. It
@@ -30,9 +31,10 @@ The steps of a request.
 4.  A queued ticket is granted by the script that makes room. Redis publishes the answer to the owner of the ticket.
     Redis does nothing when a lease ends: the waiting process reserves again then.
 5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant still holds.
-6.  If the grant holds, the process gives out the permit, and the request starts. Otherwise it reserves the ticket
-again.
-7.  If the answer says that the host is closed, the process notes it, and the request goes back into its own line.
+6.  If the grant holds, and the LocalPermit may still start (``renew``), the process gives out the permit, and the
+    request starts. If the grant does not hold, the process reserves the ticket again.
+7.  If the LocalPermit may not start, or the answer says that the host is closed, the request goes back into its own
+    line.
 8.  While the request is under way, its process renews the lease. If the process dies, the lease ends.
 9.  If an answer closes the host, the process runs ``close.lua``. Redis tells all processes with a lease at the host. A
     process with a queued ticket learns of the closing from its next answer.
