@@ -12,7 +12,7 @@ import aiohttp
 
 from politesse import AgentView, Disallowed, InvalidURL, Origin, PoliteSession
 from politesse._text import printable
-from politesse.cli.console import as_lines, plain, record_of, say, say_json
+from politesse.cli.console import as_lines, plain, record_of, say, say_json, say_record
 from politesse.cli.running import read_body
 from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
@@ -73,11 +73,9 @@ async def print_verdicts(
 
 
 def _print_host(record: dict[str, object], out: Console, *, as_json: bool) -> None:
-    if as_json:
-        say_json(out, record)
-    else:
+    if not as_json:
         say(out, f"host: {printable(str(record.pop('host')))}", "bold")
-        say(out, "\n".join(as_lines(record)))
+    say_record(out, record, as_json=as_json)
 
 
 async def _page(gate: AgentView, verdict: Verdict, options: GateOptions, *, with_page: bool) -> dict[str, Any] | None:

@@ -85,6 +85,11 @@ def say_json(console: Console, record: dict[str, Any]) -> None:
     say(console, json.dumps(record))
 
 
+def say_record(console: Console, record: dict[str, Any], *, as_json: bool) -> None:
+    """Print a record as a line of JSON, or as lines of text."""
+    say(console, json.dumps(record) if as_json else "\n".join(as_lines(record)))
+
+
 def record_of(source: object, names: str) -> dict[str, Any]:
     """Return the attributes with these names as ``--json`` prints them.
 

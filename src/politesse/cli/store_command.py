@@ -13,7 +13,7 @@ import typer
 from politesse._cache.codec import decode, decode_state
 from politesse._constants import PACE_KEYS
 from politesse._text import counted, printable
-from politesse.cli.console import as_lines, errors, output, record_of, say, say_json
+from politesse.cli.console import as_lines, errors, output, record_of, say, say_json, say_record
 from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import StoreError
 from politesse.origin import Origin
@@ -108,10 +108,7 @@ async def _print_statistics(path: Path, *, as_json: bool) -> int:
         "hosts": hosts,
         **record_of(statistics, "record_bytes file_bytes oldest_wall newest_wall"),
     }
-    if as_json:
-        say_json(output(), found)
-        return 0
-    say(output(), "\n".join(as_lines(found)))
+    say_record(output(), found, as_json=as_json)
     return 0
 
 

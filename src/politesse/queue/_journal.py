@@ -29,7 +29,6 @@ import asyncio
 import json
 import logging
 import reprlib
-from collections import deque
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
@@ -98,7 +97,7 @@ class Journal:
         self._is_writing = False
         self._noted = 0
         self._written = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._settled = asyncio.Event()  # set after each write
         self._failure: StoreError | None = None
         self._closed = False
 
@@ -228,9 +227,8 @@ class Journal:
         while self._written < noted:
             if self._failure is not None:
                 raise StoreError(str(self._failure)) from self._failure
-            written = asyncio.get_running_loop().create_future()
-            self._waiting.append((noted, written))
-            await written
+            self._settled.clear()
+            await self._settled.wait()
 
     async def aclose(self) -> None:
         """Write all changes, close the file, and free the lock."""
@@ -279,10 +277,7 @@ class Journal:
             self._is_writing = bool(self._changes)
             if self._changes:
                 self._write()
-        while self._waiting and (self._failure is not None or self._waiting[0][0] <= self._written):
-            _, written = self._waiting.popleft()
-            if not written.done():
-                written.set_result(None)
+        self._settled.set()
 
     def _stop(self, error: BaseException) -> None:
         """Stop writing, so that the file never has a later change without the earlier changes."""

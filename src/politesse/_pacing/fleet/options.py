@@ -64,11 +64,10 @@ class FleetOptions:
         """Return by how much a start after an interval may be late, in seconds."""
         return min(self.slack * interval_s, self.max_slack_s)
 
-    def spacing_s(self, interval_s: float, max_concurrent: int = 1) -> float:
+    def spacing_s(self, interval_s: float) -> float:
         """Return by how much more than their interval the starts at a host are spaced, in seconds.
 
         With one request at a time, the interval counts from the end of the last request, even if its start was late. So
         the spacing only has to cover the drift of the clocks.
         """
-        slack_s = self.slack_s(interval_s)
-        return slack_s if max_concurrent > 1 else min(slack_s, _DRIFT_S)
+        return min(self.slack_s(interval_s), _DRIFT_S)
