@@ -128,9 +128,11 @@ def _stored(part: Copy | Trouble | Moment | None) -> dict[str, object] | None:
     if part is None:
         return None
     names, values, defaults = _FIELDS[type(part)]
-    return {
-        name: value for name, value, default in zip(names, values(part), defaults, strict=True) if value is not default
-    }
+    stored = dict(zip(names, values(part), strict=True))
+    for name, default in defaults.items():
+        if stored[name] is default:
+            del stored[name]
+    return stored
 
 
 def _part(kind: type[Part], stored: dict[str, Any] | None, **given: object) -> Part | None:
@@ -159,11 +161,13 @@ def _checked(kind: str, value: object) -> object:
     return value
 
 
-def _fields_of(kind: type[Copy | Trouble | Moment]) -> tuple[list[str], attrgetter[tuple[object, ...]], list[object]]:
-    """Return the names of the stored fields of a part, a function that returns their values, and their defaults."""
+def _fields_of(
+    kind: type[Copy | Trouble | Moment],
+) -> tuple[list[str], attrgetter[tuple[object, ...]], dict[str, object]]:
+    """Return the names of the stored fields of a part, a function that returns their values, and the defaults."""
     stored = [field for field in fields(kind) if field.name != "body"]
     names = [field.name for field in stored]
-    return names, attrgetter(*names), [field.default for field in stored]
+    return names, attrgetter(*names), {field.name: field.default for field in stored if field.default is not MISSING}
 
 
 _FIELDS: Final = {kind: _fields_of(kind) for kind in (Copy, Trouble, Moment)}

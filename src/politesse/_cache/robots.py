@@ -252,17 +252,17 @@ class RobotsCache(FileCache[Entry]):
 
     async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> FileRules:
         """Return the rules of a file for at least ``agents``; all origins with the same file share these rules."""
-        digesting = partial(_digest, body)
-        digest = await self.reading.run(digesting) if len(body) > LARGE_OCTETS else digesting()
+        large = len(body) > LARGE_OCTETS
+        digest = await self.reading.run(partial(_digest, body)) if large else _digest(body)
         if self._dialect.traits.matching.of_site:
             digest += str(origin).encode()  # in this dialect the meaning of a file depends on the site
         rules = self._file_rules.get(digest)
         if rules is None:
             rules = FileRules(digest, self._file_rules)
         if missing := agents - rules.keys():
-            compiling = partial(_compile, body, self._dialect, origin, missing, dict(rules))
+            file = body, self._dialect, origin, missing, dict(rules)
             large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
-            compiled = await self.reading.run(compiling) if large else compiling()
+            compiled = await self.reading.run(partial(_compile, *file)) if large else _compile(*file)
             self.weight_bytes += rules.add(compiled)
         return rules
 
