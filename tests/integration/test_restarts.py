@@ -35,7 +35,9 @@ async def answers(gate: Gatekeeper, count: int) -> list[bool]:
     return [verdict.allowed for verdict in await asyncio.gather(*map(gate.check, urls))]
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count", [250, pytest.param(1_000, marks=pytest.mark.full), pytest.param(10_000, marks=pytest.mark.slow)]
+)
 async def test_a_gate_on_the_same_file_answers_without_a_request(tmp_path: Path, count: int) -> None:
     first, second = ScriptedFetcher(sites(count)), ScriptedFetcher()
     async with Gatekeeper(UA, fetcher=first, clock=ManualClock(wall=START), store=tmp_path / "robots.db") as gate:

@@ -100,9 +100,10 @@ class SqliteFile:
             raise ConfigurationError(str(error)) from error
         except Locked:
             pass  # the file is checked again when it is opened
-        self._reader = _Worker(self.path, parts, busy_timeout_s, "BEGIN")
+        closing = threading.Lock()
+        self._reader = _Worker(self.path, parts, busy_timeout_s, "BEGIN", closing)
         # IMMEDIATE, because a transaction that has only read cannot always get the lock for writing.
-        self._writer = _Worker(self.path, parts, busy_timeout_s, "BEGIN IMMEDIATE")
+        self._writer = _Worker(self.path, parts, busy_timeout_s, "BEGIN IMMEDIATE", closing)
         for worker in (self._reader, self._writer):
             # The thread does not refer to this object, so that it can end with this object.
             weakref.finalize(self, worker.inbox.put, None).atexit = False
@@ -186,17 +187,21 @@ class _Worker:
         parts: the tables that the calls use.
         busy_timeout_s: how many seconds to wait for a lock that another connection holds.
         begin: the statement that begins a transaction.
+        closing: lets one connection close at a time. If two close at once, neither is the last, and both leave the log.
 
     Attributes:
         inbox: the calls, and None at the end.
         thread: serves the calls, or None before the first call.
     """
 
-    def __init__(self, path: Path, parts: Sequence[Part], busy_timeout_s: float, begin: str) -> None:
+    def __init__(
+        self, path: Path, parts: Sequence[Part], busy_timeout_s: float, begin: str, closing: threading.Lock
+    ) -> None:
         self._path = path
         self._parts = parts
         self._busy_timeout_s = busy_timeout_s
         self._begin = begin
+        self._closing = closing
         self._file: OpenFile | None = None
         self.inbox: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self.thread: threading.Thread | None = None
@@ -232,7 +237,8 @@ class _Worker:
             if calls:
                 self._serve(calls)
             del taken, calls  # so that their bytes are not kept until the next call
-        self._drop()
+        with self._closing:
+            self._drop()
         self._ended.set_result(None)
 
     def _serve(self, calls: Sequence[_Call]) -> None:

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import Self
 
@@ -178,14 +179,7 @@ class Names(ScriptedResolver):
         super().__init__({**dict.fromkeys(names, ("127.0.0.1",)), **addresses})
 
 
-@dataclass(frozen=True)
-class Bomb:
-    """Octets that decode to far more than any limit."""
-
-    octets: bytes
-    first_line: bytes
-
-
-def bomb() -> Bomb:
-    line = b"Disallow: /bomb\n"
-    return Bomb(gzip.compress(b"User-agent: *\n" + line * 4_000_000), line)
+@cache
+def bomb() -> bytes:
+    """Return octets that decode to far more than any limit."""
+    return gzip.compress(b"User-agent: *\n" + b"Disallow: /bomb\n" * 4_000_000)

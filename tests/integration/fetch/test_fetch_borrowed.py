@@ -71,7 +71,7 @@ async def test_of_a_session_only_the_connector_is_used() -> None:
         response(404, b"x" * 100),
         response(503),
         response(200, FILE, length=99),
-        gzipped(bomb().octets),
+        gzipped(bomb()),
     ],
     ids=["file", "404", "503", "truncated", "bomb"],
 )

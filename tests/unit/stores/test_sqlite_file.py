@@ -8,13 +8,14 @@ import stat
 import struct
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from politesse.errors import ConfigurationError, StoreError
 from politesse.stores._sqlite_file import Part, SqliteFile
+from politesse.stores._sqlite_opening import OpenFile
 from tests.support.tasks import settle
 
 WORDS = Part("words", ("CREATE TABLE words (word TEXT UNIQUE CHECK (word <> 'rude'))",))
@@ -158,6 +159,23 @@ async def test_closing_finishes_what_was_accepted_and_ends_the_thread(path: Path
     assert files_beside(path) == ["words.db"]  # no log is left
     with pytest.raises(StoreError, match=r"words\.db is closed"):
         await file.read(find, "word-1")
+
+
+async def test_one_connection_closes_after_the_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that close at once, neither removes the log."""
+    both, close = threading.Barrier(2), OpenFile.close
+
+    def close_at_once(file: OpenFile) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.02)
+        close(file)
+
+    monkeypatch.setattr(OpenFile, "close", close_at_once)
+    file = SqliteFile(path, [WORDS])
+    await file.write(add, "word")
+    assert await file.read(find, "word")
+    await file.aclose()
+    assert both.broken
 
 
 def test_a_program_that_does_not_close_its_file_ends(path: Path) -> None:
