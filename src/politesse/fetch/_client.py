@@ -5,9 +5,9 @@ connector. Each fetch has its own time limits, and leaves no cookie and no open 
 
 Theory of operation. A Wire observes the end of a connection and the octets that came over it, which aiohttp does not
 report. For aiohttp, a body without Content-Length and chunks is complete when the connection is lost for any reason,
-including a reset or the closing of the session. Only the protocol of the transport learns the reason. So while a
-response is read, over a borrowed connector too, a Wire is installed between the transport and aiohttp's protocol, and
-forwards every call. If it cannot be installed, it sees no end, and such a body counts as truncated.
+including a reset or the closing of the session. Only the protocol of the transport gets the reason. So while a response
+is read, also over a borrowed connector, a Wire stands between the transport and aiohttp's protocol, and forwards every
+call. If it cannot be installed, such a body counts as truncated.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Wire(asyncio.Protocol):
         protocol: the protocol of aiohttp.
 
     Attributes:
-        most_bytes: how many more octets may come after the head; any more abort the connection. This bounds chunk
-            extensions and trailers; the body itself is bounded by its reader.
+        most_bytes: how many octets may come after the head; more octets abort the connection. This bounds chunk
+            extensions and trailers; the reader bounds the body itself.
     """
 
     def __init__(self, protocol: ResponseHandler) -> None:
@@ -61,11 +61,11 @@ class Wire(asyncio.Protocol):
         self._protocol = protocol
         self._transport = transport = protocol.transport
         self._tls: ssl.SSLObject | None = None
-        self._head: bytearray | None = bytearray()  # None after its end
+        self._head: bytearray | None = bytearray()  # None after the end of the head
         self._finished = False
         if transport is not None:
             self._tls = transport.get_extra_info("ssl_object")
-            with suppress(NotImplementedError):  # then it never sees the end
+            with suppress(NotImplementedError):  # in that case the wire never sees the end
                 transport.set_protocol(self)
 
     def detach(self) -> None:
@@ -76,9 +76,9 @@ class Wire(asyncio.Protocol):
 
     @property
     def ended_cleanly(self) -> bool:
-        """Whether the server has closed the connection in an orderly way: by a FIN, with TLS after a close_notify.
+        """Whether the server closed the connection in an orderly way: with a FIN, and with TLS after a close_notify.
 
-        RFC 9112 9.8: a body that is delimited only by the close is incomplete without a valid closure alert.
+        RFC 9112 9.8: without a valid closure alert, a body that only the close delimits is incomplete.
         """
         return self._finished and (self._tls is None or _is_notified(self._tls))
 
@@ -108,7 +108,7 @@ class Wire(asyncio.Protocol):
         self._protocol.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forward it: aiohttp ends a body here that nothing else delimits."""
+        """Forward the call, with which aiohttp ends a body without another delimiter."""
         self._protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -156,7 +156,7 @@ class WatchedResponse(aiohttp.ClientResponse):
 
 
 def _is_notified(tls: ssl.SSLObject) -> bool:
-    """Whether a close_notify was received: read() reports an end only after it, while the transport reports any FIN."""
+    """Whether a close_notify was received: unlike the transport, read() reports no end for a FIN alone."""
     try:
         return tls.read(1) == b""
     except ssl.SSLZeroReturnError:
@@ -181,7 +181,7 @@ class SharedClient:
         self._headers = headers
         self._session = session
         self._clients: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
-        # aiohttp warns of an unclosed session. Between fetches ours holds no connection.
+        # Prevents aiohttp's warning of an unclosed session. Between fetches our session has no connection.
         weakref.finalize(self, _detach, self._clients)
 
     def get(self) -> aiohttp.ClientSession:
@@ -214,7 +214,7 @@ class SharedClient:
                 ),
                 use_dns_cache=False,
                 force_close=True,
-                limit=0,  # the gate has limits of its own, and a fetch waits for no other one here
+                limit=0,  # the gate has its own limits, so a fetch must not wait for another fetch here
                 ssl=self._options.ssl_context or True,
             )
         client = aiohttp.ClientSession(
@@ -223,7 +223,7 @@ class SharedClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
             trust_env=False,
-            auto_decompress=False,  # aiohttp takes a truncated gzip body for a complete one
+            auto_decompress=False,  # because aiohttp accepts a truncated gzip body as complete
             middlewares=(),
             response_class=WatchedResponse,
             max_line_size=MAX_HEAD_BYTES,
