@@ -1,8 +1,8 @@
 """Parses a data.txt ("A Method for Web Data Discovery"). Pure.
 
 The draft uses the grammar of robots.txt in draft-koster-robots-00 and defines no fields. So the fields are reported as
-written, in order, record by record, and a crawler may map their names to its own. Allow and Disallow are fields like
-all others here, without an effect on access.
+written, in order, record by record, and a crawler may map their names to its own names. Here Allow and Disallow are
+fields like all others, and have no effect on access.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DataRecord:
     ('/a.csv', '/b.csv')
 
     Attributes:
-        agents: the values of the User-agent lines; empty if there are none.
+        agents: the values of the User-agent lines; empty without such lines.
         fields: name and value of every line, including User-agent lines, in order; the names as written, or mapped by
             the ``fields`` argument of ``DataTxt.parse``. Comments and lines without a colon are omitted.
     """
@@ -59,7 +59,7 @@ class DataTxt:
 
     Attributes:
         records: the records with at least one field, in the order of the file.
-        quirks: deviations of the whole file; LOOKS_LIKE_HTML for a web page in its place.
+        quirks: the deviations of the whole file; LOOKS_LIKE_HTML for a web page in place of the file.
     """
 
     __slots__ = ("_decoded", "quirks", "records")
@@ -86,7 +86,7 @@ class DataTxt:
 
     @property
     def text(self) -> str:
-        """The file for people, including comments; unprintable characters are escaped, except for tabs."""
+        """The text of the file, including comments; unprintable characters except tabs are escaped."""
         return "\n".join("\t".join(map(printable, row.split("\t"))) for row in split_rows(self._decoded))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Fetches data.txt as a page: each hop is checked and paced. Also reads the sitemaps of a robots.txt."""
+"""Fetches data.txt like a page, with checks and turns for each hop, and reads the sitemaps of a robots.txt."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from politesse.events import Publisher
     from politesse.robots import RejectedSitemap
 
-# Larger files are read in threads: they would block the event loop for milliseconds.
+# Larger files are read in threads, because they would block the event loop for milliseconds.
 _READ_IN_THREAD_BYTES: Final = 8 * 1024
 _CHECK_IN_THREAD_BYTES: Final = 4 * 1024
-_MAX_DETAIL: Final = 300  # characters of an exception that are quoted
+_MAX_DETAIL: Final = 300  # the most characters that are quoted of an exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Sitemaps:
     Attributes:
         urls: absolute http(s) URLs as written, in the order of the file, each once.
         rejected: the first hundred lines without such a URL.
-        source: the copy of robots.txt that was read, or why there is none; None if robots.txt was not needed.
+        source: the copy of robots.txt, or the reason why there is none; None if robots.txt was not needed.
         verdict: the verdict of a host policy, if it prevented the fetch of robots.txt; else None.
 
     Example:
@@ -106,7 +106,7 @@ class Sitemaps:
 
     @property
     def known(self) -> bool:
-        """Whether the list is complete: robots.txt was read, or the site has none."""
+        """Whether the list is complete, because robots.txt was read, or the site has no robots.txt."""
         return self.source is not None and self.source.result in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
 
 
@@ -144,13 +144,13 @@ def denied_file(verdict: Verdict) -> SiteFile:
 
 
 class PageFetcher:
-    """A Fetcher that fetches files as pages: each hop of a redirect is checked, and waits for its turn at its host.
+    """A Fetcher that fetches files like pages: each hop of a redirect is checked, and waits for a turn at its host.
 
-    ``fetch`` raises Disallowed if the first hop may not be requested. A later hop that is forbidden is a fault.
+    ``fetch`` raises Disallowed if the first hop may not be requested. A forbidden later hop is a fault.
 
     Args:
         take_turn: checks permission for a URL, and waits for the turn of its host; raises Disallowed.
-        fetcher: makes the requests, one for each hop; it is not closed here.
+        fetcher: makes a request for each hop; not closed with this object.
         publisher: receives ComponentFailed when the fetcher raises.
         admission: limits the requests under way; waiting for a turn does not count.
     """
@@ -169,7 +169,7 @@ class PageFetcher:
         self._admission = admission
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Fetch once, redirects included."""
+        """Fetch once, with all redirects."""
         hops = Hops(request)
         step: FetchRequest | FetchResult | None = first_hop(request)
         while isinstance(step, FetchRequest):
@@ -184,7 +184,8 @@ class PageFetcher:
             if isinstance(result, FetchFault) and result.private:
                 result = replace(result, private=None)  # no page leads to the private address of another host
             step = after_hop(hops, hop, result)
-        # Without a target the fetcher must not follow redirects itself: the gate has not permitted them.
+        # If the target is unknown, the fetcher must not follow redirects itself, because the gate has not permitted
+        # them.
         unnamed = "a redirect, and the fetcher does not name its target"
         return step or FetchFault(FaultKind.REDIRECT_TARGET, unnamed, request.url)
 

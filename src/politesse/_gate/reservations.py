@@ -26,7 +26,7 @@ TDMREP_JSON: Final = "/.well-known/tdmrep.json"
 
 _READ_IN_THREAD_BYTES: Final = 64 * 1024
 _MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
-_WEIGHT: Final = 10  # octets of memory for an octet of the file
+_WEIGHT: Final = 10  # the octets of memory for each octet of the file
 _KEPT_BYTES: Final = 1_000
 
 
@@ -35,9 +35,9 @@ class Reserved:
     """The reservations in the tdmrep.json of a site.
 
     Attributes:
-        doc: the parsed file; empty if there is none.
+        doc: the parsed file; empty without a file.
         fault: why the file is unknown, as a phrase; empty if it is known.
-        not_before: the Unix time of the next fetch at the earliest; None if it is unknown.
+        not_before: the earliest Unix time of the next fetch; None if it is unknown.
     """
 
     doc: TdmRep
@@ -51,7 +51,7 @@ def _unread(fault: str, not_before: float | None = None) -> Reserved:
 
 NOTHING_RESERVED: Final = Reserved(TdmRep())
 OUT_OF_TURN: Final = _unread("it is not known yet, and this is asked within a turn of the same host")
-"""Waiting would deadlock: the caller already holds this host's turn."""
+"""The answer if waiting would deadlock, because the caller already holds this host's turn."""
 
 
 class Reservations:
@@ -62,7 +62,7 @@ class Reservations:
         reading: threads for large files; not closed here.
 
     Attributes:
-        files: see above.
+        files: the cache that fetches tdmrep.json.
     """
 
     def __init__(self, files: SiteFiles, reading: ReadingThreads) -> None:
@@ -108,7 +108,7 @@ class Reservations:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _learn_ahead(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> None:
-        with suppress(ClosedError):  # no caller waits for it
+        with suppress(ClosedError):  # no caller waits for the result
             await self.learn(origin, get)
 
     def _is_new(self, origin: Origin, file: SiteFile) -> bool:
@@ -116,7 +116,7 @@ class Reservations:
         return file.outcome is FileOutcome.FOUND and (known is None or known[0] != file.body)
 
     def _take_in(self, origin: Origin, file: SiteFile, doc: TdmRep | None) -> Reserved:
-        """Return the reservations of a file: ``doc`` if it was parsed just now, else the result of the last parse."""
+        """Return the reservations of a file: from ``doc`` if it is given, else from the last parse."""
         if file.outcome is FileOutcome.RETRY:
             return _unread(file.fault or f"status {file.status}", file.not_before)
         if file.outcome is not FileOutcome.FOUND:
@@ -141,5 +141,5 @@ def _parse(file: SiteFile) -> TdmRep:
 
 def _weight_bytes(kept: tuple[bytes, Reserved]) -> int:
     body, reserved = kept
-    octet = _WEIGHT if reserved.doc.locations else 1  # a file that could not be parsed is text alone
+    octet = _WEIGHT if reserved.doc.locations else 1  # a file that could not be parsed takes only its text
     return min(_KEPT_BYTES + octet * len(body), _MAX_KEPT_BYTES)  # the largest file fills the whole cache

@@ -8,7 +8,7 @@ from typing import Final
 from politesse.ports import FaultKind
 from politesse.robots.lexer import cut_at_line_end
 
-# The Content Coding registry of IANA, without identity. RFC 9110 8.4.1.3: x-gzip is gzip.
+# The codings in IANA's Content Coding registry, except for identity. RFC 9110 8.4.1.3: x-gzip is gzip.
 _REGISTERED: Final = frozenset(
     {
         *("aes128gcm", "br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip"),
@@ -19,7 +19,7 @@ _DECODED: Final = frozenset({"gzip", "x-gzip", "deflate"})
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _RAW: Final = -zlib.MAX_WBITS
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_BLOCK: Final = 256  # octets that are decoded at once
+_BLOCK: Final = 256  # the octets that are decoded in one step
 
 
 class BodyError(Exception):
@@ -44,9 +44,9 @@ class BodyError(Exception):
 class BoundedBody:
     """Decodes a body incrementally and keeps at most ``limit`` decoded octets.
 
-    A kilobyte of gzip may decode to a gigabyte, so the decoder never produces more than fits. Octets that decode to
-    nothing are bounded, too. The split of the body does not change the result: blocks of equal size are decoded, so the
-    limit and a fault after it always come in the same order.
+    A kilobyte of gzip may decode to a gigabyte, so the decoder never produces more than fits. Octets that decode to an
+    empty result are bounded, too. The decoder works on blocks of equal size, so the result does not depend on how the
+    body is split: the limit always comes before a fault behind it.
 
     >>> import gzip
     >>> body = BoundedBody("gzip", limit=1024)
@@ -61,7 +61,7 @@ class BoundedBody:
 
     Raises:
         BodyError: the field names a registered coding other than identity, gzip and deflate, or several codings. Other
-            tokens, as in ``Content-Encoding: UTF-8``, are ignored.
+            tokens, such as ``Content-Encoding: UTF-8``, are ignored.
     """
 
     def __init__(self, content_encoding: str, limit: int) -> None:
@@ -69,10 +69,10 @@ class BoundedBody:
         self._is_encoded = bool(encoding)
         if self._is_encoded and encoding not in _DECODED:
             raise BodyError(FaultKind.ENCODING, f"the content encoding {encoding!r:.50}, which was not requested")
-        self._wants = limit + 1  # one more, to find out whether a line ends at the limit
+        self._wants = limit + 1  # one octet more, to find out whether a line ends at the limit
         self._limit = limit
         self._encoded = 0
-        self._pending = bytearray()  # less than a block between two calls
+        self._pending = bytearray()  # the octets after the last whole block
         self._ended = False
         self._body = bytearray()
         self._decoder = zlib.decompressobj(_GZIP) if encoding.endswith("gzip") else None
@@ -81,7 +81,7 @@ class BoundedBody:
         """Process ``octets``; return whether more are needed.
 
         Raises:
-            BodyError: they cannot be decoded.
+            BodyError: the octets cannot be decoded.
         """
         if not self._is_encoded:
             self._body += octets[: self._wants - len(self._body)]
@@ -130,13 +130,13 @@ class BoundedBody:
             raise BodyError(FaultKind.ENCODING, f"the {self._encoding} body is broken: {error}") from error
 
     def _next_member(self, octets: bytes) -> bytes:
-        """RFC 1952 2.2: a gzip file may have several members; octets after the last one are dropped."""
+        """RFC 1952 2.2: a gzip file may have several members; octets after the last member are dropped."""
         if not self._encoding.endswith("gzip") or not _GZIP_MAGIC.startswith(octets[: len(_GZIP_MAGIC)]):
             self._ended = True
         elif len(octets) >= len(_GZIP_MAGIC):
             self._decoder = zlib.decompressobj(_GZIP)
             return octets
-        return b""  # the decoder keeps the first octet of a magic number
+        return b""  # perhaps the start of a magic number, which the decoder keeps
 
 
 def _registered(content_encoding: str) -> str:

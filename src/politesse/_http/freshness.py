@@ -1,4 +1,4 @@
-"""The freshness of a response: the part of RFC 9111 that a private cache of robots.txt needs; and dates. Pure."""
+"""Calculates the freshness of a response, as a private cache of robots.txt needs it (RFC 9111); parses dates. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from politesse.ports import FetchResponse, FetchResult, Validators
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# RFC 9111 5.2: a token, and for some a value, quoted or not. The values of other directives are matched to be skipped.
-# Linear: 64 KiB, the limit of all headers, take at most about 5 ms.
+# RFC 9111 5.2: a directive is a token, some with a value, quoted or not. The values of other directives are matched, to
+# skip them. The time is linear: 64 KiB, the limit of all headers, take at most about 5 ms.
 _VALUE: Final = r"=[ \t]*(?:\"([^\"]*)\"|([^ \t,]*))"
 _DIRECTIVE = re.compile(
     rf"(?<![A-Za-z0-9_-])(max-age|no-cache|no-store)(?![A-Za-z0-9_-])(?:[ \t]*{_VALUE})?|{_VALUE}",
@@ -26,7 +26,7 @@ _MAX_DATE: Final = 64  # the longest HTTP date has 33 characters, the longest IS
 
 
 def freshness_lifetime_s(headers: Mapping[str, str], received_wall: float) -> float | None:
-    """Return for how many more seconds the response is fresh; None if its headers do not say.
+    """Return for how many more seconds the response is fresh; None if its headers do not state this.
 
     The names of ``headers`` are in lower case. RFC 9111 4.2.1: ``max-age`` has precedence over ``Expires`` minus
     ``Date``; 5.2.2: ``no-store`` and ``no-cache`` mean 0; 4.2.3: the age is subtracted. The result is 0 or negative for
@@ -43,16 +43,17 @@ def freshness_lifetime_s(headers: Mapping[str, str], received_wall: float) -> fl
         lifetime = expires - dated_wall(headers, received_wall)
     if lifetime is None:
         return None
-    age, _, _ = headers.get("age", "").partition(",")  # RFC 9111 5.1: the first of several counts
+    age, _, _ = headers.get("age", "").partition(",")  # RFC 9111 5.1: the first of several values counts
     # RFC 9111 4.2.3: without an Age header, the apparent age follows from Date.
     apparent_age = max(0.0, received_wall - dated_wall(headers, received_wall))
     return lifetime - max(apparent_age, _seconds(age) or 0.0)
 
 
 def retry_after_s(headers: Mapping[str, str], now_wall: float) -> float | None:
-    """Return the seconds to wait by ``Retry-After``, 0 or more; None if it is absent or invalid.
+    """Return the seconds to wait by ``Retry-After``, 0 or more; None if the header is absent or invalid.
 
-    RFC 9110 10.2.3: seconds or a date. A date is on the server's clock, so it is relative to the response's ``Date``.
+    RFC 9110 10.2.3: the value is seconds or a date. A date is by the server's clock, so it is compared with the
+    response's ``Date``.
     """
     value = headers.get("retry-after", "").strip()
     seconds = _seconds(value)
@@ -69,7 +70,7 @@ def dated_wall(headers: Mapping[str, str], received_wall: float) -> float:
 
 
 def varies_by(headers: Mapping[str, str], name: str) -> bool:
-    """Return whether ``Vary`` says that the response depends on a request header (RFC 9110 12.5.5); ``*`` is all."""
+    """Return whether by ``Vary`` the response depends on a request header (RFC 9110 12.5.5); ``*`` is any header."""
     named = {item.strip().lower() for item in headers.get("vary", "").split(",")}
     return not named.isdisjoint({name, "*"})
 
@@ -78,9 +79,9 @@ def names_another(result: FetchResult, validators: Validators) -> bool:
     """Return whether an answer is a 304 about another file than the copy whose validators were sent.
 
     RFC 9111 4.3.4: a 304 with a validator updates only the response that has this validator. Entity tags are compared
-    as RFC 9110 8.8.3.2 does for If-None-Match (weak comparison): a server that compresses on the fly makes a strong tag
-    weak. A tag that could not be sent back differs, too. Without an entity tag Last-Modified decides: some servers
-    answer 304 after an older file has replaced the copy.
+    as RFC 9110 8.8.3.2 does for If-None-Match (weak comparison): a server that compresses dynamically makes a strong
+    tag weak. A tag that cannot be sent back counts as different. Without an entity tag Last-Modified decides, because
+    some servers answer 304 after an older file has replaced the copy.
     """
     if not (isinstance(result, FetchResponse) and result.status == HTTPStatus.NOT_MODIFIED and result.conditional):
         return False
@@ -97,7 +98,7 @@ def cache_control(value: str) -> dict[str, str]:
     """
     directives: dict[str, str] = {}
     for directive in _DIRECTIVE.finditer(value):
-        if directive[1]:  # otherwise it is the value of another directive
+        if directive[1]:  # otherwise this is the value of another directive
             directives.setdefault(directive[1].lower(), directive[2] or directive[3] or "")
     return directives
 
@@ -113,7 +114,7 @@ def _seconds(value: str) -> float | None:
     value = value.strip()
     if not (value.isascii() and value.isdigit()):
         return None
-    # RFC 9111 1.2.2: an overflowing number stands for the largest one.
+    # RFC 9111 1.2.2: a number that overflows counts as the largest number.
     return float(value) if _SECONDS.fullmatch(value) is not None else _FOREVER_S
 
 
@@ -132,7 +133,7 @@ def _unix_time(parse: Callable[[str], datetime], value: str) -> float | None:
         return None
     try:
         date = parse(value)
-        # RFC 9110 5.6.7: an HTTP date is in UTC, whether it says so or not.
+        # RFC 9110 5.6.7: an HTTP date is in UTC, even without a zone.
         return (date.replace(tzinfo=UTC) if date.tzinfo is None else date).timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):
         return None

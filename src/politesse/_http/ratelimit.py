@@ -1,9 +1,9 @@
-"""RateLimit headers: the rest of a quota, and the end of its window. Pure.
+"""Reads RateLimit headers: the rest of a quota, and the end of its window. Pure.
 
 Servers use three forms: ``RateLimit: "name";r=50;t=30`` with ``RateLimit-Policy: "name";q=100;w=60``
 (draft-ietf-httpapi-ratelimit-headers from -08), ``RateLimit: limit=100, remaining=50, reset=30`` with
-``RateLimit-Policy: 100;w=60`` (from -03), and the fields ``RateLimit-Remaining`` and ``RateLimit-Reset`` (before, and
-with ``X-`` in front), whose reset some servers give as a Unix time.
+``RateLimit-Policy: 100;w=60`` (from -03), and the fields ``RateLimit-Remaining`` and ``RateLimit-Reset`` (earlier
+drafts, and with the prefix ``X-``), whose reset is a Unix time from some servers.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _MAX_FIELD: Final = 1024
 def quota_fields(headers: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the headers about a quota."""
     if QUOTA_FIELDS.isdisjoint(headers):
-        return ()  # most responses
+        return ()  # most responses have no such header
     return tuple(name for name in headers if name in QUOTA_FIELDS)
 
 
 def remaining_quota(headers: Mapping[str, str], now_wall: float) -> tuple[float, float] | None:
-    """Return the remaining requests and the seconds until the quota is renewed; None if no header says so.
+    """Return the remaining requests and the seconds until the quota is renewed; None if no header states them.
 
-    The slowest of several quotas is returned, with the most time per remaining request. A policy without a
-    RateLimit member counts as unused. Invalid values are ignored.
+    If there are several quotas, the slowest is returned, which has the most time per remaining request. A policy
+    without a RateLimit member counts as a full quota. Invalid values are ignored.
     """
     policies = _members(headers.get(_POLICY, ""))
     limits = _members(headers.get("ratelimit", ""))
@@ -50,14 +50,14 @@ def remaining_quota(headers: Mapping[str, str], now_wall: float) -> tuple[float,
 
 
 def _members(value: str) -> dict[str, dict[str, str]]:
-    """Return the parameters of each list member by its name; a single nameless member without semicolons."""
+    """Return the parameters of each list member by its name; a value without semicolons is one nameless member."""
     value = value[:_MAX_FIELD]
     if ";" not in value:
         return {"": dict(_PARAMETER.findall(value))} if value else {}
     members: dict[str, dict[str, str]] = {}
     for member in value.split(","):
         unit = _UNIT.search(member)
-        if unit is None or unit[1] == "requests":  # others count octets, or concurrent requests
+        if unit is None or unit[1] == "requests":  # other units are octets, or concurrent requests
             name, _, _ = member.partition(";")
             members[name.strip().strip('"')] = dict(_PARAMETER.findall(member))
     return members
@@ -65,7 +65,7 @@ def _members(value: str) -> dict[str, dict[str, str]]:
 
 def _limit(limit: dict[str, str], policy: dict[str, str]) -> tuple[float, float] | None:
     remaining = limit.get("r", limit.get("remaining"))
-    reset = limit.get("t", limit.get("reset", policy.get("w")))  # the window is the upper bound
+    reset = limit.get("t", limit.get("reset", policy.get("w")))  # the policy's window is the upper bound
     return None if remaining is None or reset is None else (float(remaining), float(reset))
 
 
@@ -80,5 +80,5 @@ def _fields(headers: Mapping[str, str], prefix: str, now_wall: float) -> tuple[f
         return None
     reset_s = float(reset)
     if reset_s >= _UNIX_TIMES_FROM:
-        reset_s = max(0.0, reset_s - dated_wall(headers, now_wall))  # a Unix time by the server's clock
+        reset_s = max(0.0, reset_s - dated_wall(headers, now_wall))  # the reset is a Unix time by the server's clock
     return float(remaining), reset_s

@@ -1,4 +1,4 @@
-"""The chain of requests of a fetch: the target of a redirect, and whether to follow it. Pure."""
+"""Follows the chain of requests of a fetch: resolves and checks the target of each redirect. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from politesse.robots.pattern import without_dot_segments
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 """The statuses whose Location is followed."""
 
-_MAX_DETAIL: Final = 300  # an exception may quote megabytes of a hostile response
-# A scheme or "//" without the authority that must follow: joined, it would name the redirecting page.
+_MAX_DETAIL: Final = 300  # the limit of the text, because an exception may quote megabytes of a hostile response
+# A scheme or "//" without an authority; joined to the base, it would name the redirecting page.
 _WITHOUT_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?!//[^/?#])|//(?:[/?#]|$))")
 # RFC 3986 appendix B: scheme, authority, path, and the rest. Matches any text, in linear time.
 _REFERENCE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
@@ -51,7 +51,7 @@ class Hops:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The conditional headers of the current request; none if the copy came from another URL."""
+        """The conditional headers of the current request; empty if the copy came from another URL."""
         validators = self.request.validators
         if validators is None or validators.url != self.url:
             return {}
@@ -59,10 +59,10 @@ class Hops:
         return {name: value for name, value in conditions.items() if value}
 
     def redirect(self, status: int, location: str) -> tuple[Origin, str] | FetchFault:
-        """Return the target of a redirect, or why it is not followed. To follow it, append the URL to ``seen``."""
+        """Return the target of a redirect, or the reason not to follow it. To follow it, append the URL to ``seen``."""
         try:
             origin, url = resolved(self.url, location)
-        except ValueError as error:  # also InvalidURL, and text with lone surrogates
+        except ValueError as error:  # includes InvalidURL, and text with lone surrogates
             problem = error.problem if isinstance(error, InvalidURL) else str(error)
             detail = f"a redirect to {location.strip(BLANKS)!r:.100}, which {problem}"
             return self.fault(FaultKind.REDIRECT_TARGET, detail, status)
@@ -79,7 +79,7 @@ class Hops:
 
 
 def first_hop(request: FetchRequest) -> FetchRequest:
-    """Return a request without its redirects, which are requests of their own."""
+    """Return a request that follows no redirects; each redirect becomes another request."""
     # Not by ``replace``, which takes longer than all else here: each fetch begins with it.
     return FetchRequest(
         request.origin,
@@ -94,7 +94,7 @@ def first_hop(request: FetchRequest) -> FetchRequest:
 
 
 def after_hop(hops: Hops, hop: FetchRequest, result: FetchResult) -> FetchRequest | FetchResult | None:
-    """Return the next hop, or the result after the last one; None if the fetcher does not report a target."""
+    """Return the next hop, or the result after the last hop; None if the fetcher does not report the target."""
     if not isinstance(result, FetchFault) or result.kind is not FaultKind.REDIRECT_LIMIT or result.final:
         return result
     if not result.location:
@@ -115,8 +115,8 @@ def after_hop(hops: Hops, hop: FetchRequest, result: FetchResult) -> FetchReques
 
 
 def _is_redirected(hop: FetchRequest, result: FetchFault, target: Origin) -> bool:
-    """Return whether the next hop must not reach a private address: the last one was public, or may have been."""
-    if result.private is None:  # then the host may redirect to itself, but not to a private address of another host
+    """Return whether the next hop must not reach a private address, because the last was or may have been public."""
+    if result.private is None:  # the host may redirect to itself, but not to a private address of another host
         return target.host != hop.origin.host
     return not result.private
 
@@ -128,29 +128,29 @@ def resolved(base: str, reference: str) -> tuple[Origin, str]:
     'https://example.com/d'
 
     Raises:
-        ValueError: the reference is no http(s) URL (then an InvalidURL), or has no UTF-8 form.
+        ValueError: the reference is no http(s) URL (an InvalidURL), or UTF-8 cannot encode it.
     """
     reference = reference.strip(BLANKS)  # RFC 9110 5.5: surrounding whitespace is not part of a value
     if not reference or _WITHOUT_AUTHORITY.match(reference) is not None:
         raise InvalidURL(reference, "is no URL")
     origin, target = split(_join(base, reference))
     path, question, query = target.partition("?")
-    target = without_dot_segments(path) + question + query  # RFC 3986 5.2.2, for an absolute URL too
+    target = without_dot_segments(path) + question + query  # RFC 3986 5.2.2, also for an absolute URL
     return origin, f"{origin}{escaped(target)}"
 
 
 def _join(base: str, location: str) -> str:
     """Return the target of a reference relative to a URL, without resolving dot segments (RFC 3986 5.2.2).
 
-    An empty query and a trailing semicolon are kept, which the standard library's urljoin drops: a redirect to a URL
-    that differs in these would look like a loop, which allows the whole site.
+    Unlike the standard library's urljoin, this keeps an empty query and a trailing semicolon. Without them, a redirect
+    that only adds these would look like a loop, which allows the whole site.
     """
     scheme, authority, path, rest = _REFERENCE.match(location).groups()  # type: ignore[union-attr] # it always matches
     if scheme:
         return location
     if authority:
         return f"{base.partition('//')[0]}{location}"
-    # The base is an http(s) URL, and the result is split: its authority is brought to normal form there.
+    # The base is an http(s) URL; ``split`` later brings the authority of the result to normal form.
     scheme, authority, base_path, base_rest = _REFERENCE.match(base).groups()  # type: ignore[union-attr] # likewise
     base_path = base_path or "/"  # RFC 3986 6.2.3: an empty path is "/"
     if not path:

@@ -1,7 +1,7 @@
 """The directives of a page for robots, from its headers and METAs. Pure.
 
 A crawler knows the directives of a page only if it may fetch the page. If robots.txt disallows the page, its directives
-are unknown, and the page may still have some.
+stay unknown.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 _HEADERS: Final = (("X-Robots-Tag", parse_scoped), ("Robots-Tag", parse_members))
 _EVERYBODY: Final = "robots"
-_NAMES = re.compile(r"[\s,;\"'\u2018\u2019\u201c\u201d\u200b\ufeff]+")  # including typographic quotes
+_NAMES = re.compile(r"[\s,;\"'\u2018\u2019\u201c\u201d\u200b\ufeff]+")  # the separators include typographic quotes
 _NUMBER = re.compile(r"-1|[0-9]{1,10}")
 _DAYS = re.compile(r"([0-9]{1,5})\s*(?:days?)?", re.IGNORECASE)
-_PREVIEWS: Final = ("none", "standard", "large")  # the most restrictive first
+_PREVIEWS: Final = ("none", "standard", "large")  # ordered, the most restrictive first
 _NO_LIMIT: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """Whether a page allows a use, with the statements that decide. The answer is true if the use is allowed.
+    """Whether a page allows a use, with the deciding statements. True in a bare test if the use is allowed.
 
     >>> page = PageDirectives.from_response([("X-Robots-Tag", "nofollow")], None)
     >>> print(page.may_follow)
@@ -62,9 +62,9 @@ class PageAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PageDirectives:
-    """The directives of a page for one crawler: directives that name it, and directives that name no crawler.
+    """The directives of a page for one crawler: directives that name this crawler, and directives for all crawlers.
 
-    The most restrictive of contradicting statements applies (Google's page; draft-illyes-repext-00 2.2).
+    If statements contradict each other, the most restrictive applies (Google's page; draft-illyes-repext-00 2.2).
 
     >>> page = PageDirectives.from_response({"X-Robots-Tag": "noindex, max-snippet:50"}, None, "ExampleBot")
     >>> page.may_index(now=1_800_000_000.0).allowed, page.may_follow.allowed, page.max_snippet
@@ -77,7 +77,7 @@ class PageDirectives:
         truncated: whether directives may be missing: the page or a header exceeded a limit, or the body could not be
             read.
         licenses: the addresses of ``<link rel="license">`` (RSL), as written.
-        base_href: the ``<base href>`` that these are relative to, as written, or None.
+        base_href: the ``<base href>`` of the page, as written, or None; ``licenses`` are relative to it.
     """
 
     statements: tuple[DirectiveStatement, ...] = ()
@@ -103,8 +103,8 @@ class PageDirectives:
             body: the octets of the body, without content coding, or None to read only the headers.
             token: the crawler's product token, its User-Agent string, or several tokens: a directive for any of them
                 counts.
-            in_body: whether METAs in BODY count, too. They do for Google; other specifications read only HEAD,
-                because visitors of a site may write into BODY.
+            in_body: whether METAs in BODY count, too, as for Google. Other specifications read only HEAD, because
+                visitors of a site may write into BODY.
             max_bytes: how many octets of the body are read.
 
         Raises:
@@ -116,7 +116,7 @@ class PageDirectives:
 
     @classmethod
     def from_html(cls, headers: Headers, html: Html | None, token: str | Sequence[str] = ()) -> PageDirectives:
-        """Do the same as ``from_response`` for the result of ``read_html``, which is None if the body is not HTML."""
+        """Return the same as ``from_response``, for the result of ``read_html`` (None if the body is not HTML)."""
         names = {product_token(name) for name in ([token] if isinstance(token, str) else token)} - {""}
         html = html or Html()
         pairs = header_pairs(headers)
@@ -140,13 +140,14 @@ class PageDirectives:
         return cls(tuple(statements), html.metas, truncated or cut, html.licenses, html.base_href)
 
     def named(self, *names: str) -> tuple[DirectiveStatement, ...]:
-        """Return the statements of these directives, named as the vocabulary spells them."""
+        """Return the statements with the given names, in the spelling of the vocabulary."""
         return tuple(statement for statement in self.statements if statement.name in names)
 
     def may_index(self, now: float, *, embedded: bool = False) -> PageAnswer:
         """Whether the page may be indexed at the Unix time ``now``: NOINDEX, NONE, and ``unavailable_after``.
 
-        ``embedded`` means as a part of another page, in an IFRAME: there ``indexifembedded`` cancels NOINDEX.
+        With ``embedded``, the page is a part of another page, in an IFRAME, so that ``indexifembedded`` cancels
+        NOINDEX.
         """
         lifted = embedded and bool(self.named("indexifembedded"))
         forbidding = () if lifted else self.named("noindex", "none")
@@ -156,7 +157,7 @@ class PageDirectives:
 
     @property
     def may_follow(self) -> PageAnswer:
-        """Whether its links may be followed: NOFOLLOW, NONE."""
+        """Whether the links of the page may be followed: NOFOLLOW, NONE."""
         return PageAnswer("follow", self.named("nofollow", "none"))
 
     @property
@@ -166,18 +167,18 @@ class PageDirectives:
 
     @property
     def may_snippet(self) -> PageAnswer:
-        """Whether a part of its text, or of its video, may be shown: ``nosnippet``, and ``max-snippet:0``."""
+        """Whether a part of the page's text or video may be shown: ``nosnippet``, and ``max-snippet:0``."""
         zero = (statement for statement, limit in self._limits("max-snippet") if limit == 0)
         return PageAnswer("show a snippet", (*self.named("nosnippet"), *zero))
 
     @property
     def may_translate(self) -> PageAnswer:
-        """Whether a translation of it may be offered: ``notranslate``."""
+        """Whether a translation of the page may be offered: ``notranslate``."""
         return PageAnswer("translate", self.named("notranslate"))
 
     @property
     def may_index_images(self) -> PageAnswer:
-        """Whether the images on it may be indexed: ``noimageindex``."""
+        """Whether the images on the page may be indexed: ``noimageindex``."""
         return PageAnswer("index images", self.named("noimageindex"))
 
     @property
@@ -198,7 +199,7 @@ class PageDirectives:
 
     @property
     def unavailable_after(self) -> float | None:
-        """The Unix time after which the page must not be indexed, the earliest of several, or None."""
+        """The Unix time after which the page must not be indexed (the earliest, if several), or None."""
         return min((date for _, date in self._expiries()), default=None)
 
     @property
@@ -214,7 +215,7 @@ class PageDirectives:
 
     @property
     def revisit_after_days(self) -> int | None:
-        """The days of META REVISIT-AFTER, the largest of several, or None."""
+        """The days of META REVISIT-AFTER (the largest number, if several), or None."""
         found = (_DAYS.fullmatch(content.strip()) for content in self._contents("revisit-after"))
         return max((int(days[1]) for days in found if days is not None), default=None)
 
@@ -240,11 +241,11 @@ class PageDirectives:
 def page_date(text: str) -> float | None:
     """Return the date of ``unavailable_after`` as Unix time: RFC 822, RFC 850 or ISO 8601; None for any other text.
 
-    A date without a time is the start of its day; one without a zone is in UTC.
+    A date without a time means the start of the day; without a zone it is in UTC.
     """
     if (date := iso_date(text)) is not None:
         return date
-    spelled = (text, text.replace(",", ""))  # "25 June, 2010" has a comma that no RFC knows
+    spelled = (text, text.replace(",", ""))  # "25 June, 2010" has a comma that no RFC permits
     forms = (f"{one}{time}" for one in spelled for time in ("", " 00:00:00 GMT"))
     return next((date for form in forms if (date := http_date(form)) is not None), None)
 

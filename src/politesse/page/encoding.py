@@ -1,8 +1,8 @@
 """Decodes the octets of a page. Pure.
 
-WHATWG HTML 13.2.3: the encoding comes from a byte order mark, of the Content-Type, of a META in the first octets, or
-UTF-8 if none of these names a known one. There is one deviation: UTF-16 is used only if the octets look like it, by a
-first tag or by NUL in every other octet. Otherwise a wrong label would hide the directives of a page.
+WHATWG HTML 13.2.3: a byte order mark, the Content-Type, or a META in the first octets names the encoding; without a
+known name it is UTF-8. There is one deviation: UTF-16 is used only if the octets look like UTF-16, by a first tag or by
+NUL in every other octet. Otherwise a wrong label would hide the directives of a page.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 
 _BYTE_ORDER_MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is the start of this one
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, because the mark of UTF-32 begins with the mark of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# The encodings of WHATWG Encoding 4.2, by Python's names. No others: some codecs of Python take more than linear time,
-# and some are not text encodings.
+# The encodings of WHATWG Encoding 4.2, by Python's names. Other codecs of Python may take more than linear time, or are
+# not text encodings.
 _KNOWN: Final = frozenset(
     {"utf-8", "cp866", "iso8859-2", "iso8859-3", "iso8859-4", "iso8859-5", "iso8859-6", "iso8859-7", "iso8859-8"}
     | {"iso8859-10", "iso8859-13", "iso8859-14", "iso8859-15", "iso8859-16", "koi8-r", "koi8-u", "mac-roman", "cp874"}
@@ -33,7 +33,7 @@ _SUPERSETS: Final = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1
 }
 _CHARSET = re.compile(r"charset[\t\n\f\r ]*=[\t\n\f\r ]*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _META = re.compile(r"<meta[\t\n\f\r /][^>]*", re.IGNORECASE)
-_UTF_16_MARKUP: Final = (  # a tag, a comment or a declaration, with only whitespace before it
+_UTF_16_MARKUP: Final = (  # a tag, a comment or a declaration, after nothing but whitespace
     ("utf-16-le", re.compile(rb"(?:[\t\n\f\r ]\0)*+<\0[A-Za-z!?]\0")),
     ("utf-16-be", re.compile(rb"(?:\0[\t\n\f\r ])*+\0<\0[A-Za-z!?]")),
 )
@@ -54,9 +54,9 @@ def decoded(octets: bytes, content_type: str = "") -> tuple[str, str]:
 
 
 def _utf_16(octets: bytes) -> str | None:
-    """Return the UTF-16 encoding that the octets look like: markup is ASCII, so every other octet is NUL.
+    """Return the UTF-16 encoding that the octets seem to have: markup is ASCII, so every other octet is NUL.
 
-    Some exceptions are tolerated: letters outside of Latin-1 have no NUL, and U+4E00 has it in the other place.
+    Some exceptions are tolerated: letters outside of Latin-1 have no NUL, and U+4E00 has NUL in the other octet.
     """
     for name, markup in _UTF_16_MARKUP:
         if markup.match(octets) is not None:

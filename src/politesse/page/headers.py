@@ -11,21 +11,21 @@ HeaderValue = HeaderText | Iterable[HeaderText]
 
 @runtime_checkable
 class _Items(Protocol):
-    """A type with header lines as pairs that is not a mapping."""
+    """A type that is no mapping, but has the header lines as pairs."""
 
     def items(self) -> Iterable[tuple[str, str]]: ...
 
 
 Headers = Mapping[str, HeaderValue] | Mapping[bytes, HeaderValue] | _Items | Iterable[tuple[HeaderText, HeaderValue]]
-"""A mapping from names to values, or pairs of them; a value may be a list of several lines.
+"""A mapping from names to values, or pairs of name and value; a value may be a list of several lines.
 
 Multidicts such as aiohttp's, Scrapy's ``Headers``, ``httpx.Headers``, ``email.message.Message`` and plain dictionaries
-are accepted. Some clients, such as requests and urllib3, join repeated lines with commas; then the end of a scope,
-which is the end of its line, is lost. Pass separate lines if your client has them.
+are accepted. Some clients, such as requests and urllib3, join repeated lines with commas. A scope ends with its line,
+so its end is then lost. Pass separate lines if your client has them.
 """
 
 MAX_OCTETS: Final = 65_536
-"""How many octets are read of all lines of one name."""
+"""How many octets are read of all lines with the same name."""
 
 
 def header_pairs(headers: Headers) -> list[tuple[str, str]]:
@@ -38,7 +38,7 @@ def header_pairs(headers: Headers) -> list[tuple[str, str]]:
 
 
 def header_lines(pairs: Iterable[tuple[str, str]], name: str) -> tuple[list[str], bool]:
-    """Return the values of all lines of a lower-case name, and whether they were cut, as ``cut_lines`` does."""
+    """Return the values of all lines of a lower-case name, and whether ``cut_lines`` has cut them."""
     return cut_lines(value for key, value in pairs if key == name)
 
 
@@ -50,7 +50,7 @@ def content_type(pairs: Iterable[tuple[str, str]]) -> str:
 def cut_lines(values: Iterable[str], max_length: int = MAX_OCTETS) -> tuple[list[str], bool]:
     """Return the first lines, at most ``max_length`` characters in all, and whether more followed.
 
-    A cut line ends before a comma, a semicolon or a blank, so that no part of a word is read as a word.
+    A cut line ends before a comma, a semicolon or a blank, so that no part of a word is read as a whole word.
     """
     lines: list[str] = []
     room = max_length
@@ -65,7 +65,7 @@ def cut_lines(values: Iterable[str], max_length: int = MAX_OCTETS) -> tuple[list
 
 
 def _pairs(headers: Headers) -> Iterable[tuple[HeaderText, HeaderValue]]:
-    if isinstance(headers, list):  # first: to look for the methods of a protocol takes ten times as long
+    if isinstance(headers, list):  # checked first, because checking the methods of a protocol takes ten times as long
         return headers
     if (multi_items := getattr(headers, "multi_items", None)) is not None:
         return list(multi_items())  # other views of httpx.Headers join the lines

@@ -25,12 +25,12 @@ MAX_BYTES: Final = 524_288
 MAX_METAS: Final = 4_096
 MAX_BASES: Final = 16
 MAX_LINKS: Final = 65_536
-"""For each of A and AREA."""
+"""The most links of each kind, A and AREA."""
 MAX_LICENSES: Final = 256
 
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 _UNKNOWN_TYPES: Final = frozenset({"unknown/unknown", "application/unknown", "*/*"})  # WHATWG MIME Sniffing 7
-_REL_WORD = re.compile(r"[a-z0-9:./_-]+")  # any other character separates, so that no nofollow is missed
+_REL_WORD = re.compile(r"[a-z0-9:./_-]+")  # any other character separates words, so that no nofollow is missed
 _TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+/[!#$%&'*+.^_`|~0-9a-z-]+")
 _MARKUP = re.compile(
     r"[\t\n\f\r \0]*+<(?:!--|!doctype[\t\n\f\r ]html|\?xml|(?:html|head|meta|title|link|base|script|style|body|"
@@ -41,7 +41,7 @@ _MAX_SNIFFED: Final = 4_096
 
 _HEAD_NAMES: Final = frozenset({"meta", "base", "link"})
 _LINK_NAMES: Final = frozenset({"a", "area"})
-_NUMBER: Final = "politesse-number"  # placed first: of two attributes with one name the first counts
+_NUMBER: Final = "politesse-number"  # put first, because the first of two attributes with the same name counts
 
 
 class Meta(NamedTuple):
@@ -51,8 +51,8 @@ class Meta(NamedTuple):
     'noindex'
 
     Attributes:
-        name: as written, without surrounding whitespace.
-        content: as written, or empty.
+        name: the name as written, without surrounding whitespace.
+        content: the content as written, or empty.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Link(NamedTuple):
     ('nofollow',)
 
     Attributes:
-        href: as written.
+        href: the address as written.
         rel: the relation types, in lower case.
     """
 
@@ -83,12 +83,12 @@ class Html:
     (Meta(name='robots', content='noindex'),)
 
     Attributes:
-        metas: the METAs of HEAD in order, with ``in_body`` the METAs of BODY as well.
+        metas: the METAs of HEAD in order; with ``in_body`` also the METAs of BODY.
         base_href: the first ``<base href>`` as written, or None.
         links: the links in order; empty without ``links``.
         encoding: the encoding of the page, by Python's name.
         truncated: whether a limit was reached, so that some elements may be missing.
-        licenses: the addresses of ``<link rel="license">`` as written, from the places at which METAs count.
+        licenses: the addresses of ``<link rel="license">`` as written, in the parts of the page whose METAs count.
     """
 
     metas: tuple[Meta, ...] = ()
@@ -100,9 +100,9 @@ class Html:
 
 
 def may_be_html(content_type: str) -> bool:
-    """Whether a body with this media type may be HTML: the type is one of HTML, unknown or invalid.
+    """Whether a body with this media type may be HTML: the type is a type of HTML, unknown or invalid.
 
-    Invalid are ``html`` or a type with a blank inside, for example (WHATWG MIME Sniffing 4.4).
+    ``html`` or a type with a blank inside are examples of invalid types (WHATWG MIME Sniffing 4.4).
 
     >>> may_be_html("text/html; charset=utf-8"), may_be_html(""), may_be_html("image/png")
     (True, True, False)
@@ -114,7 +114,7 @@ def may_be_html(content_type: str) -> bool:
 
 
 def is_html(body: bytes, content_type: str = "") -> bool:
-    """Whether a body is HTML: by its media type, or by its first octets if the type is unknown or invalid.
+    """Whether a body is HTML, by its media type; by its first octets if the type is unknown or invalid.
 
     >>> is_html(b"<!doctype html>"), is_html(b"User-agent: *")
     (True, False)
@@ -155,7 +155,7 @@ def _media_types(content_type: str) -> set[str]:
 
 
 def _wanted(tags: Iterable[Tag], *, in_body: bool) -> tuple[list[Tag], bool]:
-    """Return the tags whose attributes have to be parsed, and whether a limit of their number was reached."""
+    """Return the tags whose attributes have to be parsed, and whether their number was limited."""
     rooms = dict.fromkeys(_LINK_NAMES, MAX_LINKS) | {"meta": MAX_METAS, "base": MAX_BASES, "link": MAX_LICENSES}
     kept: list[Tag] = []
     full = False
@@ -177,7 +177,7 @@ def _is_of_use(tag: Tag, *, in_body: bool) -> bool:
 
 
 def _read(tags: Iterable[Tag]) -> list[tuple[str, dict[str, str]]]:
-    """Return the name and the attributes of each tag. Parsed as siblings, because nesting makes parsers slow."""
+    """Return the name and the attributes of each tag. The tags are parsed as siblings, because nesting is slow."""
     numbered = list(tags)
     if not numbered:
         return []

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 MAX_URL: Final = 8_192
 """The longest URL that counts as a link, in characters. RFC 9110 4.1: all should support 8000 octets."""
 
-_MAX_JOINED: Final = 8 * 1024 * 1024  # characters of bases and addresses to join, up to a second of work
-_FOREIGN_WEIGHT: Final = 64  # how much more work a character of an internationalized host name is
+_MAX_JOINED: Final = 8 * 1024 * 1024  # the most characters of bases and addresses to join, which take up to a second
+_FOREIGN_WEIGHT: Final = 64  # the factor by which a character of an internationalized host name takes more work
 
 _NOT_FOLLOWED: Final = frozenset({"nofollow", "sponsored", "ugc"})
 _NO_BASE: Final = frozenset({"data", "javascript"})  # WHATWG HTML 2.4.2
@@ -38,10 +38,10 @@ def followable_links(
 ) -> list[str]:
     """Return the absolute http(s) URLs of the links of a page that may be followed.
 
-    These are the links of A and AREA, in order, each once, without fragments, except those with a ``rel`` of
-    ``nofollow``, ``ugc`` or ``sponsored``. The list is empty if the page or its headers say NOFOLLOW to the crawler.
-    robots.txt is not consulted. Invalid addresses are omitted, and so are the links after the first eight million
-    characters of addresses, each counted together with the base that it is joined to.
+    The list has the links of A and AREA, in order, each once, without fragments. Links with a ``rel`` of ``nofollow``,
+    ``ugc`` or ``sponsored`` are omitted. The list is empty if the page or its headers say NOFOLLOW to the crawler.
+    robots.txt is not checked. Invalid addresses are omitted, and so are all links after the first eight million
+    characters of addresses, each counted with its base.
 
     >>> followable_links(b'<a href="a">a</a> <a href="/b" rel="ugc">b</a>', "https://example.com/")
     ['https://example.com/a']
@@ -69,7 +69,7 @@ def followable_links(
     base = document_base(html.base_href, base_url)
     hrefs = dict.fromkeys(
         link.href.partition("#")[0] for link in html.links if _NOT_FOLLOWED.isdisjoint(link.rel)
-    )  # each once before joining, which is the slow part
+    )  # each once, before the joining, which is slow
     found: dict[str, None] = {}
     room = _MAX_JOINED
     for href in hrefs:
@@ -112,7 +112,7 @@ def _joined(base: str, href: str) -> str | None:
         return None
     try:
         origin, target = split(urljoin(base, trimmed(href)))
-    except ValueError:  # InvalidURL and the errors of urljoin
+    except ValueError:  # includes InvalidURL and the errors of urljoin
         return None
     url = f"{origin}{escaped(target)}"
     return url if len(url) <= MAX_URL else None

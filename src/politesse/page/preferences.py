@@ -1,4 +1,4 @@
-"""Usage preferences of a response: its headers, and the META and LINK elements of its page."""
+"""Reads the usage preferences of a response from its headers, and the META and LINK elements of its page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _TDM_POLICY: Final = "tdm-policy"
 _MAX_LICENSES: Final = 256
 _NOAI: Final = {"noai": "", "noimageai": "images"}
 
-# Possessive: each parameter is read once. A quoted string that is not closed extends to the end (RFC 9110 5.6.4).
+# Possessive, so that each parameter is read once. A quoted string that is not closed extends to the end (RFC 9110
+# 5.6.4).
 _PARAMETER = re.compile(
     r"""[ \t]*+;([^;,=]*+)(?:=[ \t]*+(?:"((?:[^"\\]++|\\.)*+)(?:"|\\?\Z)|([^;,]*+)))?+[^;,]*+""", re.DOTALL
 )
@@ -38,8 +39,8 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 def header_usage(headers: Headers, url: str) -> Usage:
     """Return the preferences in the headers: Content-Usage, Content-Signal, TDMRep, Link with ``rel=license``.
 
-    Never raises on the content of headers. 64 KiB of each header and the first 256 licenses are read. A longer
-    Content-Usage is ignored, because a part of it would have another meaning.
+    Never raises on the content of headers. At most 64 KiB of each header, and the first 256 licenses, are read. A
+    longer Content-Usage is ignored, because a part of it could have another meaning.
 
     Args:
         headers: see ``politesse.page.Headers``.
@@ -58,7 +59,7 @@ def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
     """Return the preferences of the META elements about text and data mining: ``tdm-reservation``.
 
     Args:
-        metas: name and content of each, in order. Names are case-insensitive.
+        metas: the name and content of each META, in order. Names are case-insensitive.
     """
     reservations: list[str] = []
     policies: list[str] = []
@@ -75,8 +76,8 @@ def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
 def response_usage(headers: Headers, page: PageDirectives, url: StrOrURL) -> Usage:
     """Return all preferences of a response: headers, META elements, ``<link rel="license">`` and ``noai``.
 
-    The directive ``noai`` forbids training a model on the page. ``noimageai`` forbids it for the images; it is
-    reported, but decides nothing for the page.
+    The directive ``noai`` forbids training a model on the page. ``noimageai`` forbids it for the images; the result
+    reports it, but it has no effect for the page.
 
     >>> from politesse.page import PageDirectives
     >>> headers = {"Content-Usage": "train-ai=n"}
@@ -118,7 +119,7 @@ def _content_signals(lines: Sequence[str]) -> Iterator[Statement]:
 
 
 def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) -> Iterator[Statement]:
-    """Yield the TDMRep statements of a place; the most restrictive of repeated values counts."""
+    """Yield the TDMRep statements of a place; of repeated values, the most restrictive counts."""
     policies = list(dict.fromkeys(policy.strip() for policy in policies))
     reservations = dict.fromkeys(one.strip() for value in values for one in value.split(","))
     for value in reservations:
@@ -126,7 +127,7 @@ def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) 
         policy = policies[0] if policies else ""
         text = f"{_TDM_RESERVATION}: {value}"
         yield Statement(Purpose.TDM, preference, Mechanism.TDMREP, place, text, policy=policy)
-    # A policy without a reservation, or a second policy, has no defined meaning; it is reported all the same.
+    # A policy without a reservation, or a second policy, has no defined meaning; but it is reported.
     for policy in policies[1:] if reservations else policies:
         text = f"{_TDM_POLICY}: {policy}"
         yield Statement(Purpose.TDM, Preference.UNSTATED, Mechanism.TDMREP, place, text, policy=policy)
@@ -175,7 +176,7 @@ def _links(value: str) -> Iterator[tuple[str, str, str]]:
         relations, behind = None, end + 1
         while (parameter := _PARAMETER.match(value, behind)) is not None:
             name, quoted, plain = parameter.groups("")
-            if name.strip(BLANKS).lower() == "rel" and relations is None:  # RFC 8288 3.3: later ones are ignored
+            if name.strip(BLANKS).lower() == "rel" and relations is None:  # RFC 8288 3.3: later parameters are ignored
                 relations = _ESCAPED.sub(r"\1", quoted) or plain.strip(BLANKS)
             behind = parameter.end()
         yield value[start + 1 : end], relations or "", value[start:behind].rstrip(BLANKS)

@@ -1,10 +1,10 @@
 """Parses lists of directives for robots: META robots, X-Robots-Tag, Robots-Tag. Pure.
 
 The vocabulary comes from the Robots META tag, from Google's page "Robots meta tag, data-nosnippet, and X-Robots-Tag
-specifications", and from draft-illyes-repext. Servers spell it in many ways, and an unknown word would allow a use
-that the site meant to forbid. So the parser is lenient: commas, semicolons and blanks separate; ``_`` and ``-`` are
-optional; ``=`` may replace ``:``; quotes are ignored; and any other character between two known words separates
-them, as in ``noindex/nofollow``.
+specifications", and from draft-illyes-repext. Servers spell the directives in many ways, and an unrecognised word would
+allow a use that the site meant to forbid. So the parser is lenient: commas, semicolons and blanks separate; ``_`` and
+``-`` are optional; ``=`` may replace ``:``; quotes are ignored; and any other character between two known words
+separates them, as in ``noindex/nofollow``.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _WORD = re.compile(r"[^\s:=]+")
 _LETTERS = re.compile(r"[A-Za-z_-]+")
 _WEEKDAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}\.?", re.IGNORECASE)
 _MONTH: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
-# A comma in a date may follow the day of the week (RFC 822 5.1, RFC 850 2.1.4), or day and month, as in English.
+# In a date, a comma may follow the day of the week (RFC 822 5.1, RFC 850 2.1.4), or day and month.
 _START_OF_DATE = re.compile(rf"{_WEEKDAY.pattern}|{_MONTH}\s*[0-9]{{1,2}}|[0-9]{{1,2}}\s*{_MONTH}", re.IGNORECASE)
 _QUOTES: Final = " \t\r\n\f\v\xa0\u200b\ufeff\"'"
 _MAX_SHOWN: Final = 200
 _EVERYBODY: Final = frozenset({"*", "robots"})
-_MAX_NAMES: Final = 20  # of crawlers before one colon; more address all crawlers, so that time stays linear
+_MAX_NAMES: Final = 20  # the most crawlers before a colon; more address all crawlers, so that time stays linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Directive:
     '50'
 
     Attributes:
-        name: as the vocabulary spells it; an unknown word in lower case.
+        name: the name as the vocabulary spells it; an unknown word in lower case.
         value: the text after the colon, or empty.
-        scope: the product token of the crawler that it addresses, in lower case; empty for all crawlers.
+        scope: the product token of the addressed crawler, in lower case; empty for all crawlers.
     """
 
     name: str
@@ -88,7 +88,7 @@ class DirectiveStatement:
 
     @property
     def value(self) -> str:
-        """The directive's value; empty if it has none."""
+        """The directive's value; empty without a value."""
         return self.directive.value
 
     def __str__(self) -> str:
@@ -98,8 +98,8 @@ class DirectiveStatement:
 def parse_scoped(line: str) -> Iterator[Directive]:
     """Parse a line of ``X-Robots-Tag``: ``noindex``, or ``examplebot: nofollow, otherbot: noindex, nofollow``.
 
-    A scope extends to the next scope or to the end of the line. Several names may share one, as in ``examplebot,
-    otherbot: noindex``. Other text before a colon is no scope: the directives after it address all crawlers.
+    A scope extends to the next scope or to the end of the line. Several names may share a scope, as in ``examplebot,
+    otherbot: noindex``. Other text before a colon is no scope; the directives after it are for all crawlers.
     """
     return _parse(_LIST.split(line), scoped=True)
 
@@ -112,7 +112,7 @@ def parse_unscoped(content: str) -> Iterator[Directive]:
 def parse_members(line: str) -> Iterator[Directive]:
     """Parse a line of ``Robots-Tag``: ``*=noindex, nosnippet; ExampleBot=nofollow`` (draft-illyes-repext-00 2.1.1).
 
-    A member without a name, or with an invalid one, addresses all crawlers.
+    A member without a valid name addresses all crawlers.
     """
     for member in line.split(";"):
         name, equals, rules = member.partition("=")
@@ -127,7 +127,7 @@ def parse_members(line: str) -> Iterator[Directive]:
 
 def _parse(pieces: Sequence[str], *, scoped: bool) -> Iterator[Directive]:
     scopes: Sequence[str] = ("",)
-    names: list[str] = []  # words that are unknown so far; a scope after them makes them names of crawlers
+    names: list[str] = []  # unknown words so far; if a scope follows, they are names of crawlers
     following = iter(pieces)
     for piece in following:
         at = 0
@@ -165,7 +165,7 @@ def _is_name(word: str) -> bool:
 
 
 def _scopes(names: Sequence[str]) -> Sequence[str]:
-    """Return the product tokens of the crawlers that are named before a colon; an empty one for all crawlers."""
+    """Return the product tokens of the crawlers before a colon; an empty token for all crawlers."""
     scopes = dict.fromkeys(map(_scope, names))
     return ("",) if "" in scopes or len(scopes) > _MAX_NAMES else tuple(scopes)
 
@@ -186,12 +186,12 @@ def _words(words: Iterable[str], scopes: Sequence[str]) -> Iterator[Directive]:
 
 
 def _known(word: str) -> str | None:
-    """Return the spelling of a word in the vocabulary, or None."""
+    """Return the vocabulary's spelling of a word, or None."""
     return _BY_LETTERS.get(word.lower().replace("-", "").replace("_", ""))
 
 
 def _scope(text: str) -> str:
-    """Return the product token of a scope; empty for all crawlers."""
+    """Return the product token that a scope names; empty for all crawlers."""
     token = product_token(text) if text.isascii() else ""
     return "" if token in _EVERYBODY else token
 
@@ -210,7 +210,7 @@ def _is_value(name: str, text: str, at: int) -> bool:
 
 
 def _value(name: str, text: str, at: int, following: Iterator[str]) -> tuple[str, str, int]:
-    """Return a value, the list element in which it ends, and its end there."""
+    """Return a value, the list element in which the value ends, and its end in that element."""
     end = _value_end(name, text, at)
     part = value = text[at:end].strip(_QUOTES)
     while name == "unavailable_after" and _START_OF_DATE.fullmatch(part) is not None:

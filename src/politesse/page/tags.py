@@ -1,11 +1,11 @@
-"""Finds the start tags of an HTML page, and which of them are in HEAD: one pass, in linear time. Pure.
+"""Finds the start tags of an HTML page, and whether each is in HEAD, in one pass and linear time. Pure.
 
 Theory of operation. A parser that builds the tree takes quadratic time for half a megabyte of ``<div>``, and quadratic
 memory for misnested ``<b>``. So this tokenizer separates tags from text, comments and scripts (WHATWG HTML 13.2.5),
-yields the few tags that the caller wants, and leaves their attributes to a parser. In some places tokens depend on tree
-construction; ``tree_state`` keeps the part of the tree that they depend on. If the next state is ambiguous, all states
-are followed side by side: ``_ahead`` maps the place of the next markup to the states that arrive there. The number of
-states and their total work are bounded, so time is linear in the page.
+yields the few tags that the caller wants, and leaves their attributes to a parser. Some tokens depend on tree
+construction; ``tree_state`` keeps the necessary part of the tree. If the next state is ambiguous, all possible states
+are followed in parallel: ``_ahead`` maps the place of the next markup to its states. The number of states and their
+total work are bounded, so time is linear in the page.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _Branch = TypeVar("_Branch")
 ASCII_WHITESPACE: Final = "\t\n\f\r "
 """The ASCII whitespace of WHATWG Infra 4.6."""
 
-# WHATWG HTML 13.2.5.6 to 13.2.5.40. Every repetition is possessive, so that each tag is read once, whatever it
-# contains. A quote that is not closed extends to the end of the page, as in browsers.
+# WHATWG HTML 13.2.5.6 to 13.2.5.40. Every repetition is possessive, so that each tag is read once, with any content. As
+# in browsers, an unclosed quote extends to the end of the page.
 _ATTRIBUTE: Final = r"""
     (?:[\t\n\f\r /]++
       |(?:=[^\t\n\f\r />=]*+|[^\t\n\f\r />=]++)
@@ -38,10 +38,10 @@ _ONE_ATTRIBUTE = re.compile(_ATTRIBUTE, re.VERBOSE)
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])")  # 13.2.5.6: any other "<" is text
 _TAG_OPEN = re.compile(r"</?[A-Za-z]")
 _TAG = re.compile(rf"<(/?)([A-Za-z][^\t\n\f\r />]*+)({_ATTRIBUTE}*+)>", re.VERBOSE)
-# A parser compares each attribute with each other, so their number is bounded; the whitespace between them counts, too.
+# The number of attributes is bounded, because a parser compares each attribute with all others; whitespace counts, too.
 _FIRST_ATTRIBUTES = re.compile(rf"{_ATTRIBUTE}{{0,512}}+", re.VERBOSE)
 _COMMENT_END = re.compile(r"--!?>")
-# 13.2.5: names are compared as ASCII. Unicode case rules would take U+017F for an "s".
+# 13.2.5: names are compared as ASCII. By Unicode case rules, U+017F would match "s".
 _IGNORE_CASE: Final = re.IGNORECASE | re.ASCII
 _TEXT_END: Final = {
     name: re.compile(rf"</{name}[\t\n\f\r />]", _IGNORE_CASE) for name in TEXT_ELEMENTS - {"plaintext", "script"}
@@ -49,19 +49,19 @@ _TEXT_END: Final = {
 # 13.2.5.18, 13.2.5.19: the dashes of "<!--" lead to the escaped dash dash state, so they count for "-->" as well.
 _SCRIPT_TOKEN = re.compile(r"<!(?=--)|-->|<(/?)script[\t\n\f\r />]", _IGNORE_CASE)
 
-_MAX_STATES: Final = 8  # at one place; also the number of places
-_MAX_WORK: Final = 3  # times the length of the page: the work of all states together
+_MAX_STATES: Final = 8  # the most states at one place, and the most places
+_MAX_WORK: Final = 3  # the most work of all states together, in lengths of the page
 _SHORT: Final = 4_096  # a shorter page gets the work of a page of this length
-_FAULTS: Final = ASCII_WHITESPACE + "\0\ufeff"  # a NUL or a second byte order mark is not text of the author
+_FAULTS: Final = ASCII_WHITESPACE + "\0\ufeff"  # a NUL or a second byte order mark does not count as text
 
 
 class Tag(NamedTuple):
     """A start tag.
 
     Attributes:
-        name: in lower case.
+        name: the name, in lower case.
         attributes: the text between the name and the closing ``>``, as written.
-        in_head: whether it is in HEAD.
+        in_head: whether the tag is in HEAD.
         cut: whether the tag has more than the 256 attributes that are kept.
     """
 
@@ -74,17 +74,17 @@ class Tag(NamedTuple):
 class Scan:
     """An iterable over the start tags of a page whose name is in ``names``, in order, each once; iterate only once.
 
-    HEAD is as in WHATWG HTML 13.2.6.4, with two leniencies for slightly broken pages, both of which extend HEAD: HEAD
-    begins again at a ``<head>`` after stray text or markup, though not after a ``<body>``; and no content of a
-    ``<noscript>`` in HEAD ends HEAD. The content of a ``<template>`` is not part of the page. A tag that is cut off by
-    the end of the page is ignored.
+    HEAD is as in WHATWG HTML 13.2.6.4, with two leniencies that extend HEAD on slightly broken pages. HEAD begins again
+    at a ``<head>`` after stray text or markup, but not after a ``<body>``. And the content of a ``<noscript>`` in HEAD
+    never ends HEAD. The content of a ``<template>`` is not part of the page. A tag that the end of the page cuts off is
+    ignored.
 
-    If a page can be interpreted in several ways, all are followed side by side, within two limits: their number, and
-    three times the work of a single reading. At a limit, only the most likely readings are followed.
+    If a page can be read in several ways, all readings are followed in parallel, within two limits: the number of
+    readings, and three times the work of a single reading. At a limit, only the most likely readings are followed.
 
     Args:
         text: the page.
-        names: in lower case.
+        names: the names of tags, in lower case.
         head_only: whether to stop at ``<body>``.
 
     Attributes:
@@ -99,7 +99,7 @@ class Scan:
         self._names = names
         self._head_only = head_only
         self._room = _MAX_WORK * max(len(text), _SHORT)
-        self._ahead: dict[int, list[TreeState]] = {}  # keyed by the place of the next markup
+        self._ahead: dict[int, list[TreeState]] = {}  # the states by the place of their next markup
 
     def __iter__(self) -> Iterator[Tag]:
         text, ahead = self._text, self._ahead
@@ -147,7 +147,7 @@ class Scan:
         return []
 
     def _over_start_tag(self, here: list[TreeState], tag: re.Match[str], name: str) -> list[bool]:
-        """Process a start tag; return whether it is in HEAD, for each state in which it is part of the page."""
+        """Process a start tag; for each state in which it is part of the page, return whether it is in HEAD."""
         attributes = tag[3]
         foreign = name in FOREIGN_ROOTS or any(state.open for state in here)
         closed = foreign and attributes.endswith("/") and _is_closed(attributes)
@@ -181,7 +181,7 @@ class Scan:
                 self._go_on(replace(state), behind)
 
     def _followed(self, branches: Sequence[_Branch]) -> Sequence[_Branch]:
-        """Return all alternatives if work remains, otherwise the first."""
+        """Return all alternatives while the limit of work permits, otherwise the first."""
         if self._room >= 0 or len(branches) == 1:
             return branches
         self.partial = True
@@ -219,7 +219,7 @@ def _says_something(text: str) -> bool:
 
 
 def _is_closed(attributes: str) -> bool:
-    """Whether a tag closes itself: the slash at its end does not belong to a value (13.2.5.40)."""
+    """Whether a tag closes itself, by a slash at its end that is not part of a value (13.2.5.40)."""
     last = ""
     for run in _ONE_ATTRIBUTE.finditer(attributes):
         last = run[0]
@@ -227,7 +227,7 @@ def _is_closed(attributes: str) -> bool:
 
 
 def _behind(text: str, end: str, at: int) -> int:
-    """Return the place behind the next ``end``; or the end of the page."""
+    """Return the place after the next ``end``, or the end of the page."""
     found = text.find(end, at)
     return len(text) if found < 0 else found + len(end)
 
@@ -235,7 +235,7 @@ def _behind(text: str, end: str, at: int) -> int:
 def _after_markup(text: str, at: int) -> int:
     """Return the end of markup that is not a complete tag."""
     if text.startswith("<!--", at):
-        if text.startswith((">", "->"), at + 4):  # 13.2.5.43: abruptly closed
+        if text.startswith((">", "->"), at + 4):  # 13.2.5.43: an abruptly closed comment
             return _behind(text, ">", at + 4)
         end = _COMMENT_END.search(text, at + 4)
         return len(text) if end is None else end.end()
@@ -253,7 +253,7 @@ def _after_text(text: str, at: int, name: str) -> int:
 
 
 def _after_script(text: str, at: int) -> int:
-    """Return the start of the end tag of a script; the end of the page if it has none.
+    """Return the start of a script's end tag, or the end of the page.
 
     =====================  ===================  =======================  =======================  ==============
     state (13.2.5)         ``<!--``             ``-->``                  ``<script``              ``</script``

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 MAX_OCTETS: Final = 1_048_576
-"""A longer file is ignored: a part of it would have another meaning."""
+"""A longer file is ignored, because a part of it could have another meaning."""
 
-_MAX_DIGITS: Final = 20  # a longer number is neither 0 nor 1, and costly to convert
-_MAX_KEPT: Final = 1_000  # characters of each value in the text of a statement
+_MAX_DIGITS: Final = 20  # a longer number is slow to convert, and is neither 0 nor 1
+_MAX_KEPT: Final = 1_000  # the most characters of each value in the text of a statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Location:
     Attributes:
         statement: its number, path, reservation and policy; DISALLOWED if rights are reserved, ALLOWED if not,
             UNSTATED for other values.
-        matches: whether the path matches any form of a target.
+        matches: returns whether the path matches any form of a target.
     """
 
     statement: Statement
@@ -90,7 +90,7 @@ def tdmrep_usage(doc: TdmRep, target: StrOrURL) -> Usage:
 
     Raises:
         InvalidURL: the URL or target is invalid.
-        TypeError: it is neither a str nor a yarl.URL.
+        TypeError: ``target`` is neither a str nor a yarl.URL.
     """
     target = target_of(target, "target")
     normal, written = normalise_target(target), query_as_written(target) if "?" in target else None
@@ -104,7 +104,7 @@ def tdmrep_usage(doc: TdmRep, target: StrOrURL) -> Usage:
 def _bearing(locations: Sequence[Location], normal: str, written: str | None) -> Iterator[Statement]:
     """Yield the statements of the matching locations, within the bound on matching work.
 
-    If the bound is reached, the first of the remaining locations that reserves rights counts as matching, and no other.
+    If the bound is reached, only the first remaining location that reserves rights counts as matching.
     """
     meter = meter_of(normal, written)
     for place, one in enumerate(locations):
@@ -121,7 +121,8 @@ def _location(number: int, entry: object) -> Location | None:
     if not isinstance(entry, dict) or not isinstance(path, str) or not path or not has_utf_8(path):
         return None
     value = entry.get("tdm-reservation")
-    # TDMRep: the value is the integer 0 or 1. 1.0 and "1" are not; true becomes the text "True", which is neither.
+    # TDMRep: the value is the integer 0 or 1. 1.0 and "1" are not valid; true becomes the text "True", which is not
+    # valid either.
     reservation = parse_tdm_reservation(str(value)) if isinstance(value, int) else Preference.UNSTATED
     policy = entry.get("tdm-policy")
     policy = policy if isinstance(policy, str) else ""

@@ -1,15 +1,14 @@
 """The state of tree construction at one place of a page: in HEAD, in a template, in SVG or MathML. Pure.
 
-Theory of operation. Whether the content of an element is text or markup is decided by tree construction (WHATWG HTML
-13.2.6), not by the tokenizer: an HTML ``<title>`` contains text, an SVG ``<title>`` contains markup. A TreeState keeps
-very little of the tree, so it cannot tell the two apart inside SVG and MathML. There a transition returns both states.
-``tags`` follows all states, and a directive that is found in any of them counts: one directive too many is better than
-one too few.
+Theory of operation. Tree construction (WHATWG HTML 13.2.6), not the tokenizer, decides whether the content of an
+element is text or markup: an HTML ``<title>`` contains text, an SVG ``<title>`` contains markup. A TreeState keeps very
+little of the tree, so inside SVG and MathML it cannot always decide, and a transition returns both states. ``tags``
+follows all states, and a directive in any state counts, because missing a directive is worse than an extra directive.
 
-So only the end of SVG and MathML must be certain. A TreeState keeps the names of the open elements that decide about
-it: of ``<svg>`` and ``<math>``; of their children whose children are HTML (integration points, 13.2.6); and of the HTML
-elements inside those. An end tag closes the innermost of them, or an ``<svg>`` with an integration point in which no
-HTML element is open. Browsers may ignore any other end tag, so it closes nothing here.
+So only the end of SVG and MathML must be certain. For this, a TreeState keeps the names of some open elements:
+``<svg>`` and ``<math>``; integration points, which are their children with HTML content (13.2.6); and the HTML elements
+inside these. An end tag closes the innermost of these elements, or an ``<svg>`` with an integration point in which no
+HTML element is open. Browsers may ignore any other end tag, so here it closes no element.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-# The elements of HEAD, and those allowed before it (13.2.6.4.4; 13.2.6.4.6 after its end tag).
+# The elements that may be in HEAD or before it (13.2.6.4.4; 13.2.6.4.6 after its end tag).
 _HEAD: Final = frozenset(
     {"base", "basefont", "bgsound", "head", "html", "link", "meta", "noframes", "noscript", "script", "style"}
     | {"template", "title"}
@@ -39,7 +38,7 @@ _VOID: Final = frozenset(
     {"area", "base", "basefont", "bgsound", "br", "col", "embed", "frame", "hr", "image", "img", "input", "keygen"}
     | {"link", "meta", "param", "source", "track", "wbr"}
 )
-# 13.2.6.5: start tags that leave SVG and MathML. <font> does only with some attributes.
+# 13.2.6.5: start tags that leave SVG and MathML; <font> leaves them only with some attributes.
 _BREAKOUT: Final = frozenset(
     {"b", "big", "blockquote", "body", "br", "center", "code", "dd", "div", "dl", "dt", "em", "embed", "h1", "h2"}
     | {"h3", "h4", "h5", "h6", "head", "hr", "i", "img", "li", "listing", "menu", "meta", "nobr", "ol", "p", "pre"}
@@ -48,8 +47,8 @@ _BREAKOUT: Final = frozenset(
 # Integration points: elements of SVG and MathML whose children are HTML; some of them only with some attributes.
 _SVG_POINTS: Final = frozenset({"desc", "foreignobject", "title"})
 _MATH_POINTS: Final = frozenset({"annotation-xml", "mi", "mn", "mo", "ms", "mtext"})
-_MAX_DEPTH: Final = 32  # of open elements
-_UNKNOWN: Final = ""  # stands for elements of which some may be open; no end tag closes it
+_MAX_DEPTH: Final = 32  # the most open elements that are kept
+_UNKNOWN: Final = ""  # stands for further elements that may be open; no end tag closes it
 
 
 @dataclass(slots=True)
@@ -57,12 +56,12 @@ class TreeState:
     """The state of tree construction.
 
     Attributes:
-        in_head: whether nothing that belongs to BODY was found yet.
+        in_head: whether no content of BODY was found yet.
         at_body: whether a tag ``<body>`` was found.
-        noscript: whether a ``<noscript>`` of HEAD is open whose content is read as markup.
+        noscript: whether a ``<noscript>`` of HEAD is open, with its content read as markup.
         templates: how many HTML ``<template>`` are open.
         select: whether a ``<select>`` is open. Until 2025 the standard ignored most tags there.
-        column: whether a ``<col>`` was found in a template; most tags are ignored after it (13.2.6.4.12).
+        column: whether a ``<col>`` was found in a template, after which most tags are ignored (13.2.6.4.12).
         open: the names of the open elements that decide where SVG and MathML end, the outermost first.
     """
 
@@ -80,7 +79,7 @@ class TreeState:
             self.in_head = False
 
     def cdata(self) -> tuple[bool, ...]:
-        """Return whether ``<![CDATA[`` starts a section (13.2.5.42); both values if that is unknown."""
+        """Return whether ``<![CDATA[`` starts a section (13.2.5.42); both answers if it may or may not."""
         return (True, False) if self.open else (False,)
 
     @property
@@ -92,8 +91,8 @@ class TreeState:
         """Process a start tag; return each next state, and whether the content of the element is text.
 
         Args:
-            name: in lower case.
-            closed: whether the tag closes itself, which has a meaning in SVG and MathML only.
+            name: the name of the tag, in lower case.
+            closed: whether the tag closes itself, which matters only in SVG and MathML.
         """
         if name in _BREAKOUT:
             while self.open and self.open[-1] in FOREIGN_ROOTS:
@@ -130,7 +129,7 @@ class TreeState:
         elif name == self.open[-1]:
             self.open = self.open[:-1]
         elif self.open[-2:-1] == (name,) and name in FOREIGN_ROOTS and self.open[-1] not in {*FOREIGN_ROOTS, _UNKNOWN}:
-            self.open = self.open[:-2]  # of an integration point, too
+            self.open = self.open[:-2]  # closes the integration point, too
         elif not FOREIGN_ROOTS.issuperset(self.open):
             self._push(_UNKNOWN)
         return [self]

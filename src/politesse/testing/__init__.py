@@ -1,4 +1,4 @@
-"""For tests of crawlers: time, names, robots.txt answers and whole servers that the test decides, and a judge.
+"""Tools for tests of crawlers: a clock, names, robots.txt answers and servers under control of the test; a judge.
 
 ::
 
@@ -6,7 +6,7 @@
     ScriptedFetcher    robots.txt answers without a network
     ScriptedResolver   addresses without DNS
     HostileServer      a real server on loopback that misbehaves as one of FAULTS
-    assert_polite      whether a crawl was polite, by its requests and their times
+    assert_polite      judges whether a crawl was polite, by its requests and their times
 """
 
 from politesse.testing.answers import Call, Exchange

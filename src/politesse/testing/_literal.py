@@ -1,8 +1,9 @@
-"""A literal reading of robots.txt for the judge of traces.
+"""Reads robots.txt literally, for the judge of traces.
 
-This module shares no code with the parser, the matcher and the pacing that it judges: shared errors would stay hidden.
-It is slow, keeps nothing between two questions, and reads one dialect, RFC 9309 with the directives for pace and time
-(Crawl-delay, and Request-rate and Visit-time of Conner 2.0). A percent sign that begins no escape is read as ``%25``.
+This module shares no code with the parser, the matcher and the pacing that it judges, because shared errors would stay
+hidden. The module is slow, keeps no state between questions, and reads one dialect: RFC 9309 with the directives for
+pace and time (Crawl-delay, and Request-rate and Visit-time of Conner 2.0). A percent sign that begins no escape is read
+as ``%25``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _UNRESERVED: Final = frozenset(ascii_letters + digits + "-._~")  # RFC 3986 2.3
 _GEN_DELIMS: Final = frozenset(":/?[]@")  # RFC 3986 2.2, without "#", which ends a URL
-_RAW: Final = _UNRESERVED | _GEN_DELIMS | frozenset("!&'()+,;=")  # "*" and "$" mean themselves only as %2A and %24
+_RAW: Final = _UNRESERVED | _GEN_DELIMS | frozenset("!&'()+,;=")  # "*" and "$" are only literal as %2A and %24
 _OCTET: Final = re.compile(r"%([0-9A-Fa-f]{2})|.", re.DOTALL)
 _NAME: Final = re.compile(r"\*(?=[ \t]|$)|[A-Za-z0-9_.-]*")
 _USER_AGENT: Final = frozenset({"user-agent", "useragent", "user agent"})
@@ -29,8 +30,8 @@ _VISIT: Final = re.compile(_WINDOW)
 _RATE: Final = re.compile(
     rf"(0*[1-9][0-9]{{0,9}})[ \t]*/[ \t]*(0*[1-9][0-9]{{0,9}})[ \t]*([smhdSMHD]?)(?:[ \t]+{_WINDOW})?"
 )
-# Byte order marks of all encodings, and the start of the UTF-8 mark that some editors leave. Only ASCII is compared, so
-# the text after any mark is read as Latin-1.
+# The byte order marks of all encodings, and the part of the UTF-8 mark that some editors leave. Only ASCII is compared,
+# so the text after a mark is read as Latin-1.
 _MARKS: Final = (
     *(codecs.BOM_UTF8, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
     *(codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1]),
@@ -76,8 +77,8 @@ class LiteralRules:
         """Return the rule that forbids a request target, or None."""
         compared = _normal_target(target, _UNRESERVED | _GEN_DELIMS)
         if compared == "/robots.txt":
-            return None  # RFC 9309 2.2.2: it is always allowed
-        # A pattern that reaches the query by a star does not know it, and has kept its escapes.
+            return None  # RFC 9309 2.2.2: robots.txt is always allowed
+        # If a star of the pattern matches up to the query, the rest of the pattern has kept its escapes.
         written = _normal_target(target, _UNRESERVED)
         # RFC 9309 2.2.2: the most specific match has the most octets; of equivalent rules the Allow decides.
         found = [
@@ -109,7 +110,7 @@ def _records(body: str | bytes) -> Iterator[tuple[tuple[str, ...], int, str, str
         name, colon, value = line.partition("#")[0].partition(":")
         field, value = name.strip(" \t").lower(), value.strip(" \t")
         if colon and field in _USER_AGENT and (found := _NAME.match(value)):
-            # RFC 9309 2.2.1: a group begins with a user-agent line behind a rule.
+            # RFC 9309 2.2.1: a user-agent line after a rule begins a new group.
             names, ruled = (() if ruled else names) + (found[0].lower(),), False
         ruled = ruled or (bool(colon) and field in _RULES)
         if colon:
@@ -117,7 +118,7 @@ def _records(body: str | bytes) -> Iterator[tuple[tuple[str, ...], int, str, str
 
 
 def _escaped(octets: str, plain: frozenset[str]) -> str:
-    """Return octets in normal form: an escape is decoded if it stands for one of ``plain`` (RFC 9309 2.2.2)."""
+    """Return octets in normal form: an escape is decoded if its character is in ``plain`` (RFC 9309 2.2.2)."""
 
     def one(found: re.Match[str]) -> str:
         octet = chr(int(found[1], 16)) if found[1] else found[0]
@@ -151,7 +152,7 @@ def _normal_pattern(path: str) -> str:
 
 
 def _matches(pattern: str, target: str) -> bool:
-    """Return whether a pattern matches from the first octet on, each part at the first place that it fits."""
+    """Return whether a pattern matches from the first octet on, with each part at its first possible place."""
     first, *parts = pattern.removesuffix("$").split("*")
     if pattern.endswith("$"):
         last = parts.pop() if parts else ""
@@ -172,7 +173,7 @@ def _matches(pattern: str, target: str) -> bool:
 
 
 def _within(window: _Window | None, wall: float) -> bool:
-    """Return whether a Unix time lies in a window of minutes in UTC, which may cross midnight; None is always."""
+    """Return whether a Unix time is in a window of minutes in UTC, which may cross midnight; None is the whole day."""
     if window is None:
         return True
     minute = int(wall % 86_400) // 60

@@ -15,30 +15,30 @@ from math import inf
 from typing import Final
 
 FILE: Final = b"User-agent: *\nDisallow: /private\n"
-"""The robots.txt of every fault, as far as it can be read."""
+"""The robots.txt of every fault whose file can be read."""
 
 LOOPBACK: Final = "127.0.0.1"
 MAX_HEAD_BYTES: Final = 64 * 1024
 MIB: Final = 1024 * 1024
 _GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"  # RFC 1952 2.3: no name, no time
 _DRIP_S: Final = 1.0
-_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a RST
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER with 0 seconds, so that closing sends a RST
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and its answer, as a server or a crawler has logged it.
+    """A request and its answer in the log of a server or a crawler.
 
     Example:
         >>> Exchange("https://example.com/busy", started=10.0, ended=10.5, status=429, retry_after_s=60).status
         429
 
     Attributes:
-        url: the URL that was requested, robots.txt included.
+        url: the requested URL, of a page or a robots.txt.
         started: when the request began, as Unix time.
-        ended: when its answer had been read, as Unix time; infinite while it is under way.
+        ended: when its answer had been read, as Unix time; infinite for a request under way.
         status: the status of the answer; 0 if it is unknown or missing.
-        retry_after_s: the seconds that its Retry-After states, or None.
+        retry_after_s: the seconds of its Retry-After, or None.
         agent: the User-Agent of the request, or None if it was not logged.
         location: the Location of the answer, or None.
     """
@@ -57,22 +57,22 @@ _EPOCH: Final = time.time() - time.monotonic()
 
 
 def now() -> float:
-    """Return the Unix time by the monotonic clock: no gap in a log is wrong because the wall clock was set."""
+    """Return the Unix time by the monotonic clock, so that setting the wall clock makes no gap in a log wrong."""
     return _EPOCH + time.monotonic()
 
 
 @dataclass(slots=True)
 class Logged:
-    """A request in the log; it ends when the last of its answer is about to be written: then a client may see it."""
+    """A request in the log. It ends just before the last part of its answer is written, which a client may then see."""
 
     exchange: Exchange = _NOTHING
 
     def end(self) -> None:
-        """Note that it ends now."""
+        """Note that the request ends now."""
         self.exchange = replace(self.exchange, ended=now())
 
     def note(self, piece: bytes) -> None:
-        """Note the end, and the head of the answer if this piece begins with its whole status line."""
+        """Note the end, and also the head of the answer if this piece begins with the whole status line."""
         self.end()
         if self.exchange.status:
             return
@@ -90,16 +90,16 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that is to be answered, and the means to do it.
+    """A request to answer, and the means to answer it.
 
     Attributes:
-        method: as in ``GET``.
-        target: path and query.
-        headers: names in lower case.
-        number: how often this target has been requested, this time included.
+        method: the method, such as ``GET``.
+        target: the path and query.
+        headers: the headers, names in lower case.
+        number: how often this target has been requested, including this request.
         reader: the rest of the input.
-        writer: to the client.
-        logged: its record in the log of the server.
+        writer: writes to the client.
+        logged: the record in the log of the server.
 
     Example:
         >>> async def busy(call: Call) -> None:
@@ -117,33 +117,33 @@ class Call:
     logged: Logged = field(default_factory=Logged)
 
     async def send(self, *pieces: bytes) -> None:
-        """Write some octets, and wait until the client has taken in most of them."""
+        """Write some octets, and wait until the client has received most of them."""
         for piece in pieces:
             self.logged.note(piece)
             self.writer.write(piece)
             await self.writer.drain()
-            await asyncio.sleep(0)  # drain waits for nothing while the client keeps up, and this may have no end
+            await asyncio.sleep(0)  # drain may not wait, and the answer may be endless: let other tasks run
 
     async def silence(self) -> None:
-        """Say nothing until the client has gone."""
+        """Send no answer until the client has gone."""
         while await self.reader.read(MAX_HEAD_BYTES):
             pass
 
     def reset(self) -> None:
-        """Break the connection off with a RST."""
+        """End the connection with a RST."""
         self.logged.end()
-        if not self.writer.transport.is_closing():  # else the client has gone already
+        if not self.writer.transport.is_closing():  # otherwise the client has gone already
             self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.writer.transport.abort()
 
 
 Handler = Callable[[Call], Awaitable[None]]
 Reply = bytes | Handler
-"""What a target answers: octets, head included; or what writes them, until it returns or the client goes."""
+"""The answer of a target: octets with the head, or a handler that writes until it returns or the client goes."""
 
 
 def response(status: int | str, body: bytes = b"", *, length: int | str | None = None, **headers: str) -> bytes:
-    """Return a whole answer; underscores in header names stand for hyphens."""
+    """Return a whole response; underscores in header names stand for hyphens."""
     announced = f"Content-Length: {len(body) if length is None else length}"
     lines = [f"HTTP/1.1 {status} Status", announced, "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -151,7 +151,7 @@ def response(status: int | str, body: bytes = b"", *, length: int | str | None =
 
 
 def head(*lines: str) -> bytes:
-    """Return the head of a good answer with these header lines."""
+    """Return the head of a valid response with these header lines."""
     return "\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode("latin-1")
 
 
@@ -161,7 +161,7 @@ def chunk(octets: bytes) -> bytes:
 
 
 async def never_answers(call: Call) -> None:
-    """Take the request, and say nothing."""
+    """Read the request, and never answer."""
     await call.silence()
 
 
@@ -171,7 +171,7 @@ async def closes_at_once(call: Call) -> None:
 
 
 def drips(octets: bytes) -> Reply:
-    """Answer one octet at a time."""
+    """Answer with one octet at a time."""
 
     async def handler(call: Call) -> None:
         for octet in octets:
@@ -182,7 +182,7 @@ def drips(octets: bytes) -> Reply:
 
 
 def _sends(pieces: Callable[[], Iterable[bytes]]) -> Reply:
-    """Answer the pieces, made anew for each request."""
+    """Answer with pieces, which are made again for each request."""
 
     async def handler(call: Call) -> None:
         for piece in pieces():
@@ -192,12 +192,12 @@ def _sends(pieces: Callable[[], Iterable[bytes]]) -> Reply:
 
 
 def repeats(first: bytes, piece: bytes) -> Reply:
-    """Answer ``first``, and then ``piece`` without end."""
+    """Answer with ``first``, and then with ``piece`` without end."""
     return _sends(lambda: chain([first], repeat(piece)))
 
 
 def stalls(octets: bytes) -> Reply:
-    """Answer ``octets``, and nothing more."""
+    """Answer with ``octets``, and then stall."""
 
     async def handler(call: Call) -> None:
         await call.send(octets)
@@ -207,18 +207,18 @@ def stalls(octets: bytes) -> Reply:
 
 
 def resets(octets: bytes) -> Reply:
-    """Answer ``octets``, and break the connection off."""
+    """Answer with ``octets``, and then reset the connection."""
 
     async def handler(call: Call) -> None:
         await call.send(octets)
-        await asyncio.sleep(0.02)  # or the RST would overtake them
+        await asyncio.sleep(0.02)  # otherwise the RST would overtake the octets
         call.reset()
 
     return handler
 
 
 def takes_turns(*answers: bytes) -> Reply:
-    """Answer by turns."""
+    """Answer with each of several replies in turn."""
 
     async def handler(call: Call) -> None:
         await call.send(answers[(call.number - 1) % len(answers)])
@@ -227,10 +227,10 @@ def takes_turns(*answers: bytes) -> Reply:
 
 
 def gzip_bomb(decoded_bytes: int) -> Reply:
-    """Answer FILE and line ends in gzip that decodes to ``decoded_bytes``, a thousandth of which goes over the wire."""
+    """Answer with FILE and line ends, in gzip that decodes to ``decoded_bytes``, a thousand times its own size."""
     encoder = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     start = encoder.compress(FILE) + encoder.flush(zlib.Z_FULL_FLUSH)
-    # After a full flush no piece refers to earlier ones, so one piece can be sent again and again.
+    # After a full flush, a piece does not refer to earlier pieces, so the same piece can be sent repeatedly.
     blank = b"\n" * MIB
     piece = encoder.compress(blank) + encoder.flush(zlib.Z_FULL_FLUSH)
     end = encoder.flush()
@@ -248,12 +248,12 @@ def gzip_bomb(decoded_bytes: int) -> Reply:
 
 
 def long_line(length_bytes: int) -> Reply:
-    """Answer FILE and a line of ``length_bytes``."""
+    """Answer with FILE and a line of ``length_bytes``."""
     return _sends(lambda: chain([head(), FILE, b"Disallow: /"], repeat(b"a" * MIB, length_bytes // MIB)))
 
 
 def many_groups(number: int) -> Reply:
-    """Answer FILE and many groups, each of a crawler of its own."""
+    """Answer with FILE and many groups, each for another crawler."""
 
     def groups() -> Iterator[bytes]:
         for first in range(0, number, 1000):
@@ -263,6 +263,6 @@ def many_groups(number: int) -> Reply:
 
 
 async def etag_that_lies(call: Call) -> None:
-    """Answer that nothing has changed, whatever there was before."""
+    """Always answer that the file has not changed."""
     known = call.headers.get("if-none-match")
     await call.send(response(304, ETag='"same"') if known else response(200, FILE, ETag='"same"'))

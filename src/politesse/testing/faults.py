@@ -1,4 +1,4 @@
-"""Faults of a robots.txt and of its server, each with its access result by RFC 9309."""
+"""The faults of a robots.txt and of its server, each with its access result by RFC 9309."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     import trustme
 
 PUBLIC_NAME: Final = "public.example"
-"""The host of servers that are to pass for public ones; they need a resolver that knows it."""
+"""The host name of servers that count as public; a resolver must know this name."""
 
 _CHUNKED: Final = head("Transfer-Encoding: chunked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One way in which a server may misbehave when robots.txt is requested.
+    """A way in which a server may misbehave when robots.txt is requested.
 
     Example:
         >>> from politesse.testing import FAULTS
@@ -59,16 +59,16 @@ class Fault:
         ('unavailable', True)
 
     Attributes:
-        name: of letters and hyphens.
-        robots: answers ``/robots.txt``.
+        name: the name, of letters and hyphens.
+        robots: the reply to ``/robots.txt``.
         result: the access result by RFC 9309, as politesse reads it.
         kind: the kind of fault that a fetcher reports, or None for an answer.
-        restricts: of a SUCCESSFUL one, whether ``/private`` is disallowed.
-        waits: whether it goes on until the client gives up.
+        restricts: for a SUCCESSFUL result, whether ``/private`` is disallowed.
+        waits: whether the fault lasts until the client gives up.
         hops: the other answers of the fault, by target.
         host: the name of the server, if the fault needs one.
         certificate: makes the certificate of the server, for https.
-        accepts: whether it takes connections.
+        accepts: whether the server accepts connections.
         listens: whether a server listens at its port.
     """
 
@@ -91,28 +91,28 @@ class Fault:
 
     @property
     def allows_private(self) -> bool:
-        """Whether the paths that its file disallows may be requested."""
+        """Whether the paths that the file disallows may be requested."""
         return self.allows_page and not (self.result is AccessResult.SUCCESSFUL and self.restricts)
 
 
 def authority_pem() -> bytes:
-    """Return the certificate of the authority that signs all certificates but the self-signed one, in PEM."""
+    """Return the certificate, in PEM, of the authority that signs all certificates except the self-signed."""
     return _authority().cert_pem.bytes()
 
 
 def trusted() -> ssl.SSLContext:
-    """Return the context of a server whose certificate is good."""
+    """Return the context of a server with a valid certificate."""
     return _context(_authority().issue_cert(LOOPBACK))
 
 
 def expired() -> ssl.SSLContext:
-    """Return the context of a server whose certificate held until yesterday."""
+    """Return the context of a server whose certificate expired yesterday."""
     now, day = datetime.now(UTC), timedelta(days=1)
     return _context(_authority().issue_cert(LOOPBACK, not_before=now - 9 * day, not_after=now - day))
 
 
 def for_another_host() -> ssl.SSLContext:
-    """Return the context of a server whose certificate is good, but for another name."""
+    """Return the context of a server with a valid certificate for another name."""
     return _context(_authority().issue_cert("other.example"))
 
 
@@ -144,7 +144,7 @@ _too_many_redirects: Final = partial(Fault, result=AccessResult.UNAVAILABLE, kin
 
 
 def chain(redirects: int) -> Fault:
-    """Return a chain of redirects, at the end of which is FILE."""
+    """Return a chain of redirects that ends with FILE."""
     targets = ["/robots.txt", *(f"/hop/{n}" for n in range(1, redirects)), "/file"]
     answers: dict[str, Reply] = {here: response(301, Location=there) for here, there in pairwise(targets)}
     answers["/file"] = response(200, FILE)
@@ -211,7 +211,7 @@ def _bodies() -> Iterator[Fault]:
     yield _good(name="100-mb-line", robots=long_line(100 * MIB))
     yield _good(name="million-groups", robots=many_groups(1_000_000))
     yield _good(name="no-content-length", robots=head() + FILE)
-    # What goes on after its end is no HTTP.
+    # The octets after the end of the body are no HTTP.
     yield _protocol(name="content-length-too-short", robots=response(200, FILE, length=10))
     yield _cut(name="content-length-too-long", robots=response(200, FILE, length=1000))
     yield _cut(name="reset-in-body", robots=resets(response(200, FILE, length=1000)))
@@ -290,7 +290,7 @@ ODD_LOOPBACKS: Final = {
     "one-number": "2130706433",
     "one-hexadecimal": "0x7f000001",
 }
-"""Spellings of 127.0.0.1 that some clients understand and RFC 3986 does not know."""
+"""Spellings of 127.0.0.1 that some clients understand, but RFC 3986 does not define."""
 
 PRIVATE_LITERALS: Final = {
     "loopback": "127.0.0.1",
@@ -303,7 +303,7 @@ PRIVATE_LITERALS: Final = {
     "unspecified": "0.0.0.0",  # noqa: S104 - nothing is bound to it
     "multicast": "224.0.0.1",
 }
-"""Addresses that a public server has no business with."""
+"""Private addresses to which a public server must not redirect."""
 
 
 def _rates() -> Iterator[Fault]:
@@ -338,4 +338,4 @@ FAULTS: Final[Mapping[str, Fault]] = {
     for faults in (_connections, _heads, _bodies, _encodings, _caching, _redirects, _rates, _certificates)
     for fault in faults()
 }
-"""All of them, by name."""
+"""All faults, by name."""

@@ -1,4 +1,4 @@
-"""A server on loopback that answers octet by octet, as well or as badly as a test wants, and logs the requests."""
+"""A server on loopback that answers exactly as a test wants, well or badly, and logs the requests."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PAGE: Final = (
 )
 """The default answer of every page."""
 
-_FILLING: Final = 4  # connections that are never accepted: more than the shortest queue of any system holds
+_FILLING: Final = 4  # the number of connections that are never accepted, more than the shortest queue of any system
 
 
 class HostileServer:
-    r"""An HTTP/1.1 server whose robots.txt is as ``fault`` has it, and whose pages are pages.
+    r"""An HTTP/1.1 server with a robots.txt that has a ``fault``, and with ordinary pages.
 
-    Each connection has one answer, and is closed after it. ``log`` holds every request, so a test sees the URLs and the
+    Each connection gets one answer, and is then closed. ``log`` holds every request, so a test sees the URLs and the
     times of the requests::
 
         async with HostileServer(FAULTS["drips-body"]) as server, Gatekeeper(user_agent) as gate:
@@ -44,10 +44,10 @@ class HostileServer:
         ([], 0)
 
     Args:
-        fault: how a request for robots.txt is answered; one of ``FAULTS``, or of your own.
-        answers: by target, the answers of targets that are not pages.
-        address: the address to listen at; any of 127.0.0.0/8.
-        every_page: answers the pages.
+        fault: the fault of robots.txt; one of ``FAULTS``, or your own Fault.
+        answers: the replies of targets that are not ordinary pages, by target.
+        address: the address to listen at, in 127.0.0.0/8.
+        every_page: the reply of all pages.
 
     Attributes:
         open_connections: the number of open connections.
@@ -79,7 +79,7 @@ class HostileServer:
 
     @property
     def origin(self) -> str:
-        """As in ``http://127.0.0.1:8081``."""
+        """The origin of the server, such as ``http://127.0.0.1:8081``."""
         scheme = "http" if self._fault.certificate is None else "https"
         return f"{scheme}://{self._fault.host or self.address}:{self._port}"
 
@@ -87,8 +87,8 @@ class HostileServer:
     def log(self) -> list[Exchange]:
         """Every request so far, in the order in which they came.
 
-        An exchange ends when the last piece of its answer was about to be written, so that no client can have seen its
-        end before; without an answer, when the connection ended, or now. The status is 0 if no status line was sent
+        An exchange ends just before the last piece of its answer is written, so no client can have seen the end
+        earlier. Without an answer it ends when the connection ends, or now. The status is 0 if no status line was sent
         in one piece.
         """
         until = now()
@@ -106,7 +106,7 @@ class HostileServer:
         return self._asked[ROBOTS_TXT]
 
     def url(self, target: str = ROBOTS_TXT) -> str:
-        """Return an URL of this server."""
+        """Return a URL of this server."""
         return self.origin + target
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Time, addresses of host names, and answers to robots.txt requests, as the test decides."""
+"""A clock, a resolver and a fetcher that a test controls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
 if TYPE_CHECKING:
     from politesse.clock import Timer
 
-_QUIET_ROUNDS: Final = 20  # more than any chain of wake-ups takes from one task to the next
+_QUIET_ROUNDS: Final = 20  # more rounds than any chain of wake-ups from task to task takes
 
 
 class ManualClock:
@@ -33,11 +33,11 @@ class ManualClock:
 
     Args:
         wall: the Unix time to start at.
-        autojump: whether to advance by itself to the next timer whenever every task of the event loop waits. A task
-            that waits for the network counts as waiting: use it only without a network.
+        autojump: whether the clock jumps to the next timer whenever all tasks of the event loop wait. A task that waits
+            for the network counts, too: use this only without a network.
 
     Attributes:
-        run: names this clock.
+        run: the name of this clock's run.
     """
 
     def __init__(self, wall: float = 1_800_000_000.0, *, autojump: bool = False) -> None:
@@ -59,7 +59,7 @@ class ManualClock:
         return self._monotonic
 
     async def sleep(self, delay_s: float, /) -> None:
-        """Return when the clock has been moved on by ``delay_s``."""
+        """Wait until the clock has advanced by ``delay_s``."""
         woken = asyncio.get_running_loop().create_future()
         timer = self.call_later(max(0.0, delay_s), lambda: None if woken.done() else woken.set_result(None))
         try:
@@ -68,12 +68,13 @@ class ManualClock:
             timer.cancel()
 
     def call_later(self, delay_s: float, callback: Callable[[], object], /) -> Timer:
-        """Call ``callback`` when the clock has been moved on by ``delay_s``."""
+        """Call ``callback`` when the clock has advanced by ``delay_s``."""
         self._touches += 1
         timer = _ManualTimer(callback)
         due = self._monotonic + delay_s
         if delay_s > 0.0:
-            # A delay below the resolution of the clock still takes time: a callback that repeats it must not spin.
+            # A delay below the resolution of the clock still takes time, so that a callback that repeats itself cannot
+            # spin.
             due = max(due, nextafter(self._monotonic, inf))
         heapq.heappush(self._timers, (due, self._touches, timer))
         if self._autojump:
@@ -84,7 +85,7 @@ class ManualClock:
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Move both clocks on, and call the timers that become due on the way.
+        """Advance both clocks, and call the timers that become due.
 
         Args:
             seconds: 0 or more.
@@ -101,7 +102,7 @@ class ManualClock:
         self._wall = wall
 
     def _fire_until(self, until: float) -> None:
-        """Move on to a monotonic time, and call the timers that become due on the way."""
+        """Advance to a monotonic time, and call the timers that become due."""
         until = max(until, self._monotonic)
         while self._timers and self._timers[0][0] <= until:
             due, _, timer = heapq.heappop(self._timers)
@@ -114,7 +115,7 @@ class ManualClock:
         self._monotonic = monotonic
 
     def _watch(self, touches: int, quiet: int) -> None:
-        """Jump when the clock was not read for some rounds of the event loop: then every task waits."""
+        """Jump when no code has read the clock for some rounds of the event loop, because then all tasks wait."""
         quiet = quiet + 1 if touches == self._touches else 0
         is_due = quiet >= _QUIET_ROUNDS
         if is_due:
@@ -151,7 +152,7 @@ class _ManualTimer:
 
 
 class ScriptedFetcher:
-    r"""A Fetcher whose answers the test writes, and that records the requests.
+    r"""A Fetcher with answers from the test, which records the requests.
 
     Example:
         >>> import asyncio
@@ -165,13 +166,13 @@ class ScriptedFetcher:
         False 1
 
     Args:
-        answers: by origin, as in ``"https://example.com"``, for its robots.txt, and by URL for any other file: text or
-            octets, a status, a FetchResponse or FetchFault, an exception to raise, or a sequence of these for one
-            fetch after the other, the last of which is repeated. Anything else answers 404.
+        answers: the answers by origin, such as ``"https://example.com"``, for its robots.txt, and by URL for any other
+            file. An answer is text or octets, a status, a FetchResponse or FetchFault, an exception to raise, or a
+            sequence of these for successive fetches, the last of which is repeated. All other URLs answer 404.
 
     Attributes:
         requests: every request so far, in order.
-        gate: all answers wait while it is cleared; it is set at first.
+        gate: an event; while it is cleared, all answers wait. It is set at first.
         closed: whether aclose() was called.
     """
 
@@ -191,7 +192,7 @@ class ScriptedFetcher:
         """Answer as scripted.
 
         Raises:
-            Exception: the scripted answer is one.
+            Exception: if the scripted answer is an exception.
         """
         self.requests.append(request)
         await self.gate.wait()
@@ -203,7 +204,7 @@ class ScriptedFetcher:
         return _result(answer, request)
 
     async def aclose(self) -> None:
-        """Record that it was closed."""
+        """Record that the fetcher was closed."""
         self.closed = True
 
 
@@ -226,7 +227,7 @@ def _result(answer: Answer, request: FetchRequest) -> FetchResult:
 
 
 class ScriptedResolver:
-    """A Resolver whose addresses the test writes, and that records the lookups.
+    """A Resolver with addresses from the test, which records the lookups.
 
     Example:
         >>> import asyncio
@@ -237,7 +238,7 @@ class ScriptedResolver:
         ['example.com']
 
     Args:
-        addresses: by host name; any other name does not exist.
+        addresses: lists of addresses by host name; any other name does not exist.
 
     Raises:
         ConfigurationError: a single address is given instead of a list.

@@ -1,4 +1,4 @@
-"""``assert_polite``: whether the requests of a crawler were polite."""
+"""``assert_polite`` checks whether the requests of a crawler were polite."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ def assert_polite(
 ) -> None:
     r"""Raise AssertionError with all violations unless a crawl was polite.
 
-    A page is requested only while a usable robots.txt of its origin is known: fetched before, not answered
-    by 429 or 5xx, and at most ``max_age_s`` old. No page is requested that is disallowed, no two of a host at once,
-    none sooner than the pace of the host after the page before, none outside the Visit-time. Nothing, robots.txt
-    included, is requested of a host before a Retry-After is over.
+    A page may be requested only with a usable robots.txt of its origin: fetched before, not answered by 429 or 5xx, and
+    at most ``max_age_s`` old. The page must be allowed, within the Visit-time, at the pace of the host after the last
+    page, and not during another request for a page of the host. Until a Retry-After is over, the host gets no request
+    at all, not even for robots.txt.
 
-    Requests for robots.txt wait for no page. Requests for the same robots.txt come ``min_refetch_s`` apart. Requests to
-    one host, redirect targets included, come one at a time, and after the first two of a minute ``min_delay_s`` apart.
-    An exchange that ends before it starts is a violation: its log is wrong.
+    Requests for robots.txt need not wait for pages. Two requests for the same robots.txt must be ``min_refetch_s``
+    apart. Requests for robots.txt to one host, including redirect targets, must come one at a time, and after the first
+    two in a minute ``min_delay_s`` apart. An exchange that ends before its start is a violation, because the log is
+    wrong.
 
-    The rules are read literally, as RFC 9309 has them, by no code of politesse's parser.
+    The rules are read literally by RFC 9309, without any code of politesse's parser.
 
     Example:
         >>> from politesse.testing import Exchange, assert_polite
@@ -60,22 +61,22 @@ def assert_polite(
 
     Args:
         trace: all requests of the crawl, in any order.
-        robots: the robots.txt of each origin, as in ``"https://example.com"``, in any spelling; an origin without one
-            restricts nothing.
+        robots: the robots.txt of each origin, such as ``"https://example.com"``, in any spelling; an origin without a
+            robots.txt has no restrictions.
         agent: the product token that the crawler obeys, or a User-Agent string that begins with it.
-        min_delay_s: the pause that the crawler promises for a host that states none, in seconds; 0 or more.
-        slack_s: by how much the clocks that logged may be off, in seconds; 0 or more.
-        user_agent: the product token that the requests state, if it differs from ``agent``. Exchanges that were
-            logged with a User-Agent have to name it.
-        min_refetch_s: the least time from one request for a robots.txt to the next, in seconds; 0 or more. The default
-            is 90 % of a minute: politesse keeps no copy and no failure for less than a minute by default.
+        min_delay_s: the pause that the crawler promises for a host that states no pace, in seconds; 0 or more.
+        slack_s: the tolerance for errors of the clocks in the log, in seconds; 0 or more.
+        user_agent: the product token that the requests state, if it differs from ``agent``. Each exchange with a
+            User-Agent in the log has to name this token.
+        min_refetch_s: the least time between two requests for a robots.txt, in seconds; 0 or more. The default is 90 %
+            of a minute, because politesse by default keeps each copy or failure for at least a minute.
         max_age_s: the longest time that a robots.txt may be used, in seconds; 0 or more. The default is the day of
             RFC 9309 2.4.
 
     Raises:
         AssertionError: the trace is empty, or holds violations.
-        ConfigurationError: an agent is no product token, a key of ``robots`` is no origin or stands there twice, or a
-            number is out of range.
+        ConfigurationError: an agent is no product token, a key of ``robots`` is no origin or occurs twice, or a number
+            is out of range.
         InvalidURL: a key or the URL of an exchange is not an absolute http(s) URL.
     """
     token = _token("agent", agent)
@@ -101,7 +102,7 @@ def assert_polite(
 
 
 def _token(name: str, agent: str) -> str:
-    """Return the product token that an agent begins with."""
+    """Return the product token with which an agent begins."""
     found = _TOKEN.match(agent)
     if found is None or found[0].lower() == "mozilla":
         raise ConfigurationError(f"{name}={agent!r:.100}: give the crawler's product token, as in 'ExampleBot'")

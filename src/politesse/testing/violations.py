@@ -1,17 +1,17 @@
-"""Finds impolite requests in a trace; the judge of ``assert_polite`` and of ``politesse demo``.
+"""Finds impolite requests in a trace, for ``assert_polite`` and ``politesse demo``.
 
 The judge does not use the parser, the matcher or the pacing of the library: the caller passes the expectations of each
 site.
 
-How gaps are measured. The server must stamp the start of an exchange when the request has come, and its end before the
-last octet is written. The crawler counts its pause from when it has seen the end of the answer, to when it decides to
-make the next request. Both moments lie within the gap of the server, so this gap is never shorter than the pause. A gap
-that is too short is therefore the crawler's fault. Only the ticks of the clock have to be allowed for.
+How gaps are measured. The server must stamp the start of an exchange when the request has come, and the end before it
+writes the last octet. The crawler counts its pause from the moment at which it has seen the end of the answer, to its
+decision to make the next request. Both moments are within the gap of the server, so this gap is never shorter than the
+pause. So a gap that is too short is the crawler's fault, except for the ticks of the clock.
 
-What counts as a request. A request for robots.txt need not wait for page requests. Requests for robots.txt to one host,
+Which requests count. A request for robots.txt need not wait for page requests. Requests for robots.txt to one host,
 redirect targets included, are made one at a time. After the first two in a minute, they are ``min_delay_s`` apart. A
-page request waits for a whole pause after the robots.txt that opened its site. A later copy does not restart the pause.
-The target of a robots.txt redirect is fetched for the first origin, and does not count for the pace of pages.
+page request comes a whole pause after the robots.txt that opened its site. A later copy does not restart the pause. The
+target of a robots.txt redirect is fetched for the first origin, and does not count for the pace of pages.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Violation:
 
     Attributes:
         kind: the kind of violation.
-        url: of the request.
+        url: the URL of the request.
         detail: the rule that forbids it, or the gap and the pace; may be empty.
     """
 
@@ -133,7 +133,7 @@ class _RobotsHistory:
     opened: list[float] = field(default_factory=list)
 
     def known(self, at: float) -> float:
-        """Return when the crawler received the newest copy that it can have had at a time."""
+        """Return when the crawler received the newest copy that it could have at a time."""
         return max((opened for opened in self.opened if opened <= at), default=_NEVER)
 
 
@@ -205,7 +205,7 @@ class TraceJudge:
                 host.closed.append((exchange.ended, exchange.ended + exchange.retry_after_s))
 
     def _logged(self, exchange: Exchange) -> Iterator[tuple[Kind, str]]:
-        """Yield the violations of an exchange that do not depend on others."""
+        """Yield the violations of an exchange that do not depend on other exchanges."""
         if not exchange.started <= exchange.ended:
             yield Kind.BACKWARDS, f"it starts at {exchange.started} and ends at {exchange.ended}"
         agent = self._promises.agent
@@ -261,7 +261,7 @@ class TraceJudge:
             yield Kind.RETRY_AFTER, f"{early_s:.3f} s before"
         if robots.expected is not None and (rule := robots.expected.against(target)) is not None:
             yield Kind.FORBIDDEN, rule
-        # A host is bound by each of its sites whose robots.txt can be known.
+        # Each site of the host whose robots.txt can be known binds the host.
         sites = [one for one in host.robots.values() if one is robots or one.known(started) > _NEVER]
         expected = [one.expected for one in sites if one.expected is not None]
         yield from self._pausing(started, host.last_ended(started), expected)
@@ -284,7 +284,7 @@ class TraceJudge:
     def _note_robots(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory) -> None:
         """Note whether a robots.txt, or its absence, opens its site."""
         pace_s = 0.0 if robots.expected is None else robots.expected.interval(exchange.started)[0]
-        # A copy may expire while a page waits for its pace.
+        # A copy may expire during the page's wait for its pace.
         was_open = exchange.started - robots.known(exchange.started) <= self._promises.max_age_s + pace_s
         robots.last_started = exchange.started
         if _opens(exchange.status):
@@ -294,7 +294,7 @@ class TraceJudge:
         self._follow(exchange, robots)
 
     def _note_target(self, exchange: Exchange, robots: _RobotsHistory) -> None:
-        """Note whether the target of a redirect opens the site that it was fetched for."""
+        """Note whether the target of a redirect opens the site for which it was fetched."""
         provisional = robots.opened.pop()
         opens = _opens(exchange.status)
         if opens:

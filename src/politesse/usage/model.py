@@ -1,10 +1,10 @@
-"""Usage preferences: how sites want their content used, purpose by purpose. Values only.
+"""The values of usage preferences: how sites want their content to be used, for each purpose.
 
 A usage preference is not a permission to request: it is reported beside the verdict and never changes it. Each
-mechanism has its own rules for which of its statements apply: the longest path (Content-Usage), the group
-(Content-Signal), the first location and the nearest place (TDMRep). These rules are applied first, each mechanism by
-itself. The statements that remain are combined by the most restrictive preference (draft-ietf-aipref-vocab 5.1): one
-refusal outweighs every permission.
+mechanism has its own rules that select the statements: the longest path (Content-Usage), the group (Content-Signal),
+the first location and the nearest place (TDMRep). These rules come first, for each mechanism separately. Of the
+selected statements, the most restrictive preference applies (draft-ietf-aipref-vocab 5.1): one refusal outweighs all
+permissions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from politesse._text import printable, shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_MAX_SHOWN: Final = 160  # characters of a statement, in texts for people
+_MAX_SHOWN: Final = 160  # the most characters of a statement in an explanation
 
 
 class Purpose(StrEnum):
@@ -61,7 +61,7 @@ class Preference(StrEnum):
     ALLOWED = "allowed"
     DISALLOWED = "disallowed"
     UNSTATED = "unstated"
-    """Neither granted nor restricted: nothing is said, or nothing that can be understood."""
+    """Neither granted nor restricted: the site has no statement, or no statement that can be understood."""
 
 
 class Mechanism(StrEnum):
@@ -84,7 +84,7 @@ class Mechanism(StrEnum):
 
 
 class Place(StrEnum):
-    """Where a statement stands.
+    """The place of a statement.
 
     >>> Place.HEADER
     <Place.HEADER: 'header'>
@@ -99,7 +99,7 @@ class Place(StrEnum):
 
 
 class Use(StrEnum):
-    """How far a use may go: the ``use`` of a Content-Signal.
+    """The extent of a permitted use: the ``use`` of a Content-Signal.
 
     >>> Use("reference")
     <Use.REFERENCE: 'reference'>
@@ -129,16 +129,16 @@ class Statement:
     Attributes:
         purpose: the purpose, or None if the statement is unreadable or names no known purpose.
         preference: the preference for that purpose.
-        mechanism: the standard or convention that it follows.
+        mechanism: the standard or convention of the statement.
         place: the place of the statement.
         text: the statement as written; untrusted.
         number: the number of the line in robots.txt, or of the entry in tdmrep.json, from 1; 0 elsewhere.
-        path: the path pattern that it is limited to, as written; empty if it is not limited.
-        agent: the crawler that it addresses, ``*`` for all that are not named; empty for all crawlers.
-        use: how far the use may go, or None.
+        path: the path pattern to which the statement is limited, as written; empty without a limit.
+        agent: the addressed crawler, or ``*`` for all crawlers that no group names; empty for all crawlers.
+        use: the extent of the permitted use, or None.
         policy: the URL of a policy with details, as written, or empty.
-        media: the kind of content that it is limited to, such as ``"images"``; empty for the page itself. A limited
-            statement is reported, but decides nothing.
+        media: the kind of content to which the statement is limited, such as ``"images"``; empty for the page itself. A
+            limited statement is reported, but has no effect.
     """
 
     purpose: Purpose | None
@@ -155,7 +155,7 @@ class Statement:
 
     @property
     def may_decide(self) -> bool:
-        """Whether it states a preference for the page itself."""
+        """Whether the statement has a preference for the page itself."""
         return self.preference is not Preference.UNSTATED and not self.media
 
     def __str__(self) -> str:
@@ -187,7 +187,7 @@ class License:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The usage preferences of a resource, without a truth value: query it by purpose.
+    """The usage preferences of a resource. A Usage has no truth value: ask for a purpose.
 
     >>> says = Preference.DISALLOWED, Mechanism.TDMREP, Place.HEADER
     >>> reserved = (Statement(Purpose.TDM, *says, "tdm-reservation: 1"),)
@@ -199,9 +199,9 @@ class Usage:
       by header: tdm-reservation: 1
 
     Attributes:
-        statements: all statements about the resource, overruled ones included.
+        statements: all statements about the resource, including overruled statements.
         applied: the statements that apply by the rules of their own mechanism.
-        licenses: the licenses under which it is offered.
+        licenses: the licenses under which the resource is offered.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -209,7 +209,7 @@ class Usage:
     licenses: tuple[License, ...] = ()
 
     def preference(self, purpose: Purpose | str) -> Preference:
-        """Return the preference for a purpose: the most restrictive that applies (draft-ietf-aipref-vocab 5.1).
+        """Return the most restrictive preference that applies to a purpose (draft-ietf-aipref-vocab 5.1).
 
         Args:
             purpose: a Purpose, or its value, such as ``"ai-train"``.
@@ -220,7 +220,7 @@ class Usage:
         return most_restrictive(one.preference for one in self._counting(purpose))
 
     def deciding(self, purpose: Purpose | str) -> tuple[Statement, ...]:
-        """Return the statements behind the preference for a purpose; none if it is UNSTATED.
+        """Return the statements that decide the preference for a purpose; empty if it is UNSTATED.
 
         Raises:
             ConfigurationError: the purpose is unknown.
@@ -229,7 +229,7 @@ class Usage:
         return tuple(one for one in self._counting(purpose) if one.preference is preference)
 
     def bearing(self, purpose: Purpose | str) -> tuple[Statement, ...]:
-        """Return every statement about a purpose, overruled ones included.
+        """Return every statement about a purpose, including overruled statements.
 
         Raises:
             ConfigurationError: the purpose is unknown.
@@ -238,7 +238,7 @@ class Usage:
         return tuple(one for one in self.statements if one.purpose is wanted)
 
     def explain(self) -> str:
-        """Return a text: each preference with its statements, those without effect, and the licenses; one per line."""
+        """Return a text with a line for each preference, statement and license, including statements without effect."""
         lines = [line for purpose in Purpose for line in self._explain(purpose)]
         lines += [f"not understood: {one}" for one in self.statements if one.purpose is None]
         lines += [f"license: {printable(one.url)} ({one})" for one in self.licenses]
@@ -270,7 +270,7 @@ class Usage:
 
 
 NOTHING_STATED: Final = Usage()
-"""The usage preferences of a site that states none."""
+"""The usage preferences of a site without statements."""
 
 # TDMRep, "Processing Priority": META overrides the header, and the header overrides tdmrep.json.
 _NEARNESS: Final = {Place.TDMREP_JSON: 1, Place.HEADER: 2, Place.META: 3}
@@ -279,9 +279,9 @@ _NEARNESS: Final = {Place.TDMREP_JSON: 1, Place.HEADER: 2, Place.META: 3}
 def combine(usages: Iterable[Usage]) -> Usage:
     """Combine the usage preferences of several places about one resource: robots.txt, tdmrep.json, headers, the page.
 
-    Between mechanisms the most restrictive preference applies (draft-ietf-aipref-vocab 5.1). Within TDMRep a nearer
-    place overrides: a META element overrides the header, and the header overrides the file; a place without a
-    statement overrides nothing. Neither order nor repetition changes a preference.
+    Between mechanisms the most restrictive preference applies (draft-ietf-aipref-vocab 5.1). Within TDMRep a META
+    element overrides the header, and the header overrides the file; a place without a statement has no effect. Neither
+    order nor repetition changes a preference.
 
     >>> combine([Usage(), Usage()]) == Usage()
     True
@@ -297,7 +297,7 @@ def combine(usages: Iterable[Usage]) -> Usage:
 
 
 class CombinedUsage:
-    """The preferences of several places about a URL; the sources are called, and combined, at each call of ``usage``.
+    """The preferences of several places about a URL; each call of ``usage`` calls the sources, and combines them.
 
     Args:
         sources: each returns the preferences of a place about a URL; they may raise InvalidURL.
@@ -312,7 +312,7 @@ class CombinedUsage:
         """Return the preferences about ``url``.
 
         Raises:
-            InvalidURL: if ``url`` is none.
+            InvalidURL: if ``url`` is no valid URL.
         """
         return combine(source(url) for source in self._sources)
 

@@ -1,4 +1,4 @@
-"""Parsers from the vocabulary of each mechanism to purposes and preferences. Pure; they never raise on content.
+"""Parses the vocabulary of each mechanism into purposes and preferences. Pure; never raises on content.
 
 ``tdm-reservation`` applies to text and data mining only, not to training a model.
 """
@@ -31,15 +31,15 @@ _SIGNALS: Final = {str(purpose): purpose for purpose in (Purpose.SEARCH, Purpose
 _ANSWERS: Final = {"yes": Preference.ALLOWED, "no": Preference.DISALLOWED}
 _RESERVATIONS: Final = {"0": Preference.ALLOWED, "1": Preference.DISALLOWED}
 _USES: Final = {str(use): use for use in Use}
-# Blanks around "=" do not separate. The word before another "=" is no value, but the name of the next signal.
+# Blanks around "=" do not separate signals. A word before another "=" is no value, but the next signal's name.
 _SIGNAL = re.compile(r"([^\s=,;]++|=)(?:\s*+=(?:\s*+([^\s=,;]++)(?!\s*+=))?)?")
 
 
 def parse_content_usage(value: str) -> dict[Purpose, Preference]:
     """Parse the dictionary of Content-Usage: ``train-ai=n, search=y`` (draft-ietf-aipref-vocab 6; RFC 9651 3.2).
 
-    A purpose whose value is not the token ``y`` or ``n`` is UNSTATED; unnamed purposes are omitted. The last
-    of repeated keys counts. Parameters are ignored. The result is empty if the value is not a dictionary.
+    A purpose whose value is not the token ``y`` or ``n`` is UNSTATED; unnamed purposes are omitted. If a key is
+    repeated, its last value counts. Parameters are ignored. The result is empty if the value is not a dictionary.
     """
     try:
         members = http_sf.parse(value.encode("ascii"), tltype="dictionary") if len(value) <= MAX_OCTETS else {}
@@ -60,8 +60,8 @@ def parse_content_signal(value: str) -> tuple[dict[Purpose, Preference], Use | N
     """Parse the signals of Content-Signal: ``search=yes, ai-train=no, use=reference``; case-insensitive.
 
     Commas, semicolons and blanks separate signals: sites use all three. A purpose whose value is neither ``yes`` nor
-    ``no`` is UNSTATED; unnamed purposes are omitted. The most restrictive value of a repeated purpose
-    counts, and the first known value of ``use``.
+    ``no`` is UNSTATED; unnamed purposes are omitted. If a purpose is repeated, its most restrictive value counts; of
+    ``use``, the first known value counts.
     """
     stated: dict[Purpose, Preference] = {}
     uses: list[Use] = []
@@ -75,7 +75,7 @@ def parse_content_signal(value: str) -> tuple[dict[Purpose, Preference], Use | N
 
 
 def parse_tdm_reservation(value: str) -> Preference:
-    """Parse ``tdm-reservation`` (TDMRep): ``1`` reserves text and data mining, ``0`` does not; others are UNSTATED."""
+    """Parse ``tdm-reservation`` (TDMRep): ``1`` reserves text and data mining, ``0`` does not; else UNSTATED."""
     return _RESERVATIONS.get(value.strip(BLANKS), Preference.UNSTATED)
 
 
