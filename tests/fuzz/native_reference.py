@@ -89,7 +89,22 @@ def _answer(ask: Callable[[str], T], url: str) -> T | str:
 TARGET: Final = Target(
     name="native_reference",
     check=check,
-    words=(*matching.TARGET.words, b"%4*", b"%e*", b"%4", b"%*", b"*%25", b"%254f", b"%2", b"/index.htm", b"*$", b"**"),
+    words=(
+        *matching.TARGET.words,
+        b"%4*",
+        b"%e*",
+        b"%4",
+        b"%*",
+        b"*%25",
+        b"%254f",
+        b"%2",
+        b"/index.htm",
+        b"*$",
+        b"**",
+        b"\xc2\xa0",
+        b"\xa0",
+        b"\xef\xbb\xbf",
+    ),
     max_octets=1_024,
     seeds="matching",
 )

@@ -13,6 +13,7 @@ class Dialect:
         work: tuple[int, int, int, int, int],
         names: tuple[tuple[str, int], ...],
         starts: tuple[tuple[str, int], ...],
+        odd_blanks: bytes,
         missing_colon: bool,
         most_line_octets: int,
         forms_of: Callable[[str], tuple[str, str]],

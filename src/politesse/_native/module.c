@@ -23,8 +23,9 @@ typedef struct {
     po_forms forms;
     po_work work;
     po_syntax syntax;
-    PyObject *names; /* the tuples and str of `syntax` */
+    PyObject *names; /* the tuples, str and bytes of `syntax` */
     PyObject *starts;
+    PyObject *odd_blanks;
     PyObject *forms_of;      /* (value) -> (pattern in normal form, form that is compared) */
     PyObject *implied_allow; /* (pattern) -> pattern, or None */
 } dialect_object;
@@ -134,15 +135,15 @@ static bool read_tables(dialect_object *self, PyObject *given)
 static bool read_dialect(dialect_object *self, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"tables", "query_as_written", "escaped_dots", "most_octets", "work", "names", "starts",
-                               "missing_colon", "most_line_octets", "forms_of", "implied_allow", NULL};
+                               "odd_blanks", "missing_colon", "most_line_octets", "forms_of", "implied_allow", NULL};
     int as_written = 0, escaped_dots = 0, missing_colon = 0;
     Py_ssize_t most_octets = 0, most_line_octets = 0;
     unsigned long long work[5] = {0};
-    PyObject *tables = NULL, *names = NULL, *starts = NULL, *forms_of = NULL, *implied = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ppn(KKKKK)O!O!pnOO:Dialect", keywords, &PyTuple_Type, &tables,
+    PyObject *tables = NULL, *names = NULL, *starts = NULL, *odd = NULL, *forms_of = NULL, *implied = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ppn(KKKKK)O!O!SpnOO:Dialect", keywords, &PyTuple_Type, &tables,
                                      &as_written, &escaped_dots, &most_octets, &work[0], &work[1], &work[2], &work[3],
-                                     &work[4], &PyTuple_Type, &names, &PyTuple_Type, &starts, &missing_colon,
-                                     &most_line_octets, &forms_of, &implied)) {
+                                     &work[4], &PyTuple_Type, &names, &PyTuple_Type, &starts, &odd,
+                                     &missing_colon, &most_line_octets, &forms_of, &implied)) {
         return false;
     }
     if (work[3] == 0 || most_octets < 0 || most_line_octets < 0) {
@@ -157,6 +158,8 @@ static bool read_dialect(dialect_object *self, PyObject *args, PyObject *kwargs)
     self->syntax.most_line_octets = (size_t)most_line_octets;
     self->names = Py_NewRef(names);
     self->starts = Py_NewRef(starts);
+    self->odd_blanks = Py_NewRef(odd);
+    self->syntax.odd_blanks = (po_text){PyBytes_AsString(odd), (size_t)PyBytes_Size(odd)};
     self->forms_of = Py_NewRef(forms_of);
     self->implied_allow = Py_NewRef(implied);
     self->syntax.names = names_of(names, &self->syntax.name_count);
@@ -181,6 +184,7 @@ static void dialect_free(PyObject *object)
     free((void *)self->syntax.starts);
     Py_XDECREF(self->names);
     Py_XDECREF(self->starts);
+    Py_XDECREF(self->odd_blanks);
     Py_XDECREF(self->forms_of);
     Py_XDECREF(self->implied_allow);
     freed(object);

@@ -9,19 +9,79 @@ typedef struct {
     size_t carriage_return;
 } line_ends;
 
+enum { MOST_NAME_OCTETS = 64 }; /* are looked at in a name with odd blanks; the names of fields are shorter */
+
 static bool is_blank(char octet)
 {
     return octet == ' ' || octet == '\t';
 }
 
-static po_text stripped(po_text text)
+static bool is_ascii(char octet)
 {
-    while (text.length && is_blank(text.start[0])) {
-        text.start++;
-        text.length--;
+    return (unsigned char)octet < 0x80;
+}
+
+/* Return the octets of the UTF-8 character at `at`; 1 for an octet that starts none. */
+static size_t character_octets(po_text text, size_t at)
+{
+    if (is_ascii(text.start[at])) {
+        return 1;
     }
-    while (text.length && is_blank(text.start[text.length - 1])) {
-        text.length--;
+    const unsigned char *octets = (const unsigned char *)text.start + at;
+    size_t length = octets[0] < 0xc2 || octets[0] > 0xf4 ? 1 : octets[0] < 0xe0 ? 2 : octets[0] < 0xf0 ? 3 : 4;
+    if (length == 1 || length > text.length - at) {
+        return 1;
+    }
+    for (size_t more = 1; more < length; more++) {
+        if ((octets[more] & 0xc0) != 0x80) {
+            return 1;
+        }
+    }
+    /* Neither a longer form than needed, nor a surrogate, nor beyond U+10FFFF. */
+    bool is_wrong = (octets[0] == 0xe0 && octets[1] < 0xa0) || (octets[0] == 0xed && octets[1] > 0x9f) ||
+                    (octets[0] == 0xf0 && octets[1] < 0x90) || (octets[0] == 0xf4 && octets[1] > 0x8f);
+    return is_wrong ? 1 : length;
+}
+
+/* Return the octets of the odd blank at `at`, where a character starts; 0 for none. */
+static size_t odd_blank_at(po_text text, size_t at, const po_syntax *syntax)
+{
+    po_text odd = syntax->odd_blanks;
+    size_t octets = character_octets(text, at);
+    for (size_t start = 0, end; start < odd.length; start = end + 1) {
+        const char *space = memchr(odd.start + start, ' ', odd.length - start);
+        end = space ? (size_t)(space - odd.start) : odd.length;
+        if (end - start == octets && memcmp(text.start + at, odd.start + start, octets) == 0) {
+            return octets;
+        }
+    }
+    return 0;
+}
+
+static size_t blank_at(po_text text, size_t at, const po_syntax *syntax)
+{
+    return is_ascii(text.start[at]) ? is_blank(text.start[at]) : odd_blank_at(text, at, syntax);
+}
+
+/* Return the octets of the blank that ends a text; 0 for none. */
+static size_t blank_before_end(po_text text, const po_syntax *syntax)
+{
+    size_t octets = is_ascii(text.start[text.length - 1]) ? 1 : 4;
+    while (octets > 1 && (text.length < octets || character_octets(text, text.length - octets) != octets)) {
+        octets--;
+    }
+    return blank_at(text, text.length - octets, syntax);
+}
+
+static po_text stripped(po_text text, const po_syntax *syntax)
+{
+    size_t octets = 0;
+    while (text.length && (octets = blank_at(text, 0, syntax)) > 0) {
+        text.start += octets;
+        text.length -= octets;
+    }
+    while (text.length && (octets = blank_before_end(text, syntax)) > 0) {
+        text.length -= octets;
     }
     return text;
 }
@@ -44,7 +104,7 @@ static bool starts_like(po_text text, po_text start)
     return true;
 }
 
-static po_kind kind_of(po_text name, const po_syntax *syntax)
+static po_kind kind_of_plain(po_text name, const po_syntax *syntax)
 {
     for (size_t at = 0; at < syntax->name_count; at++) {
         if (name.length == syntax->names[at].text.length && starts_like(name, syntax->names[at].text)) {
@@ -57,6 +117,27 @@ static po_kind kind_of(po_text name, const po_syntax *syntax)
         }
     }
     return PO_UNKNOWN;
+}
+
+/* Return the kind of a row; in the name of its field odd blanks are spaces. */
+static po_kind kind_of(po_text name, const po_syntax *syntax)
+{
+    char plain[MOST_NAME_OCTETS];
+    size_t length = 0, at = 0;
+    po_kind kind = kind_of_plain(name, syntax);
+    while (kind == PO_UNKNOWN && at < name.length && is_ascii(name.start[at])) {
+        at++;
+    }
+    if (kind != PO_UNKNOWN || at == name.length) {
+        return kind;
+    }
+    for (at = 0; at < name.length && length < sizeof plain; length++) {
+        size_t octets = character_octets(name, at);
+        bool is_odd = !is_ascii(name.start[at]) && odd_blank_at(name, at, syntax) > 0;
+        plain[length] = is_odd ? ' ' : name.start[at];
+        at += is_odd ? octets : 1;
+    }
+    return kind_of_plain((po_text){plain, length}, syntax);
 }
 
 static bool is_control(unsigned char octet)
@@ -105,16 +186,16 @@ static po_text crawler_of(const po_row *row, const po_syntax *syntax)
 
 /* Split two words without a colon into a field and its value. As in google/robotstxt, for two words only: "disallow /
    now" is prose. */
-static bool split_words(po_text text, po_row *row)
+static bool split_words(po_text text, const po_syntax *syntax, po_row *row)
 {
     size_t word = 0;
-    while (word < text.length && !is_blank(text.start[word])) {
-        word++;
+    while (word < text.length && !blank_at(text, word, syntax)) {
+        word += character_octets(text, word);
     }
     row->name = (po_text){text.start, word};
-    row->value = stripped((po_text){text.start + word, text.length - word});
-    for (size_t at = 0; at < row->value.length; at++) {
-        if (is_blank(row->value.start[at])) {
+    row->value = stripped((po_text){text.start + word, text.length - word}, syntax);
+    for (size_t at = 0; at < row->value.length; at += character_octets(row->value, at)) {
+        if (blank_at(row->value, at, syntax)) {
             return false;
         }
     }
@@ -127,16 +208,19 @@ static bool read_row(po_text line, const po_syntax *syntax, po_row *row)
     if (syntax->most_line_octets && line.length > syntax->most_line_octets) {
         line.length = syntax->most_line_octets;
     }
-    const char *hash = line.length ? memchr(line.start, '#', line.length) : NULL;
+    if (line.length == 0) {
+        return false;
+    }
+    const char *hash = memchr(line.start, '#', line.length);
     if (hash) {
         line.length = (size_t)(hash - line.start);
     }
     const char *colon = line.length ? memchr(line.start, ':', line.length) : NULL;
     if (colon) {
         size_t before = (size_t)(colon - line.start);
-        row->name = stripped((po_text){line.start, before});
-        row->value = stripped((po_text){colon + 1, line.length - before - 1});
-    } else if (!syntax->missing_colon || !split_words(stripped(line), row)) {
+        row->name = stripped((po_text){line.start, before}, syntax);
+        row->value = stripped((po_text){colon + 1, line.length - before - 1}, syntax);
+    } else if (!syntax->missing_colon || !split_words(stripped(line, syntax), syntax, row)) {
         return false;
     }
     row->kind = kind_of(row->name, syntax);

@@ -1,7 +1,8 @@
 /* Splits a robots.txt into the rows that its dialect reads, and the rows into groups. A C11 library without Python.
 
    It reads as politesse/robots/lexer.py and politesse/robots/outline.py do: UTF-8 without a byte order mark, blanks are
-   SP and HTAB, and a group starts at a user-agent line that follows a rule (RFC 9309 2.1). */
+   SP, HTAB and those that the dialect adds, and a group starts at a user-agent line that follows a rule (RFC 9309
+   2.1). */
 
 #ifndef POLITESSE_SCAN_H
 #define POLITESSE_SCAN_H
@@ -27,6 +28,7 @@ typedef struct {
     size_t name_count;
     const po_name *starts; /* of names of fields; the first that fits counts */
     size_t start_count;
+    po_text odd_blanks;      /* other blanks around fields and values, with a space between two of them */
     bool in_token[256];      /* the octets of the name of a crawler */
     bool missing_colon;      /* whether two words without a colon are a field and its value */
     size_t most_line_octets; /* the rest of a line is not read; 0 for no limit */

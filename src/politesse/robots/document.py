@@ -7,7 +7,7 @@ first read: they are for lint, explain and people.
 from __future__ import annotations
 
 from array import array
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -29,10 +29,17 @@ if TYPE_CHECKING:
 
     from politesse.origin import Origin
     from politesse.robots.line import Group, Quirk, Span
+    from politesse.robots.traits import Grouping
 
 
 _BODY: Final = (bytes, bytearray, str)
 _FIRST_OCTETS: Final = 1024  # they show whether the file is a web page
+
+
+@lru_cache(maxsize=100)
+def _token(grouping: Grouping, agent: str) -> str:
+    """Return the name of a crawler; a program asks for the same few of each file."""
+    return grouping.token(checked_agent(agent))
 
 
 class RobotsTxt:
@@ -141,10 +148,13 @@ class RobotsTxt:
             ConfigurationError: a User-Agent string starts with Mozilla; that token names no crawler.
         """
         found, others = self._spans(agent), self._outline.others
-        values = [value for span in found for _, value in others.directives_in(span)]
-        version = found[-1].version if found else VERSION_1
-        usage = self._usage(found) if others.state_usage else None
-        return self._outline.rule_set(found, Directives(values, version, self.sitemap_lines, usage), self.origin)
+        directives = Directives(
+            [value for span in found for _, value in others.directives_in(span)] if others.directives else (),
+            found[-1].version if found else VERSION_1,
+            self.sitemap_lines,
+            self._usage(found) if others.state_usage else None,
+        )
+        return self._outline.rule_set(found, directives, self.origin)
 
     def binding(self, agent: str | Sequence[str]) -> bytes:
         """Return a digest of all that binds a crawler: ``rules_for`` returns the same rules for equal ones.
@@ -186,9 +196,9 @@ class RobotsTxt:
 
     def _spans(self, agent: str | Sequence[str]) -> Sequence[Span]:
         """Return the groups that bind a crawler."""
-        grouping = self._traits.grouping
-        for token in [grouping.token(checked_agent(name)) for name in checked_names("agent", agent)]:
-            if token and (found := grouping.named(self._naming(token))):
+        names = (agent,) if isinstance(agent, str) else checked_names("agent", agent)
+        for token in [_token(self._traits.grouping, name) for name in names]:
+            if token and (found := self._traits.grouping.named(self._naming(token))):
                 return found
         return self._everybody()
 

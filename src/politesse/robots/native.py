@@ -14,7 +14,7 @@ from politesse._native import core
 from politesse.origin import MAX_URL_LENGTH
 from politesse.robots import budget
 from politesse.robots.agents import EVERYBODY
-from politesse.robots.lexer import drop_odd_blanks, octets_of, split_rows
+from politesse.robots.lexer import octets_of
 from politesse.robots.line import Quirk, Span
 from politesse.robots.other_records import OtherRecords
 from politesse.robots.pattern import PLAIN, match_form
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
     from politesse.robots.dialect import Traits
     from politesse.robots.rule_sets.base import Directives
-    from politesse.robots.traits import Syntax
 
 IMPLEMENTATION: Final = "python" if core is None else "native"
 """``native`` if the compiled core decides, in the dialects that it serves; else ``python``."""
@@ -53,8 +52,9 @@ class NativeOutline:
         self._file = file
         self._matching = traits.matching
         self.others = OtherRecords()
+        usual, name_of = traits.syntax.usual_names, traits.syntax.name_of
         for number, spelling, value, has_control, in_group in file.others():
-            row = number, traits.syntax.name_of(spelling), value
+            row = number, usual.get(spelling) or name_of(spelling), value
             self.others.add(row, has_control=has_control, stray=None if in_group else Quirk.BEFORE_ANY_GROUP)
 
     def naming(self, names: Iterable[str]) -> list[Span]:
@@ -69,22 +69,7 @@ class NativeOutline:
 def native_outline(octets: bytes, traits: Traits) -> NativeOutline | None:
     """Return the outline of a file as the compiled core reads it, or None if it does not serve the dialect."""
     made = _dialect(traits)
-    return None if made is None else NativeOutline(made.scan(_plain(octets, traits.syntax)), traits)
-
-
-def _plain(octets: bytes, syntax: Syntax) -> bytes:
-    """Return a file with its odd blanks as spaces. Few files have any."""
-    if octets.isascii() or not syntax.odd_blanks:
-        return octets
-    try:
-        octets.decode()
-        if b"\xc2\xa0" not in octets and b"\xef\xbb\xbf" not in octets:
-            return octets
-    except UnicodeDecodeError:
-        pass
-    text = octets.decode("utf-8", "surrogateescape")
-    rows = split_rows(text)
-    return octets_of("\n".join(rows)) if drop_odd_blanks(text, rows, syntax) else octets
+    return None if made is None else NativeOutline(made.scan(octets), traits)
 
 
 @cache
@@ -117,6 +102,7 @@ def _dialect(traits: Traits) -> _core.Dialect | None:
         work=budget.WORK,
         names=tuple(sorted(((name, kind(field)) for name, field in names.items()), key=itemgetter(1), reverse=True)),
         starts=tuple((start, kind(field)) for start, field in syntax.field_starts.items()),
+        odd_blanks=b" ".join(map(octets_of, syntax.odd_blanks)),
         missing_colon=syntax.missing_colon,
         most_line_octets=syntax.max_line_octets or 0,
         forms_of=forms_of,

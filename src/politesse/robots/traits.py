@@ -71,9 +71,9 @@ class Syntax:
         return FieldName(spelling, lower)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """Which lines belong together, and which crawlers they bind.
+    """Which lines belong together, and which crawlers they bind. Two are equal only if they are the same one.
 
     Attributes:
         rules: fields that are rules; a user-agent line after one starts a group.

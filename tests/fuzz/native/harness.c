@@ -158,6 +158,7 @@ static void try_input(const po_forms *forms, po_text written, po_text target, po
     static const po_name starts[] = {NAME("dis", PO_DISALLOW), NAME("user", PO_USER_AGENT)};
     po_syntax syntax = {.names = names, .name_count = 5, .starts = starts, .start_count = below(3)};
     memcpy(syntax.in_token, forms->kept, sizeof syntax.in_token);
+    syntax.odd_blanks = below(2) ? (po_text){"\xc2\xa0 \xa0 \xef\xbb\xbf", 8} : (po_text){"", 0};
     syntax.missing_colon = below(2) != 0;
     syntax.most_line_octets = below(2) ? 16663 : below(3) * 9;
     size_t count = 0, used = 0;

@@ -120,7 +120,17 @@ def fuzz(_: Target, seconds: int, output: Path) -> Outcome:
 TARGET: Final = Target(
     name="native",
     check=check,
-    words=(*native_reference.TARGET.words, b"\x00", b"\r", b"\n\r", b"\xff", b"Disallow: /%4\n", b"Allow: *%4*%5$\n"),
+    words=(
+        *native_reference.TARGET.words,
+        b"\x00",
+        b"\r",
+        b"\n\r",
+        b"\xff",
+        b"Disallow: /%4\n",
+        b"Allow: *%4*%5$\n",
+        b"\xc2\xa0",
+        b"\xe2\x80\xa0",
+    ),
     max_octets=_MOST_OCTETS,
     seeds="matching",
     fuzz=fuzz,

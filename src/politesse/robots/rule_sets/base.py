@@ -89,17 +89,25 @@ class RuleSet(ABC):
 
     def __init__(self, directives: Directives, matching: Matching) -> None:
         self._matching = matching
-        said = directives.values
-        self.crawl_delay = max(_of_kind(float, said), default=None) if said else None
-        self.request_rates = _of_kind(RequestRate, said)
-        self.visit_times = _of_kind(TimeWindow, said)
-        timed = self.request_rates or self.visit_times
-        self.timetable = Timetable(self.request_rates, self.visit_times) if timed else ALWAYS
-        self.comments = _of_kind(str, said)
+        self.crawl_delay: float | None = None
+        self.request_rates: tuple[RequestRate, ...] = ()
+        self.visit_times: tuple[TimeWindow, ...] = ()
+        self.comments: tuple[str, ...] = ()
+        self.timetable = ALWAYS
+        if directives.values:  # most files have none
+            self._obey(directives.values)
         self.sitemap_lines = directives.sitemap_lines
         self.site_usage = directives.usage
         self._version = directives.version
         self._weight_bytes = 0
+
+    def _obey(self, values: Sequence[DirectiveValue]) -> None:
+        self.crawl_delay = max(_of_kind(float, values), default=None)
+        self.request_rates = _of_kind(RequestRate, values)
+        self.visit_times = _of_kind(TimeWindow, values)
+        self.comments = _of_kind(str, values)
+        if self.request_rates or self.visit_times:
+            self.timetable = Timetable(self.request_rates, self.visit_times)
 
     def _beside_rules_bytes(self) -> int:
         return (
@@ -234,4 +242,4 @@ class TableRuleSet(RuleSet):
 
 
 def _of_kind(kind: type[_Value], values: Sequence[DirectiveValue]) -> tuple[_Value, ...]:
-    return tuple([value for value in values if isinstance(value, kind)]) if values else ()  # most files have none
+    return tuple([value for value in values if isinstance(value, kind)])
