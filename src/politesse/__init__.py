@@ -12,6 +12,7 @@
     options, sites  the options of a gatekeeper; files beside robots.txt
     testing/, cli/  for the tests of a crawler; the command ``politesse``
 
+    _base/          texts, constants, checks, reasons: what all packages share (no package of ours below it)
     _http/          HTTP: dates, freshness, redirects, bodies (pure)
     _cache/         the copy of each robots.txt, fetched once and kept while fresh
     _pacing/        when the next request to a host may start

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
-from politesse._text import printable_traceback, shortened
+from politesse._base.text import printable_traceback, shortened
 from politesse.events import (
     AddressNotFound,
     ComponentFailed,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from politesse._base.reasons import Bound, NotYet
     from politesse.status import HostStatus
-    from politesse.verdict import Bound, NotYet
 
 
 class StatedTimes(Protocol):

@@ -21,7 +21,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from politesse._text import described, needs_extra
+from politesse._base.text import described, needs_extra
 from politesse.errors import ConfigurationError
 
 try:

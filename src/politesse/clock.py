@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_STALL_S: Final = 0.05  # if a timer is later than this, the event loop was blocked
 
 
 class Timer(Protocol):
@@ -67,3 +69,51 @@ def run_of(clock: Clock) -> str:
     """Return the name of the run of a monotonic clock; for a clock without one, a new random name."""
     run: str | None = getattr(clock, "run", None)
     return token_hex(8) if run is None else run
+
+
+async def ends_within(
+    clock: Clock, limit_s: float, work: asyncio.Future[Any], *, again_after_stall: bool = False
+) -> bool:
+    """Wait for ``work`` to end; return False if it takes longer than ``limit_s`` seconds by ``clock``.
+
+    Late work is cancelled, and so is the work of a cancelled caller. The function does not wait for the end of
+    cancelled work, which may ignore the cancellation.
+
+    Args:
+        clock: measures the limit.
+        limit_s: how long the work may take.
+        work: the future to wait for.
+        again_after_stall: whether the limit begins again, once, if the event loop was blocked when the limit ended. In
+            that case the work may have ended, or may not have begun.
+    """
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer: Timer
+
+    def end(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def look() -> None:
+        nonlocal timer
+        if clock.monotonic() - due_mono > _STALL_S and not over.done():
+            timer = clock.call_later(limit_s, end)
+        else:
+            end()
+
+    due_mono = clock.monotonic() + limit_s
+    timer = clock.call_later(limit_s, look if again_after_stall else end)
+    work.add_done_callback(end)
+    work.add_done_callback(_ignore_error)  # if the caller is cancelled in the same step, it does not retrieve the error
+    try:
+        await over
+    finally:
+        timer.cancel()
+        if not work.done():
+            work.cancel()
+    return work.done()
+
+
+def _ignore_error(work: asyncio.Future[Any]) -> None:
+    """Retrieve an error that nobody awaits; otherwise asyncio logs it as never retrieved."""
+    if not work.cancelled():
+        work.exception()

@@ -29,8 +29,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from politesse._checks import ConfigurationError, ConfigurationTypeError, InvalidURL, PolitesseError
-from politesse._text import printable
+from politesse._base.checks import ConfigurationError, ConfigurationTypeError, InvalidURL, PolitesseError
+from politesse._base.text import printable
 
 if TYPE_CHECKING:
     from politesse.verdict import NotYet, Verdict

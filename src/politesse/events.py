@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import printable_traceback, shortened
+from politesse._base.text import printable_traceback, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote
 import idna
 from yarl import URL
 
-from politesse._checks import InvalidURL
-from politesse._text import CONTROL, type_name
+from politesse._base.checks import InvalidURL
+from politesse._base.text import CONTROL, type_name
 
 StrOrURL: TypeAlias = str | URL
 """A URL as callers give it: a str, or a ``yarl.URL``, which is converted to a str."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from politesse._checks import check_types
-from politesse._constants import DAY_S
+from politesse._base.checks import check_types
+from politesse._base.constants import DAY_S
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots import Dialect, RobotsTxt, RuleSet

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import shortened
-from politesse.verdict import utc
+from politesse._base.reasons import utc
+from politesse._base.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from politesse._base.reasons import AccessResult, Bound, NotYet, Reason
     from politesse.origin import Origin
-    from politesse.verdict import AccessResult, Bound, NotYet, Reason
 
 __all__ = ["HostStatus", "RobotsStatus", "Statistics"]
 

@@ -7,7 +7,7 @@ from dataclasses import field as dataclass_field
 from math import inf
 from typing import Final, Protocol
 
-from politesse._reasons import (
+from politesse._base.reasons import (
     ALLOWING,
     BY_USAGE,
     UNDECIDED,
@@ -19,7 +19,7 @@ from politesse._reasons import (
     Reason,
     utc,
 )
-from politesse._text import printable
+from politesse._base.text import printable
 from politesse.usage.model import NOTHING_STATED, Usage
 
 __all__ = [

@@ -16,7 +16,7 @@ from weakref import WeakSet
 from redis.asyncio import Redis
 
 from politesse import PacingOptions
-from politesse._constants import DAY_S
+from politesse._base.constants import DAY_S
 from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.messages import Reply, ScriptCall, Server
 from politesse._pacing.fleet.pacer import FleetPacer

@@ -38,13 +38,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Generic
 
+from politesse._base.tasks import is_ended_from_outside
 from politesse._cache.entry import EntryKind, FileFlight, Flights, Judged
 from politesse._cache.fetching import internal_fault
 from politesse._cache.outcome import advance, as_read, standing, was_open
 from politesse._cache.record import ClockCorrection, Moment, Record
 from politesse._cache.records import Records
 from politesse._http.freshness import names_another
-from politesse._tasks import is_ended_from_outside
 from politesse.clock import Clock, run_of
 from politesse.errors import ClosedError
 from politesse.events import ComponentFailed, Publisher

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from politesse._constants import AGREE_S
+from politesse._base.constants import AGREE_S
 from politesse.errors import ClosedError, WrongEventLoop
 from politesse.verdict import AccessResult
 

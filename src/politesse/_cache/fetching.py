@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
+from politesse._base.tasks import is_ended_from_outside
+from politesse._base.text import described
 from politesse._cache.admission import Admission, GivenUp
 from politesse._cache.outcome import shared_lifetime_s
 from politesse._http.redirects import Hops, after_hop, first_hop
-from politesse._tasks import is_ended_from_outside
-from politesse._text import described
 from politesse.errors import InvalidURL
 from politesse.events import ComponentFailed, Publisher
 from politesse.origin import Origin

@@ -26,7 +26,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from politesse._tasks import ends_within
+from politesse.clock import ends_within
 from politesse.errors import StoreError
 from politesse.ports import LeasingStore, UpdatingStore
 from politesse.stores.memory import MemoryStore, SharedMemoryStore

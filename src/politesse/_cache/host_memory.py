@@ -20,9 +20,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from politesse._base.constants import PACE_KEYS
 from politesse._cache.codec import decode_state, encode_state
 from politesse._cache.guarded_store import StorePaused
-from politesse._constants import PACE_KEYS
 from politesse._pacing.host_state import joined
 from politesse.errors import StoreError
 from politesse.events import ComponentFailed, Publisher

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal
 
+from politesse._base.checks import check_choice, check_ranges
+from politesse._base.constants import DAY_S, SUCCESSFUL
 from politesse._cache.record import FetchConditions
-from politesse._checks import check_choice, check_ranges
-from politesse._constants import DAY_S, SUCCESSFUL
 from politesse.ports import FaultKind, FetchResponse, FetchResult
 from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult

@@ -41,9 +41,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from politesse._base.constants import DAY_S
 from politesse._cache.options import fault_in_words
 from politesse._cache.record import Copy, Record, Trouble, believed
-from politesse._constants import DAY_S
 from politesse._http.freshness import freshness_lifetime_s, names_another, retry_after_s, varies_by
 from politesse.errors import InvalidURL
 from politesse.origin import Origin

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from politesse._constants import AGREE_S
+from politesse._base.constants import AGREE_S
 from politesse.ports import Validators
 from politesse.verdict import AccessResult
 

@@ -10,12 +10,12 @@ from functools import partial
 from sys import getsizeof
 from typing import TYPE_CHECKING, Final
 
+from politesse._base.constants import ROBOTS_TXT
 from politesse._cache.cache import FileCache
 from politesse._cache.entry import FileEntry
 from politesse._cache.fetching import fetch_guarded
 from politesse._cache.outcome import is_closed
 from politesse._cache.records import LARGE_OCTETS, LeasedRecords, ReadingThreads, StoredRecords
-from politesse._constants import ROBOTS_TXT
 from politesse.events import Publisher, RobotsFetched
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots import Dialect, RobotsTxt, RuleSet

@@ -15,13 +15,13 @@ from dataclasses import replace
 from logging import DEBUG
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from politesse._base.reasons import BY_POLICY
 from politesse._cache.options import is_fault_of_kind
 from politesse._gate.judge import Evidence, Judgement, judge, match_rules, match_without_file, settle
 from politesse._gate.pages import denied_file
 from politesse._gate.turn import blocking_turn
 from politesse._log import GATE
 from politesse._pacing.pace import longest_stated_s
-from politesse._reasons import BY_POLICY
 from politesse.errors import Disallowed, InvalidURL, TurnHeld
 from politesse.events import Decided, LongDelay, MatchingBounded
 from politesse.origin import Origin, split

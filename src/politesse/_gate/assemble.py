@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import aiohttp
 
+from politesse._base.checks import check_choice, check_types, wrong_type
+from politesse._base.text import type_name
 from politesse._cache.admission import Admission
 from politesse._cache.fetching import PacedFetcher
 from politesse._cache.files import SiteFiles
@@ -17,7 +19,6 @@ from politesse._cache.host_memory import StoredHosts
 from politesse._cache.options import CacheOptions
 from politesse._cache.record import FetchConditions
 from politesse._cache.robots import RobotsCache
-from politesse._checks import check_choice, check_types, wrong_type
 from politesse._gate.agent import Agent
 from politesse._gate.identity import Identity
 from politesse._gate.judge import HostPolicies
@@ -31,7 +32,6 @@ from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.making import fleet_wire, make_pacer
 from politesse._pacing.pace import PER_PROCESS, PacingOptions
 from politesse._pacing.shared import SharedPacer, different_options
-from politesse._text import type_name
 from politesse.clock import Clock, SystemClock, run_of
 from politesse.errors import ConfigurationError, ConfigurationTypeError
 from politesse.events import Publisher

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from politesse._text import printable
+from politesse._base.text import printable
 from politesse.robots.lexer import decode, fields_of, quirks_of, records, rows_of, split_rows
 from politesse.robots.traits import Syntax
 

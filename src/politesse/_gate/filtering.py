@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-from politesse._tasks import is_ended_from_outside
+from politesse._base.tasks import is_ended_from_outside
 from politesse.origin import Origin
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Literal, Self
 
-from politesse._checks import check_types, checked_names, wrong_type
+from politesse._base.checks import check_types, checked_names, wrong_type
 from politesse._gate.assemble import GatekeeperOptions, assemble
 from politesse._gate.hosts_known import held_longest
 from politesse._gate.identity import Identity

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from politesse._checks import check_types, checked_names
+from politesse._base.checks import check_types, checked_names
 from politesse.errors import ConfigurationError, ConfigurationTypeError, PolitesseWarning
 from politesse.robots.agents import BROWSER, browser_refusal, first_word, product_token
 

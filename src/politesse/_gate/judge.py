@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse._checks import check_types
-from politesse._constants import ROBOTS_TXT
+from politesse._base.checks import check_types
+from politesse._base.constants import ROBOTS_TXT
 from politesse._pacing.pace import PacingOptions
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.usage.model import Preference, Purpose

@@ -23,9 +23,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 from weakref import ref
 
+from politesse._base.text import printable
 from politesse._http.ratelimit import quota_fields
 from politesse._pacing.backoff import CLOSING, PACE_HEADERS
-from politesse._text import printable
 from politesse.errors import ConfigurationError
 from politesse.events import TurnDropped
 from politesse.origin import Origin

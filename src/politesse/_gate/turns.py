@@ -24,10 +24,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from politesse._checks import check_wait
-from politesse._constants import DAY_S
+from politesse._base.checks import check_wait
+from politesse._base.constants import DAY_S
 from politesse._gate.turn import Turn, entered_turns
-from politesse._tasks import ends_within
+from politesse.clock import ends_within
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, TooFar, TurnHeld
 from politesse.origin import split, url_text
 from politesse.verdict import Bound, NotYet, Reason

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from politesse._checks import wrong_type
-from politesse._constants import DAY_S, ROBOTS_TXT
+from politesse._base.checks import wrong_type
+from politesse._base.constants import DAY_S, ROBOTS_TXT
 from politesse._gate.identity import checked_token
 from politesse._gate.judge import EnforcedUsage, Evidence, judge
 from politesse._gate.reservations import NOTHING_RESERVED, OUT_OF_TURN, TDMREP_JSON, Reserved

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from yarl import URL
 
-from politesse._checks import check_least, wrong_type
+from politesse._base.checks import check_least, wrong_type
+from politesse._base.text import type_name
 from politesse._gate.agent import Agent
 from politesse._gate.data_txt import DATA_TXT
 from politesse._gate.filtering import ItemFilter
@@ -20,7 +21,6 @@ from politesse._gate.judge import settle
 from politesse._gate.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
 from politesse._gate.turns import TurnWait, try_turn, try_turns
 from politesse._gate.usage import AgentUsage, with_reserved
-from politesse._text import type_name
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, url_text
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from politesse._text import BLANKS
+from politesse._base.text import BLANKS
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, escaped, split
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult

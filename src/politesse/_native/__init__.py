@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from politesse._checks import ConfigurationError
+from politesse._base.checks import ConfigurationError
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -31,7 +31,7 @@ Where to change what:
   ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host. Its end belongs in
   ``remembered_until_mono``, otherwise the host is forgotten early, and in ``PacedHost.start_of``, which keeps a start.
   ``BackoffRecord`` keeps its numbers: a new field needs a default, and a place in ``binds``, ``later`` and ``joined``.
-  Add its name to ``Bound`` (``_reasons.py``), and to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in
+  Add its name to ``Bound`` (``_base/reasons.py``), and to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in
   Scrapy's ``_waits.py``, so that it counts for ``max_wait_s``.
 * A bound that closes the host belongs in ``CLOSINGS`` of ``state.lua``, ``_CLOSINGS`` of ``fleet/messages.py``,
   ``CLOSURES`` of ``queue/_robots.py`` and ``_CLOSURES`` of Scrapy's ``_waits.py`` instead, and ``Turn.observe`` sets

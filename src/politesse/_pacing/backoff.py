@@ -31,12 +31,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse._constants import DAY_S
+from politesse._base.constants import DAY_S
+from politesse._base.text import printable
 from politesse._http.freshness import retry_after_s
 from politesse._http.ratelimit import QUOTA_FIELDS, quota_fields, remaining_quota
 from politesse._pacing.host_state import BackoffRecord
 from politesse._pacing.pace import Closing, Pace, slower
-from politesse._text import printable
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from politesse._constants import DAY_S
+from politesse._base.constants import DAY_S
 from politesse._pacing.host import NEVER, PacedHost
 from politesse._pacing.pace import limited
 from politesse.errors import WrongEventLoop

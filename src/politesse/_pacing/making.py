@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from politesse._base.text import needs_extra
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.scoped import ScopedPacer
-from politesse._text import needs_extra
 from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:

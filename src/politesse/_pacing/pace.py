@@ -24,8 +24,8 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from politesse._checks import check_choice, check_ranges, check_types, wrong_type
-from politesse._constants import DAY_S
+from politesse._base.checks import check_choice, check_ranges, check_types, wrong_type
+from politesse._base.constants import DAY_S
 from politesse.errors import ConfigurationError
 from politesse.robots.timetable import next_open
 from politesse.verdict import Bound

@@ -36,7 +36,7 @@ from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import give_back_all
 from politesse._pacing.reports import PermitExpiry
 from politesse._pacing.scopes import Addresses, ScopedFetch, ScopedPermit, by_domain
-from politesse._tasks import ends_within
+from politesse.clock import ends_within
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.verdict import Bound, NotYet
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from cachetools import TLRUCache
 
+from politesse._base.tasks import is_ended_from_outside
+from politesse._base.text import described, needs_extra
 from politesse._pacing.permit import give_back_all
-from politesse._tasks import is_ended_from_outside
-from politesse._text import described, needs_extra
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import AddressNotFound
 

@@ -44,7 +44,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich"}:
             raise
-        from politesse._text import needs_extra  # noqa: PLC0415
+        from politesse._base.text import needs_extra  # noqa: PLC0415
 
         sys.stderr.write(f"politesse: {needs_extra('the command', 'cli')} ({error})\n")
         sys.exit(2)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from politesse import AgentView, Disallowed, InvalidURL, Origin, PoliteSession
-from politesse._text import printable
+from politesse._base.text import printable
 from politesse.cli.console import as_lines, plain, record_of, say, say_json, say_record
 from politesse.cli.running import read_body
 from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from politesse._text import printable
+from politesse._base.text import printable
 from politesse.origin import Origin
 from politesse.verdict import utc
 

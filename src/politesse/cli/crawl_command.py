@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 
 from politesse import Gatekeeper, PoliteQueue, PoliteSession, __version__
+from politesse._base.text import counted, printable
 from politesse._gate.identity import Identity
-from politesse._text import counted, printable
 from politesse.cli.console import BROKEN_PIPE, STANDARD, descriptor, say
 from politesse.cli.crawl_records import CrawlRecords, TimedSession, opened
 from politesse.cli.progress import CrawlBar, CrawlView

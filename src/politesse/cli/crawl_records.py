@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from politesse._text import described
+from politesse._base.text import described
 from politesse.cli.console import STANDARD, OutputWriter, descriptor, record_of, write_all
 from politesse.queue import PageFailed
 from politesse.queue._results import is_given_up

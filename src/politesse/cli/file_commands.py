@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from politesse import Dialect, RobotsTxt, Verdict
-from politesse._text import printable
+from politesse._base.text import printable
 from politesse.cli.check_command import reason_of, verdict_record
 from politesse.cli.console import plain, read_start, record_of, say, say_json
 from politesse.cli.running import MAX_READ_BYTES, GateOptions, OneFetch

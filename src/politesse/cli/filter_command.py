@@ -10,7 +10,7 @@ from contextlib import ExitStack, aclosing, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import counted, printable
+from politesse._base.text import counted, printable
 from politesse.cli.check_command import reason_of
 from politesse.cli.console import BROKEN_PIPE, MAX_LINE_BYTES, OutputWriter, descriptor, lines, plain, say
 from politesse.verdict import UNDECIDED

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from politesse._text import counted, needs_extra, printable
+from politesse._base.text import counted, needs_extra, printable
 from politesse.cli.console import as_lines, errors, output, record_of, say, say_json
 from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import ConfigurationError

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from politesse._text import counted, printable
+from politesse._base.text import counted, printable
 from politesse.cli.console import errors
 from politesse.queue import CrawlProgress
 from politesse.queue._results import finished_words

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from politesse import AgentView, Dialect, FetchOptions, Gatekeeper, __version__
+from politesse._base.text import printable
 from politesse._gate.identity import Identity
-from politesse._text import printable
 from politesse.cli.console import abandon_output, errors, say
 from politesse.errors import ConfigurationError, InvalidURL, PolitesseWarning, StoreError
 from politesse.events import FleetAway, FleetBack

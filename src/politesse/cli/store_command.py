@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from politesse._base.constants import PACE_KEYS
+from politesse._base.text import counted, printable
 from politesse._cache.codec import decode, decode_state
-from politesse._constants import PACE_KEYS
-from politesse._text import counted, printable
 from politesse.cli.console import as_lines, errors, output, record_of, say, say_json, say_record
 from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import StoreError

@@ -34,11 +34,11 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from politesse._checks import check_types
-from politesse._constants import SUCCESSFUL
+from politesse._base.checks import check_types
+from politesse._base.constants import SUCCESSFUL
+from politesse._base.text import without_tls
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops
-from politesse._text import without_tls
 from politesse.errors import ConfigurationError
 from politesse.fetch._addresses import GUARD, AddressGuard, resolver_of
 from politesse.fetch._client import SharedClient, WatchedResponse

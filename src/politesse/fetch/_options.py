@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from yarl import URL
 
-from politesse._checks import check_choice, check_positive, check_types
+from politesse._base.checks import check_choice, check_positive, check_types
 from politesse.errors import ConfigurationError, ConfigurationTypeError
 from politesse.fetch._addresses import PRIVATE_ADDRESSES, PrivateAddresses
 from politesse.ports import MAX_BODY_BYTES

@@ -20,9 +20,9 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from politesse._checks import check_wait, wrong_type
+from politesse._base.checks import check_wait, wrong_type
+from politesse._base.text import needs_extra, printable
 from politesse._gate.turn import soon
-from politesse._text import needs_extra, printable
 from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
 from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, check_sent, turn_for
 from politesse.integrations._response import content_codings, headers_alone, may_have_page

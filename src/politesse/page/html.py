@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse._text import needs_extra
+from politesse._base.text import needs_extra
 from politesse.page.encoding import decoded
 from politesse.page.tags import ASCII_WHITESPACE, Scan, Tag
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
-from politesse._text import BLANKS
+from politesse._base.text import BLANKS
 from politesse.origin import StrOrURL, url_text
 from politesse.page.headers import Headers, header_lines, header_pairs
 from politesse.page.links import MAX_URL, document_base, trimmed

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import shortened
+from politesse._base.text import shortened
 from politesse.robots.agents import product_token
 
 if TYPE_CHECKING:

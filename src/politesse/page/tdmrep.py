@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import has_utf_8
+from politesse._base.text import has_utf_8
 from politesse.origin import StrOrURL, target_of
 from politesse.robots.budget import Meter, meter_of, metered_matcher
 from politesse.robots.pattern import normalise_pattern, normalise_target, query_as_written

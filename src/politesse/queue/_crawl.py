@@ -26,9 +26,9 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from politesse._checks import check_priority
-from politesse._tasks import current_task, is_ended_with_task
-from politesse._text import counted, described, printable, printable_traceback
+from politesse._base.checks import check_priority
+from politesse._base.tasks import current_task, is_ended_with_task
+from politesse._base.text import counted, described, printable, printable_traceback
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import Origin, url_text
 from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport, PageFailed, QueueClosed, check_in_loop

@@ -36,11 +36,11 @@ import logging
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from politesse._base.reasons import WORDS
+from politesse._base.tasks import current_task, is_ended_with_task
+from politesse._base.text import counted, shortened
 from politesse._gate.turn import Turn, entered_turns
 from politesse._gate.turns import turn_now
-from politesse._reasons import WORDS
-from politesse._tasks import current_task, is_ended_with_task
-from politesse._text import counted, shortened
 from politesse.errors import TurnHeld
 from politesse.queue._frontier import Frontier
 from politesse.queue._hosts import HostEvent

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from cachetools import LRUCache
 
-from politesse._text import counted
+from politesse._base.text import counted
 from politesse.errors import ClosedError, StoreError
 from politesse.origin import Origin
 from politesse.queue._hosts import (

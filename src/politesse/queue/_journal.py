@@ -32,7 +32,7 @@ import reprlib
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
-from politesse._text import counted, described
+from politesse._base.text import counted, described
 from politesse.errors import ConfigurationError, StoreError
 from politesse.queue import _journal_file as tables
 from politesse.queue._journal_file import Change, Contents, JournalRow

@@ -15,8 +15,8 @@ from collections import deque
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse._checks import check_priority
-from politesse._text import shortened
+from politesse._base.checks import check_priority
+from politesse._base.text import shortened
 from politesse.errors import InvalidURL, StoreError
 from politesse.origin import Origin
 from politesse.stores._sqlite_file import Part

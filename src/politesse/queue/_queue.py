@@ -7,10 +7,10 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from politesse._checks import check_least, check_priority, check_wait, wrong_type
+from politesse._base.checks import check_least, check_priority, check_wait, wrong_type
+from politesse._base.tasks import current_task
 from politesse._gate.turn import entered_turns
 from politesse._gate.view import AgentView
-from politesse._tasks import current_task
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.origin import Origin, url_text
 from politesse.queue._crawl import Crawl

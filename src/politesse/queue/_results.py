@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from politesse._text import counted, printable, shortened
+from politesse._base.text import counted, printable, shortened
 from politesse.errors import ClosedError, PolitesseError, WrongEventLoop
 from politesse.verdict import Reason, utc
 

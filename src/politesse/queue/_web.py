@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar,
 
 from yarl import URL
 
-from politesse._checks import check_least, check_types, wrong_type
+from politesse._base.checks import check_least, check_types, wrong_type
+from politesse._base.text import has_utf_8
 from politesse._gate.view import AgentView
 from politesse._http.redirects import REDIRECTS, resolved
-from politesse._text import has_utf_8
 from politesse.errors import ConfigurationError
 from politesse.origin import DEFAULT_PORTS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import BLANKS
+from politesse._base.text import BLANKS
 from politesse.errors import ConfigurationError
 from politesse.robots.crawl_directives import VERSION_1
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from politesse._constants import DAY_S
+from politesse._base.constants import DAY_S
 
 _UNIT_S: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _YEAR_S: Final = 365 * DAY_S  # a longer delay is taken for a mistake: no crawl lasts as long as its first pause

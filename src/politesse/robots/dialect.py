@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from politesse._constants import DAY_S
+from politesse._base.constants import DAY_S
 from politesse.robots import agents, pattern
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
 from politesse.robots.rule_sets.conner import ConnerRuleSet

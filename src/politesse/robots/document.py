@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from politesse._checks import checked_names, wrong_type
+from politesse._base.checks import checked_names, wrong_type
 from politesse.robots.agents import EVERYBODY, checked_agent
 from politesse.robots.cleanparam import CleanParams
 from politesse.robots.crawl_directives import VERSION_1

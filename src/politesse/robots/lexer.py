@@ -11,7 +11,7 @@ import codecs
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse._text import BLANKS
+from politesse._base.text import BLANKS
 from politesse.robots.line import NO_QUIRKS, FieldName, FieldRow, Line, Quirk
 
 if TYPE_CHECKING:

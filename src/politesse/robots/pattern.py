@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse._text import CONTROL, has_utf_8
+from politesse._base.text import CONTROL, has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import MAX_URL_LENGTH
 from politesse.robots.wildcard import wildcard_of

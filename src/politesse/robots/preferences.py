@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse._text import BLANKS
+from politesse._base.text import BLANKS
 from politesse.origin import StrOrURL, target_of
 from politesse.robots.budget import Meter, meter_of, metered_matcher
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage

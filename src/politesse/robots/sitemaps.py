@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import has_utf_8
+from politesse._base.text import has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import split
 from politesse.robots.memory import flat, memory_of

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from politesse._constants import DAY_S
+from politesse._base.constants import DAY_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from politesse._constants import DAY_S
+from politesse._base.constants import DAY_S
 from politesse.robots.agents import merged, product_token, token_or_starred
 from politesse.robots.line import FieldName, Quirk, usual_spellings
 from politesse.verdict import AccessResult

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from politesse._base.text import described
 from politesse._redis import (
     FAILURES,
     NEVER_DECODE,
@@ -34,7 +35,6 @@ from politesse._redis import (
     refused,
     said,
 )
-from politesse._text import described
 from politesse.errors import StoreError
 
 if TYPE_CHECKING:

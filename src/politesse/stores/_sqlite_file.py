@@ -32,7 +32,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from politesse._checks import check_positive, wrong_type
+from politesse._base.checks import check_positive, wrong_type
 from politesse.errors import ConfigurationError, StoreError
 from politesse.stores._sqlite_opening import (
     Locked,

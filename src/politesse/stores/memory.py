@@ -6,7 +6,7 @@ from collections import OrderedDict
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from politesse._checks import check_number
+from politesse._base.checks import check_number
 from politesse.errors import ConfigurationError
 from politesse.ports import Lease, LeaseHeld, VersionedRecord
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from politesse._checks import check_least, check_positive
+from politesse._base.checks import check_least, check_positive
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ConfigurationError
 from politesse.stores._sqlite_file import SqliteFile

@@ -11,7 +11,7 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import needs_extra
+from politesse._base.text import needs_extra
 from politesse.errors import ConfigurationError
 from politesse.ports import FaultKind
 from politesse.testing.answers import (

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final, Self
 
-from politesse._constants import ROBOTS_TXT
+from politesse._base.constants import ROBOTS_TXT
 from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Exchange, Logged, Reply, now
 
 if TYPE_CHECKING:

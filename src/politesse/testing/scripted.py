@@ -10,7 +10,7 @@ from math import inf, nextafter
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
-from politesse._constants import ROBOTS_TXT
+from politesse._base.constants import ROBOTS_TXT
 from politesse.errors import ConfigurationError
 from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from politesse._constants import DAY_S
+from politesse._base.constants import DAY_S
 from politesse.errors import ConfigurationError
 from politesse.origin import Origin, split
 from politesse.testing._literal import LiteralRules

@@ -24,7 +24,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urljoin
 
-from politesse._constants import DAY_S
+from politesse._base.constants import DAY_S
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
 

@@ -14,8 +14,8 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from politesse._checks import check_choice
-from politesse._text import printable, shortened
+from politesse._base.checks import check_choice
+from politesse._base.text import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

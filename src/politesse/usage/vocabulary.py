@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import http_sf
 
-from politesse._text import BLANKS
+from politesse._base.text import BLANKS
 from politesse.usage.model import Preference, Purpose, Statement, Use, most_restrictive
 
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from random import random
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
+from politesse._base.tasks import is_anything_left
+from politesse._base.text import described
 from politesse._pacing.fleet.messages import FleetAnswer, RoundOver, WireLost
 from politesse._pacing.fleet.session import Session
-from politesse._tasks import is_anything_left
-from politesse._text import described
 from politesse.errors import ClosedError, ConfigurationError
 
 if TYPE_CHECKING:

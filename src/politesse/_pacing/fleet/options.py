@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from politesse._checks import check_prefix, check_ranges
-from politesse._constants import DAY_S
-from politesse._text import masked_url, type_name
+from politesse._base.checks import check_prefix, check_ranges
+from politesse._base.constants import DAY_S
+from politesse._base.text import masked_url, type_name
 from politesse.errors import ConfigurationTypeError
 
 _DRIFT_S: Final = 0.01

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
 
-from politesse._constants import AGREE_S
+from politesse._base.constants import AGREE_S
 from politesse._pacing.fleet.messages import WireLost
 from politesse._pacing.fleet.reservation import FleetHostState, Reservation
 from politesse._pacing.fleet.scripts import Script

@@ -10,11 +10,11 @@ import asyncio
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from politesse._base.tasks import is_anything_left
 from politesse._pacing.fleet.messages import FleetAnswer, Outbox, WireLost, microseconds
 from politesse._pacing.fleet.roster import Roster
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClocks
-from politesse._tasks import is_anything_left
 from politesse.errors import ConfigurationError
 from politesse.events import ComponentFailed, FleetAway, FleetBack
 

@@ -14,10 +14,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from politesse._base.text import described, shortened
 from politesse._pacing.fleet.messages import ScriptCall, WireLost
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import wire_to
-from politesse._text import described, shortened
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from politesse import _redis
+from politesse._base.text import described
 from politesse._pacing.fleet.messages import RoundOver, Server, WireLost
 from politesse._pacing.fleet.scripts import Script
-from politesse._text import described
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence

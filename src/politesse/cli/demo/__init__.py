@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 import aiohttp
 
 from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
-from politesse._constants import ROBOTS_TXT
+from politesse._base.constants import ROBOTS_TXT
 from politesse.cli.demo.report import MIN_LIFETIME_S, RETRY_MIN_S, Row, audit, exit_code
 from politesse.cli.demo.sites import BLUEPRINTS, TOKEN, Page, Site, make_sites
 from politesse.cli.demo.view import conclude, introduce, watch

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
-from politesse._constants import ROBOTS_TXT
+from politesse._base.constants import ROBOTS_TXT
 from politesse.testing.answers import response
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from cachetools import LRUCache
 
-from politesse._text import shortened
+from politesse._base.text import shortened
 from politesse.events import Event
 from politesse.integrations.aiohttp._urls import addressed_url
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import hdrs
 
-from politesse._checks import check_types, check_wait
+from politesse._base.checks import check_types, check_wait
 from politesse.errors import ConfigurationError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, turn_for
 from politesse.integrations.aiohttp._bypass import send_judged, tracing

@@ -23,8 +23,8 @@ import aiohttp
 from aiohttp import hdrs
 from aiohttp.http import SERVER_SOFTWARE
 
+from politesse._base.text import printable
 from politesse._gate.turn import soon
-from politesse._text import printable
 from politesse.errors import ClosedError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, StatedAgents, turn_for
 from politesse.integrations.aiohttp._bypass import send_judged

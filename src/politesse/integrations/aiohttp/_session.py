@@ -11,7 +11,7 @@ from aiohttp import ClientResponse, hdrs
 from aiohttp.client import _BaseRequestContextManager, _RequestOptions, _WSConnectOptions
 from multidict import CIMultiDict
 
-from politesse._checks import check_types, check_wait
+from politesse._base.checks import check_types, check_wait
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse.errors import ClosedError, ConfigurationError, WrongEventLoop
 from politesse.integrations._request import OpenTurns, StatedAgents, check_gate

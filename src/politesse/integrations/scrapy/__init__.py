@@ -25,7 +25,7 @@ closed for too long is given up as a whole, and does not keep the spider open.
 
 from importlib import import_module
 
-from politesse._text import needs_extra
+from politesse._base.text import needs_extra
 
 
 def _check_scrapy() -> None:

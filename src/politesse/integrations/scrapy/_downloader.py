@@ -33,8 +33,8 @@ from scrapy.core.downloader import Downloader, Slot
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.job import job_dir
 
+from politesse._base.text import printable
 from politesse._gate.turns import TurnWait, try_turn
-from politesse._text import printable
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, TooFar
 from politesse.integrations.scrapy._engine import CLOSING, SpiderClosing, discard_cut_state, patiently, wake
 from politesse.integrations.scrapy._http_cache import STALE, header_texts

@@ -11,7 +11,7 @@ from weakref import WeakSet
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, NotConfigured
 
-from politesse._text import printable
+from politesse._base.text import printable
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.integrations._request import StatedAgents, check_sent
 from politesse.integrations._response import content_codings, headers_alone, may_have_page

@@ -16,10 +16,10 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.misc import build_from_crawler, load_object
 from yarl import URL
 
+from politesse._base.text import printable, printable_traceback
 from politesse._cache.options import is_fault_of_kind
 from politesse._http.body import BodyError
 from politesse._http.redirects import REDIRECTS, Hops
-from politesse._text import printable, printable_traceback
 from politesse.fetch._addresses import AddressGuard
 from politesse.fetch._lookups import SystemResolver
 from politesse.fetch._options import MIN_BODY_BYTES, FetchOptions

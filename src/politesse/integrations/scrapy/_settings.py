@@ -17,14 +17,14 @@ from scrapy import Spider
 from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.job import job_dir
 
+from politesse._base.checks import check_choice, check_types
+from politesse._base.text import type_name
 from politesse._cache.options import CacheOptions
-from politesse._checks import check_choice, check_types
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse._gate.judge import HostPolicy
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.shared import SharedPacer
-from politesse._text import type_name
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.robots.agents import first_word
 from politesse.stores.memory import MemoryStore, SharedMemoryStore

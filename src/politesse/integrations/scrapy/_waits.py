@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
+from politesse._base.text import printable, shortened
 from politesse._cache.options import is_fault_of_kind
-from politesse._text import printable, shortened
 from politesse.errors import InvalidURL
 from politesse.events import Decided, Event, FleetAway, FleetBack, HostClosed, RobotsFetched
 from politesse.integrations.scrapy._engine import count

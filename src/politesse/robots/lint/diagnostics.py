@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from politesse._text import printable
+from politesse._base.text import printable
 
 _MAX_QUOTED: Final = 80  # characters
 

@@ -6,7 +6,7 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from politesse._text import BLANKS
+from politesse._base.text import BLANKS
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
 from politesse.robots.lexer import CONTROL_IN_ROW

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from politesse._constants import ROBOTS_TXT
+from politesse._base.constants import ROBOTS_TXT
 from politesse.robots.budget import Wildcards
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.line import rule_quirks

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from politesse._constants import ROBOTS_TXT
+from politesse._base.constants import ROBOTS_TXT
 from politesse.robots.budget import Wildcards
 from politesse.robots.memory import flat, memory_of
 from politesse.robots.pattern import is_literal, is_plain, match_form

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from politesse._constants import ROBOTS_TXT
+from politesse._base.constants import ROBOTS_TXT
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots.line import rule_quirks

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Literal
 
-from politesse._text import printable
+from politesse._base.text import printable
 
 
 class AccessResult(StrEnum):

@@ -1,0 +1,38 @@
+"""The origin of a cancellation, and the tasks of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import _get_running_loop
+from typing import Any
+
+
+def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Return whether ``error`` ends ``task`` itself, by a cancellation, or because its coroutine is closed.
+
+    Otherwise a component raised the exception, and the waiting callers were not cancelled.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return task is None or task.cancelling() > 0
+    if isinstance(error, GeneratorExit):
+        return _get_running_loop() is None or asyncio.current_task() is not task
+    return False
+
+
+def is_anything_left() -> bool:
+    """Return whether any task of the running event loop is not being cancelled; if not, the loop is about to end.
+
+    At its end, ``asyncio.run`` cancels all tasks and waits for them, but not for later tasks.
+    """
+    return any(not task.cancelling() for task in asyncio.all_tasks())
+
+
+def is_ended_with_task(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Return whether ``error`` ends ``task`` itself from outside, or the whole process."""
+    return is_ended_from_outside(error, task) or isinstance(error, KeyboardInterrupt | SystemExit)
+
+
+def current_task() -> asyncio.Task[object] | None:
+    """Return the current task; None outside of a task."""
+    loop = _get_running_loop()
+    return None if loop is None else asyncio.current_task(loop)
