@@ -74,7 +74,7 @@ def client_of(url: str, *, argument: str, retries: int = 0, **options: float | N
         url: see the module.
         argument: the name of the URL in errors.
         retries: how often a command is sent again after its connection was lost.
-        options: for redis-py, unless the URL states them.
+        options: options of redis-py; options in the URL replace these.
 
     Raises:
         ConfigurationError: the URL has none of the forms above.

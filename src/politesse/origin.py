@@ -152,7 +152,7 @@ def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:
 
 
 def escaped(target: str) -> str:
-    """Return a request target from a server, with only those octets escaped that are invalid in a URL."""
+    """Return a request target from a server; only octets that are invalid in a URL are escaped."""
     return quote(target, safe=_UNCHANGED, errors="surrogateescape")
 
 

@@ -66,7 +66,7 @@ class Reason(StrEnum):
     DISALLOW_RULE = "disallow-rule"
     """A Disallow line is the most specific match."""
     NOT_ALLOWED = "not-allowed"
-    """No Allow line matches, in a file that allows nothing else; the rule is its first Allow (Conner 2.0)."""
+    """No Allow line matches, and the file allows only such matches; the rule is its first Allow (Conner 2.0)."""
     NO_RULE = "no-rule"
     """No group matches, or no rule of the matching group: RFC 9309 2.2.2 allows the request."""
     ROBOTS_TXT = "robots-txt"

@@ -14,7 +14,7 @@ A flight passes through these steps, and always ends in a new entry:
       |                                                               v
       +---> fetch -> ``advance`` (table of outcomes) -> save -> make the entry -> keep it, evict others -> answer
       |       |                                                       ^
-      |       +-> refused: raised in all waiters, nothing is kept     |
+      |       +-> refused: raised in all waiters, no entry is kept     |
       +-------------> any other exception: the outcome of a fault of kind INTERNAL, and ComponentFailed
 
 - Cancelling a waiter does not end the flight. Only ``shut`` does: it raises ClosedError in all waiters.
@@ -288,7 +288,7 @@ class FileCache(ABC, Generic[EntryKind]):
         record = record._replace(moment=now)
         held = standing(record, flight.url, now.wall, policy)
         if held is None:
-            raise AssertionError(f"{record} stands for nothing")  # ``advance`` must not return this
+            raise AssertionError(f"{record} stands for nothing")  # ``advance`` never returns such a record
         return Judged(record, held, now.mono)
 
     def _remembered(self, flight: FileFlight[EntryKind]) -> Record | None:

@@ -124,7 +124,7 @@ class FileEntry:
         return max(now_mono - self.confirmed_mono, now_wall - self.source.fetched_wall)
 
     def set_back(self, now_mono: float, now_wall: float) -> bool:
-        """Move its wall times back by as much as the wall clock was set back; return whether it was."""
+        """If the wall clock was set back, move the wall times of the entry back as far; return whether it was."""
         source = self.source
         by_s = (now_mono - self.confirmed_mono) - (now_wall - source.fetched_wall)
         if by_s < AGREE_S:
@@ -167,7 +167,7 @@ class Flight(Generic[Result]):
 
     def __init__(self) -> None:
         self._result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        # In order; a cancelled waiter does not cancel the others, and leaves without a search.
+        # The waiters in order. A cancelled waiter does not cancel the others, and is removed quickly.
         self._waiters: dict[asyncio.Future[None], None] = {}
         self.task: asyncio.Task[None] | None = None
 

@@ -173,7 +173,7 @@ class Agent:
             entry = await cache.entry(origin, self.name)
             for name in self._all_names[1:]:
                 entry = await cache.entry(origin, name)
-            if len(self._all_names) == 1 or self._answers(entry):  # else it was fetched again for the last name only
+            if len(self._all_names) == 1 or self._answers(entry):  # otherwise it was fetched again for one name only
                 return entry
 
     def counted(self, verdict: Verdict) -> Verdict:

@@ -77,7 +77,7 @@ class Gatekeeper(AgentView):
             processes, and a process answers from its memory while Redis is away. If you also give ``store``, Redis only
             sets the pace, and that store keeps the records: for example a file on each machine, or a RedisStore on a
             server that may evict them.
-        session: an aiohttp session. The gate borrows its connector and uses nothing else of it.
+        session: an aiohttp session. The gate only borrows its connector.
         fetcher: fetches robots.txt instead of aiohttp; not together with ``fetch`` or ``session``.
         resolver: finds the addresses of hosts, for the fetcher and for pacing by address. With ``session``, the fetcher
             uses it only to check redirects. The default is the resolver of the connector of ``session``, or of the

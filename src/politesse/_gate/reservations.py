@@ -126,8 +126,8 @@ class Reservations:
             return before[1]
         reserved = Reserved(doc or TdmRep())
         if reserved.doc.fault:
-            # An unparsable file keeps the reservations of the last file that was parsed. Without one, HTML counts as no
-            # file (a soft 404), and any other text as unknown.
+            # An unparsable file keeps the reservations of the last file that was parsed. Without an earlier file, HTML
+            # counts as no file (a soft 404), and any other text as unknown.
             reserved = _unread(reserved.doc.fault) if before is None else before[1]
             if before is None and file.is_web_page:
                 reserved = NOTHING_RESERVED

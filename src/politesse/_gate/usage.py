@@ -160,7 +160,7 @@ class PolicyTokens:
         }
 
     def usage_of(self, site: StatesUsage | None, rules: Mapping[str, RuleSet]) -> StatesUsage | None:
-        """Return the statements of ``site`` combined with those in the rules of the tokens; ``rules`` is by token."""
+        """Return the statements of ``site``, combined with the rules of the tokens; ``rules`` is by token."""
         known = {purpose: rules[agent] for purpose, agent in self.agents.items() if agent in rules}
         if not known:
             return site

@@ -80,12 +80,12 @@ class PacedHost:
         recalling: whether the memory of an earlier process is being asked.
         waiting: how many waiters are in line.
         firsts: the first waiter of each agent, in order.
-        called: the waiter that was called, or None for none.
+        called: the waiter that was called, or None.
         called_mono: when that waiter was called.
         armed_mono: the time of its valid entry in the heap, or None without an entry.
         closed_mono: the end of the closing that the last HostClosed reported; minus infinity once a later turn was
             granted.
-        long_wait: the cause of the LongWait that was published last, or None for none.
+        long_wait: the cause of the LongWait that was published last, or None.
     """
 
     host: str
@@ -114,7 +114,7 @@ class PacedHost:
 
     @property
     def head(self) -> Waiter | None:
-        """The first task in line, or None for none."""
+        """The first task in line, or None without a task."""
         return next((waiter for waiter in self.line() if waiter.callback is None), None) if self.waiting else None
 
     def state(self, request: TurnRequest) -> AgentPace:
@@ -164,7 +164,7 @@ class PacedHost:
         return True
 
     def next_waiter(self, now_mono: float, now_wall: float) -> tuple[Waiter | None, float]:
-        """Return the waiter that may start now, or None for none, and when to check again."""
+        """Return the waiter that may start now, or None, and the time of the next check."""
         look_mono = inf
         for waiter in self.firsts:
             start = self.start_of(waiter.agent, now_mono, now_wall)
@@ -253,13 +253,13 @@ class PacedHost:
             self.asked(now_mono)
 
     def give_back(self, permit: LocalPermit) -> None:
-        """End a permit with which no request was made."""
+        """End a permit that was not used for a request."""
         self.under_way.remove(permit)
         self.is_full = len(self.under_way) >= self.options.max_concurrent
         self.unmark(permit)
 
     def unmark(self, permit: LocalPermit) -> None:
-        """Take back the stamp of a permit with which no request was made."""
+        """Take back the stamp of a permit that was not used for a request."""
         self.changes += 1
         if self.marks == permit.marks:  # otherwise a later request has set ``last_mono``
             self.last_mono = permit.before_mono

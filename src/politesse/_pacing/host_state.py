@@ -30,7 +30,7 @@ class BackoffRecord:
     """The backoff of a host at one moment. All times are seconds from that moment, negative in the past.
 
     Attributes:
-        closed_s: for how long nothing may be requested.
+        closed_s: for how long the host is closed.
         closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
         backoff_s: the backoff of pages; 0 for none.
         fetch_backoff_s: the backoff of robots.txt; 0 for none.

@@ -130,7 +130,7 @@ class SharedPacer:
 
 
 def different_options(one: PacingOptions, other: PacingOptions) -> str:
-    """Return the options of a gate and of its pacer that must be equal and are not; empty for none."""
+    """Return the options of a gate and its pacer that must be equal but are not; empty if all are equal."""
     names = (field.name for field in fields(one) if field.name not in {"min_delay_s", "scope"})
     pairs = ((name, getattr(one, name), getattr(other, name)) for name in names)
     return ", ".join(f"{name}={mine!r} and {name}={theirs!r}" for name, mine, theirs in pairs if mine != theirs)
@@ -230,7 +230,7 @@ class GateShare:
         self._callbacks[place] = callback
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
-        """Let nothing start at ``host`` before ``until_wall``, at any gate."""
+        """Let no request start at ``host`` before ``until_wall``, at any gate."""
         if not self._closed:
             self.pacer.close_host(host, until_wall, bound_by)
 

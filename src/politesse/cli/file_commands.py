@@ -52,7 +52,7 @@ class _Explained:
 async def explain_url(
     options: GateOptions, url: str, file: str | None, dialects: list[Dialect], out: Console, *, as_json: bool
 ) -> int:
-    """Print the verdict on ``url`` in a dialect, or in several with one line each.
+    """Print the verdict on ``url`` in a dialect, or a line for each of several dialects.
 
     The robots.txt is read from ``file``, or fetched once.
 

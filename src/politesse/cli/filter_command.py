@@ -36,7 +36,7 @@ class Tally:
     """The number of URLs for each answer.
 
     Attributes:
-        counts: by answer; lines that are no URL could not be decided.
+        counts: the numbers by answer; a line that is no URL counts as undecided.
         reasons: why, by robots.txt or line; the first ten.
         ending: how the command ended, if not by the end of the input.
     """

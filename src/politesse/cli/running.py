@@ -133,7 +133,7 @@ class OneFetch:
 
     Args:
         options: the options with the timeout.
-        max_body_bytes: as in FetchOptions.
+        max_body_bytes: see FetchOptions.
     """
 
     def __init__(self, options: GateOptions, *, max_body_bytes: int = MIN_BODY_BYTES) -> None:

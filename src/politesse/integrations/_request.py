@@ -163,7 +163,7 @@ def check_sent(url: str, path: str, hosts: Iterable[str], authority: str | None 
 
 
 def other_site(url: str, hosts: Iterable[str], authority: str | None = None) -> str | None:
-    """Return the first Host header that names another site than ``url``, or None if there is none.
+    """Return the first Host header that names another site than ``url``, or None.
 
     RFC 9112 3.2: a request with several Host headers is invalid; servers that accept it may choose any of them.
     """

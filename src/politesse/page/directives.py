@@ -71,9 +71,9 @@ class PageDirectives:
     (False, True, 50)
 
     Attributes:
-        statements: all directives for the crawler, headers first, including those without a meaning here, such as
+        statements: all directives for the crawler, headers first, including directives without a meaning here, such as
             ``noai``.
-        metas: all METAs with a name, including those for other crawlers and other purposes.
+        metas: all METAs with a name, including METAs for other crawlers and other purposes.
         truncated: whether directives may be missing: the page or a header exceeded a limit, or the body could not be
             read.
         licenses: the addresses of ``<link rel="license">`` (RSL), as written.

@@ -50,8 +50,8 @@ def followable_links(
         body: the octets of the page, without content coding.
         base_url: the URL of the page, after redirects; a ``<base href>`` has precedence.
         headers: the headers of the response; see ``politesse.page.Headers``.
-        token: as in ``PageDirectives.from_response``.
-        in_body: as in ``PageDirectives.from_response``.
+        token: see ``PageDirectives.from_response``.
+        in_body: see ``PageDirectives.from_response``.
         max_bytes: how many octets of the body are read.
         max_links: the largest number of links to return.
 

@@ -50,7 +50,7 @@ class TdmRep:
     <Preference.DISALLOWED: 'disallowed'>
 
     Attributes:
-        locations: in the order of the file, without entries that have no valid path.
+        locations: the entries with a valid path, in the order of the file.
         fault: why the file is unreadable, as a phrase; empty if it is readable.
     """
 

@@ -192,7 +192,7 @@ class Crawl(Generic[Item, Response]):
                 self._put_back(queued)
             raise error
         is_closed = self._client.is_closed or self._agent.state.closing is None
-        if error is self._error:  # of ``seen``
+        if error is self._error:  # an error of ``seen``
             self._put_back(queued)
         elif is_closed or (isinstance(error, ClosedError) and not is_handed):
             self._put_back(queued)

@@ -169,7 +169,7 @@ class StallWatch:
         self._clock = clock
         self._describe = describe
         self._waiting = 0
-        self._since_mono = inf  # since when a task waits without progress
+        self._since_mono = inf  # the time since which a task waits without progress
         self._timer: Timer | None = None
         self._is_logged = False
 

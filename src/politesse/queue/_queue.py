@@ -54,7 +54,7 @@ class PoliteQueue(Generic[Item]):
             the cause and the end of the wait.
         max_unreachable_s: for how many seconds an unreachable robots.txt is fetched again, from the first failure in a
             row, or from the creation of the queue if that is later; 0 or more; None for no limit.
-        max_wait_s: for how many seconds at a stretch a site may make its pages wait: by a Retry-After, a 429 to
+        max_wait_s: for how many seconds without a break a site may make its pages wait: by a Retry-After, a 429 to
             robots.txt, a Visit-time, or a longer interval. The wait for other URLs and the crawler's own
             ``min_delay_s`` do not count. 0 or more; None for no limit.
         journal: a file that keeps each URL until it has ended, so that the next run continues: a path, or
@@ -224,7 +224,7 @@ class PoliteQueue(Generic[Item]):
         Each URL is requested once, in a turn of its host, by a GET request with the timeouts of ``web``. The target of
         a redirect is queued with the same item, unless it was seen or is the 11th hop. An answer of 429 or 503 closes
         its host, and the URL is requested again later, at most 5 times in all, within ``max_wait_s`` of the queue.
-        Every other answer is a page, whatever its status.
+        Every other answer is a page, with any status.
 
         The crawl ends when every URL is done, ``handle`` included, or after ``max_pages``. URLs that are
         put after the end stay in the queue. If the crawl is cancelled, or ends with an error, URLs under way go back

@@ -68,7 +68,7 @@ class Patience(Generic[Item]):
     Args:
         clock: the gate's clock.
         max_unreachable_s: for how long after the first failure in a row robots.txt is fetched again.
-        max_wait_s: for how long at a stretch a site may make its pages wait; infinite for no limit.
+        max_wait_s: for how long without a break a site may make its pages wait; infinite for no limit.
         look: lets a worker try a host.
     """
 

@@ -112,7 +112,7 @@ class SqliteFile:
         self._closed = False
 
     async def read(self, operation: Callable[[sqlite3.Connection, Argument], Result], argument: Argument) -> Result:
-        """Return the result of an operation that changes nothing.
+        """Return the result of an operation that does not change the file.
 
         Raises:
             StoreError: the file cannot be opened or read, or is closed.
@@ -141,7 +141,7 @@ class SqliteFile:
     async def aclose(self) -> None:
         """Finish the waiting calls, close the file and end its threads. Later calls raise StoreError."""
         if os.getpid() != self._pid:
-            return  # after a fork, the threads are only in the parent
+            return  # after a fork, only the parent has the threads
         with self._door:
             if not self._closed:
                 self._closed = True
@@ -187,7 +187,8 @@ class _Worker:
         parts: the tables that the calls use.
         busy_timeout_s: how many seconds to wait for a lock that another connection holds.
         begin: the statement that begins a transaction.
-        closing: lets one connection close at a time. If two close at once, neither is the last, and both leave the log.
+        closing: lets one connection close at a time. If two connections close at once, neither is the last, and both
+            leave the log.
 
     Attributes:
         inbox: the calls, and None at the end.

@@ -161,5 +161,5 @@ class RecordTable:
 
 
 def _octets(key: str) -> bytes:
-    """Return a key as it is stored."""
+    """Return a key in the form in which it is stored."""
     return key.encode(errors="surrogatepass")

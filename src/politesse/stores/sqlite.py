@@ -43,8 +43,8 @@ class SqliteStore:
 
     The constructor checks an existing file, and raises ConfigurationError if it cannot be used. The file is created
     when the store is first used, readable for its owner only. While the file is open, SQLite has two more files beside
-    it, ``-wal`` and ``-shm``. Copy and delete the three files together, and only while no process has them open. They
-    must be on a disk of this machine, because locks on network file systems are not reliable.
+    it, ``-wal`` and ``-shm``. Copy and delete the three files together, and only while no process has them open. The
+    files must be on a disk of this machine, because locks on network file systems are not reliable.
 
     A store that was used before a fork raises StoreError in the child: create the store after the fork.
 
@@ -112,7 +112,7 @@ class SqliteStore:
         """Replace a record by ``change(record)``, within one transaction; see UpdatingStore.
 
         Args:
-            key: of the record.
+            key: the key of the record.
             change: takes the record, or None, and returns the new record. The thread of the store calls it while it
                 holds the lock of the file, and again if it has to repeat the transaction.
 

@@ -27,7 +27,7 @@ The steps of a request.
     Each process asks for one request of a host at a time.
 3.  If the host has room, Redis grants a start: now, or after the last end plus the interval, or after the closing. It
     stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue of the host.
-    A start that is too far off is answered with ``wait``, and nothing is stored.
+    If the start is too far away, the answer is ``wait``, and nothing is stored.
 4.  A queued ticket is granted by the script that makes room. Redis publishes the answer to the owner of the ticket.
     Redis does nothing when a lease ends: the waiting process reserves again then.
 5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant still holds.

@@ -66,7 +66,7 @@ class Reservation:
         starts_mono: the time from which the request may start, according to a grant.
         losses: how often the connection had been lost when the question was sent; -1 before the first, when Redis
             cannot know the ticket.
-        not_yet: the reason for the wait; None if only the answer was waited for.
+        not_yet: the reason for the wait; None if the reservation has only waited for the answer.
     """
 
     ticket: str

@@ -86,7 +86,7 @@ class Session:
         self._echo = asyncio.Event()
         self._look_at = 0.0  # in the time of the event loop, like the times below
         self._answered_at = 0.0
-        self._waiting_since = inf  # since when this process waits for the reports of others
+        self._waiting_since = inf  # the time since which this process waits for the reports of others
         self._unusable: set[str] = set()
 
     def hold_s(self, interval_s: float) -> float | None:

@@ -88,7 +88,7 @@ class FleetHost:
 
     @classmethod
     def of(cls, scope: str, name: str, reply: Sequence[str]) -> FleetHost:
-        """Parse a reply of ``status.lua``; raises ValueError if the reply is none."""
+        """Parse a reply of ``status.lua``; raises ValueError for any other reply."""
         now, last, closed, why, adaptive, longest, *requests = reply
         read_wall, asked_wall, closed_wall = int(now) / _US, int(last) / _US, int(closed) / _US
         is_closed = closed_wall > read_wall

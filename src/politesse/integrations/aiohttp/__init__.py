@@ -1,4 +1,4 @@
-"""aiohttp with politeness: a session that takes a turn for each hop, and a middleware for a session of your own.
+"""aiohttp with politeness: a session that takes a turn for each hop, and a middleware for your own session.
 
 ::
 

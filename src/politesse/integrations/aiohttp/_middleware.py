@@ -1,4 +1,4 @@
-"""A middleware for a session of your own: it checks permission, and takes turns with ``pace=True``."""
+"""A middleware for your own session: it checks permission, and takes turns with ``pace=True``."""
 
 from __future__ import annotations
 

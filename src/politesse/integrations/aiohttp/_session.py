@@ -330,7 +330,7 @@ def _session(gate: AgentView, options: dict[str, Any]) -> aiohttp.ClientSession:
 
 
 def _total_s(timeout: object) -> float | None:
-    """Return the seconds that a request may take in all, or None for no limit."""
+    """Return the total timeout of a request in seconds, or None for no limit."""
     total_s = timeout.total if isinstance(timeout, aiohttp.ClientTimeout) else timeout
     return total_s if isinstance(total_s, (int, float)) else None
 

@@ -189,8 +189,8 @@ class Waits:
         self._tally = tally
         self._ended = ended
         self._waiting: dict[str, SiteWait] = {}
-        self._refused_mono: dict[str, float] = {}  # since when hosts answer with refusals
-        self._answers: dict[str, NotYet] = {}  # why hosts are given up
+        self._refused_mono: dict[str, float] = {}  # the time since which a host answers with refusals, by host
+        self._answers: dict[str, NotYet] = {}  # the answers for which hosts are given up, by host
         self._fleet_timer: Timer | None = None
         self.fleet_lost: NotYet | None = None
 
