@@ -7,11 +7,12 @@
                                 ├ crawl_directives ─> crawl-delay, request-rate, visit-time
                                 └ preferences ──────> preferences on the use of content
 
-The rules of a crawler are made from rows; ``document`` makes lines and groups for those who read them. ``explain``
-shows how an answer came about, ``lint`` finds the faults of a file.
+The rules of a crawler are made from rows; ``document`` makes lines and groups on demand. ``explain`` explains an
+answer, ``lint`` finds the faults of a file.
 
 In the dialects in which the most specific match decides, a compiled core (``politesse._native``) finds the rows and
-compiles the rules, if it is built and POLITESSE_PURE is not 1. The modules here are its reference, and say the same.
+compiles the rules, if it is built and POLITESSE_PURE is not 1. The modules here are its reference, and give the same
+answers.
 
 All differences between dialects are rows of the table in ``dialect``; ``traits`` has its columns.
 """

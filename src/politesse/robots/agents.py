@@ -1,4 +1,4 @@
-"""Which group binds which crawler: functions that read names, compare them, and choose among the groups that match."""
+"""Finds the groups that bind a crawler: functions that read names, compare names, and choose among matching groups."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def product_token(agent: str) -> str:
 
 
 def checked_agent(agent: str) -> str:
-    """Return ``agent`` unchanged. ``mozilla`` by itself is a product token like any other.
+    """Return ``agent`` unchanged. ``mozilla`` alone is a product token like any other.
 
     Raises:
         ConfigurationError: ``agent`` is a User-Agent string whose first product is Mozilla.
@@ -49,7 +49,7 @@ def checked_agent(agent: str) -> str:
 
 
 def browser_refusal(given: str, instead: str) -> ConfigurationError:
-    """Return the error for a crawler that is named as a browser: ``given`` was passed, pass ``instead``."""
+    """Return the error for a crawler with the name of a browser; its message suggests ``instead`` for ``given``."""
     return ConfigurationError(
         f"{given}: its first product is Mozilla, which names no crawler in a robots.txt; give {instead}"
     )
@@ -83,7 +83,7 @@ def token_or_starred(value: str) -> str:
 def google_token(value: str) -> str:
     """Return the name on a user-agent line up to the first character other than a letter, ``_`` or ``-``.
 
-    As google/robotstxt does: ``MJ12bot`` becomes ``mj``. A star becomes ``*``, with or without words after it.
+    This follows google/robotstxt: ``MJ12bot`` becomes ``mj``. A star becomes ``*``, with or without words after it.
     """
     if value[:1] == EVERYBODY and value[1:2] in _END_OR_BLANK:
         return EVERYBODY
@@ -102,7 +102,7 @@ def google_agent(agent: str) -> str:
 def whole_value(value: str) -> str:
     """Return the whole value of a user-agent line with its ASCII letters in lower case.
 
-    Other letters stay as they are: the Kelvin sign is not a ``k``.
+    Other letters do not change: the Kelvin sign is not a ``k``.
     """
     return value.encode("utf-8", "surrogateescape").lower().decode("utf-8", "surrogateescape")
 
@@ -117,7 +117,7 @@ def without_version(value: str) -> str:
         return EVERYBODY
     name = whole_value(value).partition("/")[0].rstrip(BLANKS)
     if name == EVERYBODY:
-        return ""  # "*/1.0" is neither the star for everybody nor the name of a crawler
+        return ""  # "*/1.0" is neither the star for all crawlers nor the name of a crawler
     return name if " " in name or "\t" in name else first_word(name)
 
 
@@ -134,7 +134,7 @@ def is_start_of(name: str, crawler: str) -> bool:
 def shares_a_name(name: str, crawler: str) -> bool:
     """Whether the crawler's name is a substring of the name in the file, or the other way around.
 
-    draft-koster-robots-00 3.2.1 says the former; everything else written about the draft says the latter.
+    draft-koster-robots-00 3.2.1 defines the former; all other texts about the draft define the latter.
     """
     named = without_version(name)
     return crawler in name or (bool(named) and named in crawler)

@@ -1,20 +1,20 @@
-"""The bound on the matching work of a decision, counted in octets; all implementations count alike.
+"""Bounds the matching work of a decision, counted in octets; all implementations count in the same way.
 
 The comparisons of a file of 500 KiB with a target of 20,480 octets may take as many steps as the product of both. So
 wildcards are compared within a budget. The budget counts octets, not time, so that all machines agree.
 
-A wildcard costs nothing if the target is shorter than its texts, or does not start with its head. The cost of any other
-is an upper bound on the work, and is taken before the work is done:
+A wildcard is free if the target is shorter than its texts, or does not start with its head. The cost of any other
+wildcard is an upper bound on its work, and is paid before the work:
 
-    1,000, and 100 for each segment, which is a text behind the head,
+    1,000, and 100 for each segment, which is a text after the head,
     and half of the octets of the target,
     and at each place of the target that has the first octet of a segment: the octets of the longest segment, plus 4
 
-A search passes each place of the target once, whatever the number of segments, because each is searched for behind the
-one before.
+A search passes each place of the target once, for any number of segments, because each segment is searched for after
+the previous segment.
 
 The rules are tried from the most specific to the least, so that the first that matches decides. When the budget does
-not suffice, all remaining rules that cost something are undecided: a Disallow counts as matching, an Allow as not. So
+not suffice, all remaining rules with a cost are undecided: a Disallow counts as matching, an Allow as not matching. So
 the first undecided Disallow that precedes the best known match decides, and an Allow never wins through work that was
 not done:
 
@@ -47,7 +47,7 @@ _PER_START: Final = 4
 _HEADS_AT_ONCE: Final = 100
 
 WORK: Final = (BUDGET, _PER_TRY, _PER_SEGMENT, _PASSED_AT_ONCE, _PER_START)
-"""The same, for the compiled core."""
+"""The budget and the costs, for the compiled core."""
 
 
 class Meter:
@@ -58,8 +58,8 @@ class Meter:
         left: the budget, in octets.
 
     Attributes:
-        forms: see above.
-        left: rest of the budget.
+        forms: the forms of the target.
+        left: the rest of the budget.
         exhausted: whether the budget did not suffice for a comparison.
     """
 
@@ -69,10 +69,10 @@ class Meter:
         self.forms = forms
         self.left = left
         self.exhausted = False
-        self._starts: dict[tuple[str, str], int] = {}  # of a form and an octet: how often it has the octet
+        self._starts: dict[tuple[str, str], int] = {}  # how often a form has an octet
 
     def matches(self, wildcard: Wildcard) -> bool:
-        """Whether a form matches a wildcard; False as well if the budget did not suffice."""
+        """Whether a form matches a wildcard; also False if the budget did not suffice."""
         for form in self.forms:
             if _may_match(wildcard, form):
                 if not self.pay(self._cost(wildcard, form)):
@@ -90,7 +90,7 @@ class Meter:
     def _cost(self, wildcard: Wildcard, form: str) -> int:
         starts = 0
         for first in {segment[:1] for segment in wildcard.segments if segment}:
-            if (form, first) not in self._starts:  # to count takes longer than to search
+            if (form, first) not in self._starts:  # counting takes longer than searching
                 self._starts[form, first] = form.count(first)
             starts += self._starts[form, first]
         return _without_target(wildcard) + len(form) // _PASSED_AT_ONCE + starts * _per_start(wildcard)
@@ -112,12 +112,12 @@ class Wildcards:
     """The rules with wildcards of an agent, in the order in which they are tried.
 
     Args:
-        places: their places.
-        cut: the wildcard of each.
-        allows: whether each is an Allow.
+        places: the places of the rules.
+        cut: the wildcards of the rules.
+        allows: whether each rule is an Allow.
 
     Attributes:
-        places: see above.
+        places: the places of the rules.
     """
 
     __slots__ = ("_allows", "_cut", "_per_octet", "_without_target", "places")
@@ -127,15 +127,15 @@ class Wildcards:
         self._cut = tuple(cut)
         self._allows = bytes(allows)
         self._without_target = sum(map(_without_target, cut))
-        self._per_octet = sum([1 + _per_start(one) for one in cut])  # each octet may be the first one of a segment
+        self._per_octet = sum([1 + _per_start(one) for one in cut])  # each octet may be the first octet of a segment
 
     def __len__(self) -> int:
         return len(self._cut)
 
     def first(self, forms: Sequence[str], end: int) -> tuple[int, bool]:
-        """Return the index of the first wildcard before ``end`` that matches, or ``end``; and if the bound decided.
+        """Return the index of the first matching wildcard before ``end``, or ``end``; and whether the bound decided.
 
-        If it did, the first undecided Disallow counts as matching.
+        If the bound decided, the first undecided Disallow counts as matching.
         """
         if self._at_most(forms) <= BUDGET:
             for index, wildcard in enumerate(self._cut[:end]):
@@ -154,8 +154,8 @@ class Wildcards:
         return end, False
 
     def _candidates(self, forms: Sequence[str], start: int, end: int) -> Iterator[int]:
-        """Yield the indexes of the wildcards that cost something."""
-        # A file may have 30,000: no call for each, and none of hundreds if no head fits.
+        """Yield the indexes of the wildcards with a cost."""
+        # A file may have 30,000 wildcards, so this makes no call for each, and no call at all if no head fits.
         first, last = forms[0], forms[-1]
         for index in range(start, end, _HEADS_AT_ONCE):
             some = self._cut[index : min(index + _HEADS_AT_ONCE, end)]
@@ -169,20 +169,20 @@ class Wildcards:
                 ]
 
     def _at_most(self, forms: Sequence[str]) -> int:
-        """Return an upper bound on the cost of all wildcards: nearly no file needs counting."""
+        """Return an upper bound on the cost of all wildcards, so that nearly no file needs exact costs."""
         return len(forms) * (self._without_target + self._per_octet * max(map(len, forms)))
 
     @property
     def weight_bytes(self) -> int:
-        """Approximate memory that they take."""
+        """Approximate memory that the wildcards take."""
         return memory_of((self, self.places, self._cut, self._allows)) + sum([one.weight_bytes for one in self._cut])
 
 
 def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
     """Return a predicate that matches the forms of a target with ``pattern``; for patterns that are no rules.
 
-    A pattern is compared with the other forms as well if a star may reach into the query, or if it ends within an
-    escape. The predicate returns False as well if the budget did not suffice; the meter is exhausted then.
+    A pattern is also compared with the other forms if a star may reach into the query, or if the pattern ends within an
+    escape. If the budget does not suffice, the predicate returns False, and the meter is exhausted.
     """
     form = match_form(pattern)
     if not is_literal(form):
@@ -193,5 +193,5 @@ def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
 
 
 def meter_of(normal: str, written: str | None) -> Meter:
-    """Return a meter for the forms of a target, with half the budget: for patterns beside the rules."""
+    """Return a meter for the forms of a target, with half the budget, for patterns that are no rules."""
     return Meter((normal,) if written is None else (normal, written), BUDGET // 2)

@@ -1,7 +1,7 @@
-"""Query parameters that do not change the page: ``Clean-param``, which Yandex reads. Pure.
+"""Reads ``Clean-param``, with which a site tells Yandex the query parameters that do not change a page. Pure.
 
 Yandex Webmaster, "Clean-param directive": ``Clean-param: p0[&p1&p2&..&pn] [path]``, anywhere in the file, for
-all crawlers. Clean-param restricts nothing, but spares a site requests for identical pages.
+all crawlers. Clean-param does not restrict access, but saves requests for identical pages.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class CleanParams:
         return len(self._params)
 
     def canonical(self, url: StrOrURL) -> str:
-        """Return ``url`` without the parameters that do not change the page; the others keep their order.
+        """Return ``url`` without the parameters that do not change the page; other parameters keep their order.
 
-        Names of parameters are compared as they are written. The cost is at most the octets of all lines times those
-        of ``url``.
+        Names of parameters are compared as they are written. The cost is at most the octets of all lines times the
+        octets of ``url``.
 
         Args:
             url: absolute URL, or target that starts with ``/``; its fragment is kept.

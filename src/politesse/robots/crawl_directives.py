@@ -9,12 +9,12 @@ from typing import Final
 from politesse._base.constants import DAY_S
 
 _UNIT_S: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_YEAR_S: Final = 365 * DAY_S  # a longer delay is taken for a mistake: no crawl lasts as long as its first pause
+_YEAR_S: Final = 365 * DAY_S  # a longer delay counts as a mistake: no crawl lasts so long
 
 # No valid value is longer; the bound also limits how long the patterns below can backtrack over blanks.
 _MAX_VALUE: Final = 100
 
-# Ten digits of seconds are 300 years. More digits are noise, and would make int() and float() slow.
+# Ten digits of seconds are 300 years. More digits make no sense, and would make int() and float() slow.
 _DELAY = re.compile(r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
 _HHMM = r"([01][0-9]|2[0-3])([0-5][0-9])"
 _WINDOW_TEXT = rf"{_HHMM}[ \t]*(?:-|[ \t])[ \t]*{_HHMM}"
@@ -40,7 +40,7 @@ class TimeWindow:
     end: int
 
     def contains(self, wall: float) -> bool:
-        """Whether the Unix time ``wall`` lies inside."""
+        """Whether the Unix time ``wall`` is in the window."""
         minute = int(wall % DAY_S) // 60
         if self.start <= self.end:
             return self.start <= minute <= self.end
@@ -69,7 +69,7 @@ class RequestRate:
 
     @property
     def interval_s(self) -> float:
-        """Mean time between the starts of two requests that keeps the rate, in seconds."""
+        """The mean time between the starts of two requests at this rate, in seconds."""
         return self.period_s / self.documents
 
 
@@ -112,7 +112,7 @@ VERSION_1: Final[Version] = (1, 0, 0)
 
 
 def parse_robot_version(value: str) -> Version | None:
-    """Parse ``Robot-version``: ``2.0.0``, or ``2.0`` as on later pages (Conner 2.0)."""
+    """Parse ``Robot-version``: ``2.0.0``, or ``2.0`` as in later texts (Conner 2.0)."""
     matched = _VERSION.fullmatch(value)
     return None if matched is None else (int(matched[1]), int(matched[2]), int(matched[3] or 0))
 

@@ -1,8 +1,8 @@
-"""All differences between the dialects of robots.txt, as ONE table: a dialect is a row, never a branch elsewhere.
+"""The table of all differences between the dialects of robots.txt; other modules never check for a dialect.
 
-Each difference is a value, or a small pure function that is named here: how lines are read (Syntax), which group
-binds which crawler (Grouping), how paths are compared (Matching), which rule decides (``rule_set``), how the response
-to the request for robots.txt means and how long it holds (Outcomes).
+Each dialect is a row. Each difference is a value, or a small pure function: how lines are read (Syntax), which group
+binds which crawler (Grouping), how paths are compared (Matching), which rule decides (``rule_set``), what a response to
+the request for robots.txt means and how long it holds (Outcomes).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Traits:
         grouping: which lines belong together, and which crawlers they bind.
         matching: how paths are compared.
         outcomes: how responses to the request for robots.txt are read.
-        rule_set: compiles the rules of an agent, and decides by them.
+        rule_set: compiles the rules of an agent, and decides with these rules.
     """
 
     syntax: Syntax
@@ -49,7 +49,7 @@ class Traits:
 
 
 class Dialect(Enum):
-    r"""How a robots.txt is read; chosen once, for a gatekeeper or for a parse.
+    r"""How a robots.txt is read; a gatekeeper or a parse has one dialect.
 
     >>> from politesse import Dialect, RobotsTxt
     >>> text = "User-agent: *\nDisallow: /\nAllow: /public"
@@ -76,12 +76,12 @@ class Dialect(Enum):
 
     @property
     def traits(self) -> Traits:
-        """Everything in which this dialect differs from others."""
+        """The differences of this dialect from other dialects."""
         return _TABLE[self._value_]  # its own hash is a call of Python
 
 
-# Crawl-delay, Sitemap and the preferences are in none of the texts, and the pacing fields in one: sites that send
-# them expect them to be read.
+# The texts do not define Crawl-delay, Sitemap and the preferences, and only one text defines the pacing fields. But
+# sites that send these fields expect crawlers to read them.
 _OTHER_FIELDS: Final = frozenset(
     {"sitemap", "crawl-delay", "request-rate", "visit-time", "comment", CONTENT_SIGNAL, LICENSE}
 )
@@ -93,14 +93,14 @@ _MISSPELLED_USER_AGENTS: Final = ("useragent", "user agent")
 
 _RFC9309: Final = Traits(
     syntax=Syntax(
-        # Content-Usage has the paths of RFC 9309: dialects with other paths do not read it.
+        # Content-Usage has the paths of RFC 9309, so dialects with other paths do not read it.
         fields=_FIELDS | {CONTENT_USAGE},
-        # RFC 9309 2.2.4 lets parsers be lenient. A Disallow that is not read would hurt a server, and so would a
-        # User-agent that is not read, because the rules below it would bind no crawler.
+        # RFC 9309 2.2.4 lets parsers be lenient. Ignoring a misspelled Disallow would hurt a server, and so would
+        # ignoring a User-agent, because the rules below it would bind no crawler.
         misspelled_fields=dict.fromkeys(_MISSPELLED_DISALLOWS, "disallow")
         | dict.fromkeys(_MISSPELLED_USER_AGENTS, "user-agent"),
         missing_colon=True,
-        # U+00A0 in UTF-8 and in Latin-1, and U+FEFF: pasted and joined files have them. A lost line harms a server.
+        # U+00A0 in UTF-8 and in Latin-1, and U+FEFF, are in pasted and joined files. A lost line would hurt a server.
         odd_blanks="\u00a0\udca0\ufeff",
     ),
     # RFC 9309 2.2.4: other records are ignored. draft-ietf-aipref-attach 3 updates it: Content-Usage is a rule.
@@ -135,7 +135,7 @@ _GOOGLE: Final = Traits(
     matching=Matching(
         dialect="google",
         normalise_target=pattern.fold_target,
-        normalise_pattern=pattern.fold_pattern,  # robots.cc, MaybeEscapePattern: escapes stay; a trailing star counts
+        normalise_pattern=pattern.fold_pattern,  # robots.cc, MaybeEscapePattern: keeps escapes; a trailing star counts
         implied_allow=pattern.allowed_directory,  # robots.cc, HandleAllow: index.htm allows its directory
         form=pattern.FOLDED,
     ),
@@ -162,7 +162,7 @@ _KOSTER_2019: Final = Traits(
     syntax=_RFC9309.syntax,  # "be lenient ... Apply Postel's law"
     grouping=Grouping(everybody=agents.first),  # draft-koster-rep-00 2.2.1: the first group for *
     matching=replace(_RFC9309.matching, dialect="koster-2019"),
-    outcomes=replace(_RFC9309.outcomes, unavailable_copy_s=DAY_S),  # draft-koster-rep-00 2.3.1.3: a copy serves on
+    outcomes=replace(_RFC9309.outcomes, unavailable_copy_s=DAY_S),  # draft-koster-rep-00 2.3.1.3: use of an older copy
 )
 
 _KOSTER_1996: Final = Traits(
@@ -176,7 +176,7 @@ _KOSTER_1996: Final = Traits(
     ),
     matching=Matching(
         dialect="koster-1996",
-        normalise_target=pattern.decode_target,  # draft-koster-robots-00 3.2.2: %xx is decoded, but for the slash
+        normalise_target=pattern.decode_target,  # draft-koster-robots-00 3.2.2: %xx is decoded, except for the slash
         normalise_pattern=pattern.decode_prefix,
         leading=("/",),
         empty_disallow_ends=True,
@@ -186,7 +186,7 @@ _KOSTER_1996: Final = Traits(
         forbidden_disallows=True,  # draft-koster-robots-00 3.1: 401 and 403 restrict access to the site completely
         max_redirects=20,  # 3.1: "until a resource can be found"; bounded, because redirects may never end
         too_many_redirects=AccessResult.UNREACHABLE,
-        # draft-koster-robots-00 3.4: seven days; too long for the absence of a file.
+        # draft-koster-robots-00 3.4: seven days, which is too long for a missing file.
         lifetimes=Lifetimes(default_s=7 * DAY_S, max_s=7 * DAY_S, max_unavailable_s=DAY_S),
         grace=Grace(stale_s=0.0),  # 3.1: defer visits until the resource can be retrieved
     ),
@@ -222,7 +222,7 @@ _CONNER_2: Final = Traits(
         normalise_pattern=pattern.decode_pattern,
     ),
     rule_set=ConnerRuleSet,
-    outcomes=_RFC9309.outcomes,  # Conner 2.0 does not define them
+    outcomes=_RFC9309.outcomes,  # Conner 2.0 does not define outcomes
 )
 
 _PERL: Final = Traits(

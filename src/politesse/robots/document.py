@@ -1,7 +1,7 @@
-"""A parsed robots.txt: the rules that bind a crawler, at little cost; its lines and groups on demand.
+"""A parsed robots.txt: finds the rules of a crawler quickly, and makes lines and groups on demand.
 
-The rules are made from the outline of the file (``politesse.robots.outline``). Lines and groups are made when they are
-first read: they are for lint, explain and people.
+The rules are made from the outline of the file (``politesse.robots.outline``). Lines and groups are made at the first
+access, for lint, explain and users.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _BODY: Final = (bytes, bytearray, str)
-_FIRST_OCTETS: Final = 1024  # they show whether the file is a web page
+_FIRST_OCTETS: Final = 1024  # enough octets to see whether the file is a web page
 
 
 @lru_cache(maxsize=100)
@@ -53,13 +53,13 @@ class RobotsTxt:
 
     Attributes:
         dialect: how the file was read.
-        origin: origin that the file speaks for, or None if unknown.
-        lines: every line that is neither blank nor a comment only, including unknown fields.
-        quirks: quirks of the file as a whole; each line has its own quirks.
+        origin: the origin of the file, or None if unknown.
+        lines: every line that is not blank and not only a comment, including unknown fields.
+        quirks: quirks of the whole file; each line has its own quirks.
         groups: groups in the order of the file, not merged.
         sitemaps: values of all Sitemap lines, anywhere in the file, except those with control characters.
         sitemap_lines: all Sitemap lines, each value once, not validated.
-        licenses: absolute URLs of all License lines, anywhere in the file: they apply to all crawlers (RSL).
+        licenses: absolute URLs of all License lines, anywhere in the file; these apply to all crawlers (RSL).
     """
 
     def __init__(self, body: bytes | str, dialect: Dialect, origin: Origin | None = None) -> None:
@@ -79,8 +79,8 @@ class RobotsTxt:
         Args:
             body: the file; octets, or text that was decoded with ``surrogateescape``.
             dialect: how the file is read.
-            origin: origin that the file speaks for. Only PERL needs it, because its rules may be URLs;
-                without it, the origin of each URL that is judged is taken for it.
+            origin: the origin of the file. Only PERL needs it, because its rules may be URLs. By default it is the
+                origin of each judged URL.
 
         Raises:
             ConfigurationTypeError: the body or the dialect has the wrong type.
@@ -138,14 +138,14 @@ class RobotsTxt:
         """Return the rules that bind a crawler.
 
         RFC 9309 2.2.1: all groups that name the crawler are merged; a crawler that no group names obeys the groups of
-        ``*``. Of several tokens, the first that any group names counts. Other dialects compare names in other ways,
-        and some apply one group only.
+        ``*``. If several tokens are given, the first token that any group names counts. Other dialects compare names in
+        other ways, and some apply only one group.
 
         Args:
-            agent: product token or User-Agent string, or several, the most specific first.
+            agent: product token or User-Agent string, or several of them, the most specific first.
 
         Raises:
-            ConfigurationError: a User-Agent string starts with Mozilla; that token names no crawler.
+            ConfigurationError: a User-Agent string starts with Mozilla, which names no crawler.
         """
         found, others = self._spans(agent), self._outline.others
         directives = Directives(
@@ -157,7 +157,7 @@ class RobotsTxt:
         return self._outline.rule_set(found, directives, self.origin)
 
     def binding(self, agent: str | Sequence[str]) -> bytes:
-        """Return a digest of all that binds a crawler: ``rules_for`` returns the same rules for equal ones.
+        """Return a digest of the groups that bind a crawler: for equal digests, ``rules_for`` returns equal rules.
 
         Args:
             agent: as for ``rules_for``.
@@ -184,13 +184,13 @@ class RobotsTxt:
     def _usage(self, found: Sequence[Span]) -> SiteUsage:
         """Return the preferences about the use of content that bind a crawler."""
         others = self._outline.others
-        # A Content-Signal in a group for ``*`` applies to a crawler whose own groups have none.
+        # The Content-Signals in groups for ``*`` apply to a crawler whose own groups have no Content-Signal.
         signals = self._said(found, CONTENT_SIGNAL) or self._said(self._everybody(), CONTENT_SIGNAL)
         signals = signals or [AgentLine("", line) for line in others.signals]
         return SiteUsage(self._traits.matching, self._said(found, CONTENT_USAGE), signals, others.licenses)
 
     def _said(self, found: Sequence[Span], field: str) -> list[AgentLine]:
-        """Return the lines of a field that bind a crawler, each with the name by which it binds it."""
+        """Return the lines of a field that bind a crawler, each with the user-agent name that matches."""
         said = ((span, line) for span in found for line in self._outline.others.usage_in(span))
         return [AgentLine(span.name, line) for span, line in said if line.field == field]
 
@@ -210,7 +210,7 @@ class RobotsTxt:
         names = self._traits.grouping.names
         if names is None:
             return self._outline.naming((token,))
-        # Each name is compared once, however many groups have it.
+        # Each name is compared once, even if many groups have it.
         return self._outline.naming(
             [name for name in self._reference.names if name != EVERYBODY and names(name, token)]
         )

@@ -1,4 +1,4 @@
-"""Why a robots.txt allows or disallows a URL: the groups, every rule that matches, and the rule that decided."""
+"""Explains why a robots.txt allows or disallows a URL: the groups, the matching rules, and the deciding rule."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ class Explanation:
         matches: the rules of these groups that match the URL, in the order of the file. ``len(rule.pattern)`` is the
             length of a rule in octets.
         match: the answer, with the rule that decided.
-        ended_by: the empty Disallow that allowed the URL before any rule decided, or None. Only some dialects read an
-            empty Disallow so.
-        precedence: a sentence that says which of several matching rules decides.
+        ended_by: the empty Disallow that allowed the URL before any rule decided, or None; only in some dialects.
+        precedence: a sentence that explains which of several matching rules decides.
     """
 
     groups: tuple[Group, ...]
@@ -51,15 +50,15 @@ class Explanation:
 
     @property
     def quirks(self) -> tuple[Quirk, ...]:
-        """The peculiarities of the decision: MATCHING_BOUND if some rules, perhaps the winner, were not compared."""
+        """The quirks of the decision: MATCHING_BOUND if some rules, perhaps also the winner, were not compared."""
         return (Quirk.MATCHING_BOUND,) if self.match.bound_reached else NO_QUIRKS
 
 
 def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Explanation:
     """Explain how ``robots`` decides about a URL or target for a crawler.
 
-    Each rule is compiled and compared by itself, which takes seconds if file and URL are both hostile: do not call this
-    on an event loop. ``RuleSet.match`` gives the same answer, including the bound on matching work.
+    Each rule is compiled and compared alone, which takes seconds if both file and URL are hostile: do not call this on
+    an event loop. ``RuleSet.match`` gives the same answer, including the bound on matching work.
 
     Args:
         robots: the file.
@@ -82,7 +81,7 @@ def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Exp
 
 
 def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) -> RuleSet:
-    """Return the rules that one line of a file stands for: at most one, in some dialects two."""
+    """Return the rules of one line of a file: at most one rule, in some dialects two rules."""
     traits = robots.dialect.traits
     row = (line.number, FieldName(line.name, line.field), line.value)
     rows = [] if Quirk.CONTROL_CHARACTER in line.quirks else [row]
@@ -90,7 +89,7 @@ def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) 
 
 
 def ending_line(robots: RobotsTxt, groups: Sequence[Group]) -> Line | None:
-    """Return the first empty Disallow of the groups in dialects in which it ends the search for a rule, or None."""
+    """Return the first empty Disallow of the groups if the dialect ends its search for a rule there, else None."""
     if not robots.dialect.traits.matching.empty_disallow_ends:
         return None
     empty = (line for group in groups for line in group.rules if not line.value and line.field == "disallow")

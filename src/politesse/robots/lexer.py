@@ -1,8 +1,8 @@
 """Splits the octets of a robots.txt into lines. Skips blank lines and comments; does not judge the other lines.
 
-A line ends at CR, LF or CRLF and at nothing else. Blanks are SP and HTAB (RFC 9309 2.2); a dialect may read other
-characters as blanks, with a quirk. An octet that is not UTF-8 is decoded to a lone surrogate, never to U+FFFD. So
-``encode("utf-8", "surrogateescape")`` returns the exact octets.
+A line ends only at CR, LF or CRLF. Blanks are SP and HTAB (RFC 9309 2.2); a dialect may read other characters as
+blanks, with a quirk. An octet that is not UTF-8 is decoded to a lone surrogate, never to U+FFFD. So ``encode("utf-8",
+"surrogateescape")`` returns the exact octets.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _MAX_OCTETS_PER_CHARACTER: Final = 4
 _NO_SEPARATOR: Final = (Quirk.NO_SEPARATOR,)
-CONTROL_IN_ROW: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # not HTAB, LF and CR
+CONTROL_IN_ROW: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # except for HTAB, LF and CR
 _CONTROL_OCTETS: Final = bytes(octet for octet in range(128) if CONTROL_IN_ROW.match(chr(octet)))
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|\?xml)\b", re.IGNORECASE)
 _ANY_ASCII = re.compile(r"[\x01-\x7f]")
 _BOMS: Final = (
-    # The longer marks first: the UTF-16 one is a prefix of the UTF-32 one.
+    # The longer marks are first, because the mark of UTF-16 is a prefix of the mark of UTF-32.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -37,13 +37,13 @@ _SKIPPED: Final = (codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1], *(
 
 
 class RowTexts(NamedTuple):
-    """The rows of a decoded file, as far as they are read.
+    """The rows of a decoded file, up to the limits of the dialect.
 
     Attributes:
-        texts: in the order of the file, with their comments.
-        cut: numbers of rows that were cut, because they exceed the length that the dialect reads.
+        texts: the rows in the order of the file, with their comments.
+        cut: numbers of the rows that were cut, because they are longer than the dialect permits.
         control: numbers of rows with a control character before the comment.
-        odd: numbers of rows with odd blanks around the field or the value; ``texts`` has them without.
+        odd: numbers of rows with odd blanks around the field or the value; ``texts`` has spaces instead.
     """
 
     texts: list[str]
@@ -53,7 +53,7 @@ class RowTexts(NamedTuple):
 
 
 def quirks_of(text: str) -> tuple[Quirk, ...]:
-    """Return the quirks of a file as a whole that its text shows."""
+    """Return the quirks of the whole file that its text shows."""
     return NO_QUIRKS if _HTML.match(text[:256]) is None else (Quirk.LOOKS_LIKE_HTML,)
 
 
@@ -63,24 +63,25 @@ def rows_of(text: str, syntax: Syntax) -> RowTexts:
     cut = _cut_lines(texts, syntax.max_line_octets)
     odd = drop_odd_blanks(text, texts, syntax)
     octets = octets_of(text)
-    if len(octets.translate(None, _CONTROL_OCTETS)) == len(octets):  # nearly no file has any; a third of a search
+    if len(octets.translate(None, _CONTROL_OCTETS)) == len(octets):  # three times as fast as a search
         return RowTexts(texts, cut, frozenset(), odd)
     control = (number for number, row in enumerate(texts, 1) if CONTROL_IN_ROW.search(row.partition("#")[0]))
     return RowTexts(texts, cut, frozenset(control), odd)
 
 
 def fields_of(texts: Iterable[str], first: int, syntax: Syntax, *, known_only: bool = False) -> Iterator[FieldRow]:
-    """Yield number, name and value of each row that is neither blank nor a comment only.
+    """Yield number, name and value of each row that is not blank and not only a comment.
 
-    Rows become fields here only, for lines and for rules without lines.
+    Only this function turns rows into fields, for lines and for rules without lines.
 
     Args:
         texts: the rows.
-        first: number of the first one.
-        syntax: how they are read.
-        known_only: whether to pass over rows whose field the dialect does not read, as most rows of a web page are.
+        first: the number of the first row.
+        syntax: how rows are read.
+        known_only: whether to skip rows with fields that the dialect does not read, such as most rows of a web page.
     """
-    # Field names repeat: each spelling is stripped and looked up once. Usual spellings are looked up beforehand.
+    # Field names repeat, so each spelling is stripped and looked up only once. Usual spellings are looked up in
+    # advance.
     usual, others, bare = syntax.usual_names, dict[str, FieldName](), dict[str, FieldName]()
     for number, row in enumerate(texts, first):
         if "#" in row:
@@ -103,7 +104,7 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax, *, known_only: b
 
 
 def lines_of(rows: RowTexts, syntax: Syntax) -> list[Line]:
-    """Return the rows that are neither blank nor a comment only as lines."""
+    """Return as lines the rows that are not blank and not only a comment."""
     lines = [
         Line(number, name.spelling, name.field, value, name.quirks)
         for number, name, value in fields_of(rows.texts, 1, syntax)
@@ -119,13 +120,13 @@ def lines_of(rows: RowTexts, syntax: Syntax) -> list[Line]:
 def split_rows(text: str) -> list[str]:
     """Split a decoded file at the ends of its lines.
 
-    Not str.splitlines: that also splits at VT, FF, FS to US, NEL, U+2028 and U+2029, which are data here.
+    str.splitlines would also split at VT, FF, FS to US, NEL, U+2028 and U+2029, which are data here.
     """
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
-    """Cut the rows to ``most`` octets in place; return the numbers of the longer rows."""
+    """Cut rows to ``most`` octets in place; return the numbers of the rows that were longer."""
     if most is None:
         return frozenset()
     long = [number for number, row in enumerate(rows, 1) if len(row) * _MAX_OCTETS_PER_CHARACTER > most]
@@ -136,12 +137,12 @@ def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
 
 
 def drop_odd_blanks(text: str, rows: list[str], syntax: Syntax) -> frozenset[int]:
-    """Read odd blanks around fields and values as spaces, in place; return the numbers of the rows that had any.
+    """Replace odd blanks around fields and values by spaces, in place; return the numbers of the changed rows.
 
     Args:
         text: the decoded file.
         rows: its rows.
-        syntax: says which blanks are odd.
+        syntax: defines the odd blanks.
     """
     changed: list[int] = []
     odd = [blank for blank in syntax.odd_blanks if blank in text]
@@ -180,7 +181,7 @@ def _without_colon(number: int, text: str, syntax: Syntax, known: dict[str, Fiel
         return None
     spelling, _, value = text.replace("\t", " ").partition(" ")
     value = value.strip(" ")
-    # As in google/robotstxt, for two words only: "disallow / now" is prose.
+    # As in google/robotstxt, only for two words, because "disallow / now" is prose.
     if not value or " " in value:
         return None
     name = known.get(spelling)
@@ -193,7 +194,7 @@ def _without_colon(number: int, text: str, syntax: Syntax, known: dict[str, Fiel
 
 
 def cut_at_line_end(body: bytes, limit: int) -> bytes:
-    """Return the complete lines among the first ``limit`` octets: half a rule would be a different rule."""
+    """Return the complete lines in the first ``limit`` octets, because half a rule would be another rule."""
     if body[limit : limit + 1] in {b"\n", b"\r"}:
         return body[:limit]
     return body[: max(body.rfind(b"\n", 0, limit), body.rfind(b"\r", 0, limit)) + 1]
@@ -202,7 +203,7 @@ def cut_at_line_end(body: bytes, limit: int) -> bytes:
 def octets_of(text: str) -> bytes:
     """Return the octets of a file that was passed as text."""
     try:
-        return text.encode("utf-8", "surrogateescape")  # text that was decoded with surrogateescape
+        return text.encode("utf-8", "surrogateescape")  # the text may have been decoded with surrogateescape
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
 
@@ -214,7 +215,7 @@ def decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk,
 
 
 def utf_8_of(body: bytes | str, max_octets: int | None) -> tuple[bytes, tuple[Quirk, ...]]:
-    """Do as ``decode`` does, but return octets: UTF-8 without a byte order mark."""
+    """Do the same as ``decode``, but return octets: UTF-8 without a byte order mark."""
     if isinstance(body, str):
         body = octets_of(body)
     quirks = NO_QUIRKS
@@ -222,15 +223,15 @@ def utf_8_of(body: bytes | str, max_octets: int | None) -> tuple[bytes, tuple[Qu
         body = cut_at_line_end(body, max_octets)
         quirks = (Quirk.FILE_CUT,)
     if not body.startswith(_FIRST_OCTETS):
-        return bytes(body), quirks  # a copy of a bytearray, else the same object
+        return bytes(body), quirks  # copies a bytearray; otherwise returns the same object
     for mark, encoding in _BOMS:
         if body.startswith(mark):
             text = body.decode(encoding, "replace")
-            # Fields, colons and line ends are ASCII. Without any, the file is in another encoding than its mark says.
+            # Fields, colons and line ends are ASCII. A file without ASCII has another encoding than its mark states.
             if _ANY_ASCII.search(text) is not None:
                 return text.encode(), (*quirks, Quirk.TRANSCODED)
     for mark in _SKIPPED:
-        # A part of a mark is skipped too, as in google/robotstxt.
+        # A part of a mark is also skipped, as in google/robotstxt.
         if body.startswith(mark):
             body = body[len(mark) :]
             quirks += (Quirk.BYTE_ORDER_MARK,)

@@ -1,4 +1,4 @@
-"""The lines that the lexer emits, their groups, and the quirks of lines, files and decisions."""
+"""The lines of the lexer, their groups, and the quirks of lines, files and decisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Quirk(StrEnum):
-    """A leniency that was applied, or a fault that was passed over; recorded so that lint and explain can report it.
+    """A leniency of the parser, or an ignored fault; recorded so that lint and explain can report it.
 
     >>> from politesse import RobotsTxt
     >>> RobotsTxt.parse("Disallow: /before/any/group").lines[0].quirks
@@ -20,27 +20,26 @@ class Quirk(StrEnum):
     """
 
     BYTE_ORDER_MARK = "byte-order-mark"
-    """The file starts with a UTF-8 byte order mark, a part of one, or a mark of another encoding that it is not in:
-    skipped."""
+    """The file starts with a UTF-8 byte order mark, a part of this mark, or the mark of a wrong encoding: skipped."""
     TRANSCODED = "transcoded"
-    """The file is UTF-16 or UTF-32 by its byte order mark: read as such (RFC 9309 2.2.2, MAY)."""
+    """The byte order mark means UTF-16 or UTF-32: the file is read in that encoding (RFC 9309 2.2.2, MAY)."""
     LOOKS_LIKE_HTML = "looks-like-html"
-    """The file starts like a web page; lines that parse are read all the same."""
+    """The file starts like a web page; valid lines are still read."""
     MISSPELLED_FIELD = "misspelled-field"
-    """A misspelled field name, read as the one it misspells."""
+    """A misspelled field name, read as the name that was meant."""
     MISSING_COLON = "missing-colon"
-    """Two words without a colon, the first of them a field name: read as if the colon were there."""
+    """Two words without a colon, the first of which is a field name: read as if they had a colon."""
     NO_SEPARATOR = "no-separator"
-    """Neither a colon nor two such words: the line is ignored."""
+    """The line has no colon, and is not such a pair of words: it is ignored."""
     ODD_BLANK = "odd-blank"
-    """A no-break space or a byte order mark around the field or the value: read as a blank, as in pasted files."""
+    """A no-break space or a byte order mark around the field or the value, as in pasted files: read as a blank."""
     CONTROL_CHARACTER = "control-character"
-    """A control character, which no path or token may hold: the line binds no crawler (RFC 9309 3)."""
+    """A control character, which no path or token may contain: the line binds no crawler (RFC 9309 3)."""
     BEFORE_ANY_GROUP = "before-any-group"
     """A rule or directive before the first user-agent line: it binds no crawler (RFC 9309 2.2.2)."""
     OUTSIDE_GROUP = "outside-group"
-    """A rule or directive after the blank line that ended its record, in a dialect where blank lines do that: it binds
-    no crawler."""
+    """A rule or directive after the blank line that ended its record, in a dialect in which blank lines end records: it
+    binds no crawler."""
     NO_LEADING_SLASH = "no-leading-slash"
     """A path pattern that starts with neither ``/`` nor ``*``: it matches nothing (RFC 9309 2.2)."""
     EMPTY_ALLOW = "empty-allow"
@@ -54,8 +53,8 @@ class Quirk(StrEnum):
     LINE_CUT = "line-cut"
     """A line that exceeds the length that the dialect reads: the rest of it is ignored."""
     MATCHING_BOUND = "matching-bound"
-    """A decision reached the bound on its matching work: of the rules that were not compared, a Disallow counts as
-    matching, an Allow as not. A quirk of a decision, not of a line."""
+    """A decision reached the bound on its matching work. Each Disallow that was not compared counts as matching, and no
+    such Allow does. This is a quirk of a decision, not of a line."""
     FILE_CUT = "file-cut"
     """A file that exceeds the length that the dialect reads: the rest of it is ignored."""
 
@@ -69,11 +68,11 @@ _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTR
 
 
 class FieldName(NamedTuple):
-    """The field that a name stands for; one object for all lines of a file that spell it alike.
+    """The field of a name; all lines of a file with the same spelling share an object.
 
     Attributes:
-        spelling: name as written, without surrounding blanks.
-        field: field that it stands for, in lower case.
+        spelling: the name as written, without surrounding blanks.
+        field: the field that the name stands for, in lower case.
         quirks: quirks of the spelling.
     """
 
@@ -83,7 +82,7 @@ class FieldName(NamedTuple):
 
 
 def usual_spellings(name: str) -> tuple[str, ...]:
-    """Return the spellings of a field that nearly all files use; each dialect has one FieldName for each of them."""
+    """Return the spellings of a field that nearly all files use; a dialect has one FieldName for each spelling."""
     return (name, name.capitalize(), name.title(), name.upper())
 
 
@@ -93,11 +92,11 @@ def is_usual(name: FieldName) -> bool:
 
 
 FieldRow = tuple[int, FieldName, str]
-"""(line number, name, value) of a row: all that is kept of a rule that may never be compared."""
+"""(line number, name, value) of a row, the form in which rules are kept until they are compared."""
 
 
 class Line:
-    r"""One line of a robots.txt that is neither blank nor a comment only.
+    r"""A line of a robots.txt that is not blank and not only a comment.
 
     >>> from politesse import RobotsTxt
     >>> RobotsTxt.parse("User-agent: *\nDissallow: /private # a comment").lines
@@ -106,8 +105,8 @@ class Line:
     Attributes:
         number: line number, from 1.
         name: field name as written, without surrounding blanks.
-        field: field that the name stands for, in lower case; empty if the line has none.
-        value: text after the colon, without comment and surrounding blanks.
+        field: the field that the name stands for, in lower case; empty without a field.
+        value: the text after the colon, without comment and surrounding blanks.
         quirks: quirks of the line.
     """
 
@@ -133,7 +132,7 @@ def rule_quirks(field: str, value: str, leading: tuple[str, ...]) -> tuple[Quirk
 
 
 def is_void(line: Line) -> bool:
-    """Whether a rule that has a value matches nothing, because of a quirk of its line."""
+    """Whether a rule with a value matches no target, because of a quirk of its line."""
     return bool(line.quirks) and not _VOID.isdisjoint(line.quirks)
 
 
@@ -154,7 +153,7 @@ class Span(NamedTuple):
 
 
 class Group:
-    r"""A run of user-agent lines and what follows up to the next run.
+    r"""A run of user-agent lines, and the lines up to the next run.
 
     >>> from politesse import RobotsTxt
     >>> robots = RobotsTxt.parse("User-agent: a\nUser-agent: b\nDisallow: /x\nUser-agent: *\nAllow: /")
@@ -162,12 +161,12 @@ class Group:
     [<Group a, b: 1 rules>, <Group *: 1 rules>]
 
     Attributes:
-        agents: names in lower case, ``*`` for all crawlers, each with its index among them, from 0.
+        agents: the names in lower case, ``*`` for all crawlers, each with its index among these names, from 0.
         heads: user-agent lines.
         rules: lines that are rules, Allow and Disallow in most dialects; they bind all agents of the group.
-        directives: (number of agents, line, typed value) of each other field that belongs to agents. A directive
-            binds only the agents that are listed before it; the number says how many.
-        usage: (number of agents, line) of each Content-Usage and Content-Signal line; the number as in ``directives``.
+        directives: (number of agents, line, typed value) of each other field that belongs to agents. A directive binds
+            only the agents above it, whose number comes first.
+        usage: (number of agents, line) of each Content-Usage and Content-Signal line, in the same way.
         version: version of the standard that the group is written in, in dialects that have versions.
     """
 

@@ -1,4 +1,4 @@
-"""Numbers in little memory, and the memory of objects, by which the cache is bounded."""
+"""Stores numbers in little memory, and measures the memory of objects, for the bounds of the cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _MAX_TWO_OCTETS: Final = 65_535
-_STEP: Final = 16  # octets in which memory is allocated
+_STEP: Final = 16  # memory is allocated in steps of so many octets
 
 
 def memory_of(objects: Iterable[object]) -> int:
@@ -19,7 +19,7 @@ def memory_of(objects: Iterable[object]) -> int:
 
 
 def flat(numbers: Sequence[int]) -> Sequence[int]:
-    """Return numbers from 0 on in as little memory as they need: an octet for each, or two, or four."""
+    """Return numbers from 0 on in the least memory: one, two or four octets for each."""
     try:
         return bytes(numbers)
     except ValueError:

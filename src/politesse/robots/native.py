@@ -1,4 +1,4 @@
-"""Reads files by the compiled core (``politesse._native``), if it is built and serves their dialect.
+"""Reads files with the compiled core (``politesse._native``), if it is built and serves the dialect.
 
 The core finds the rows and the groups that name a crawler, and compiles their rules. The few other records of a file
 are read as the reference reads them.

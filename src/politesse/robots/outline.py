@@ -131,7 +131,7 @@ class Outline:
         self._versions.append(VERSION_1)
 
     def _is_unnamed(self, number: int) -> bool:
-        """Whether a rule in no group belongs to the group before any user-agent line; if not, it binds no crawler."""
+        """Whether a rule outside of groups is in the group before any user-agent line; if not, it binds no crawler."""
         everybody = self._grouping.before_any_agent
         if everybody and not self.starts:
             self._has_unnamed = True
@@ -139,7 +139,7 @@ class Outline:
             for name in everybody:
                 self._name(0, name)
         if self._has_unnamed and len(self.starts) == 1:
-            return True  # no user-agent line came yet
+            return True  # there was no user-agent line yet
         self.quirks[number] = self._stray()
         return False
 
@@ -161,14 +161,14 @@ class Outline:
             self._versions[-1] = version
 
     def _stray(self) -> Quirk:
-        """Return the quirk of a row that belongs in a group and is in none."""
+        """Return the quirk of a row that should be in a group, but is not."""
         return Quirk.OUTSIDE_GROUP if self.starts else Quirk.BEFORE_ANY_GROUP
 
     def _is_usage_rule(self, row: FieldRow) -> bool:
         """Whether a row is a rule about the use of content. A row without a valid value is not.
 
-        Otherwise it would end the row of user-agent lines, and the rules of RFC 9309 below would not bind those above
-        it.
+        Otherwise such a row would end the run of user-agent lines, and the rules below would not bind the crawlers
+        above it.
         """
         number, name, value = row
         return name.field in self._grouping.usage_rules and bool(value) and number not in self._control
@@ -179,8 +179,8 @@ def outline_of(text: str, traits: Traits) -> Outline:
     syntax = traits.syntax
     rows = rows_of(text, syntax)
     outline = Outline(traits, rows.control)
-    # A field that the dialect does not read says nothing, unless it ends a run of user-agent lines. One in thirty
-    # robots.txt is a web page: its rows are a quarter of the time of reading the corpus.
+    # A field that the dialect does not read has no effect, unless it ends a run of user-agent lines. Of thirty
+    # robots.txt, one is a web page; without this, web pages take a quarter of the time of reading the corpus.
     known_only = not traits.grouping.any_field_is_a_rule
     records_of = records(rows.texts) if syntax.blank_lines else [(0, len(rows.texts))]
     for start, end in records_of:

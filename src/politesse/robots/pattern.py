@@ -1,15 +1,15 @@
 """The normal forms in which paths and path patterns are compared.
 
-Both sides of a comparison are brought to one form (RFC 9309 2.2.2, RFC 3986 6.2.2): octets that a URI cannot hold
-raw are percent-encoded, unreserved ones are decoded, hex digits are upper case, reserved ones stay as written. In the
-query the six characters that are legal there raw (``: / ? @ [ ]``) equal their escapes. ``*`` and ``$`` that are
-meant literally are ``%2A`` and ``%24``. The form is ASCII, so that its length in characters is its length in octets.
-In a pattern a ``%`` without two hex digits stays as it is and counts as one octet; see ``match_form`` for its matches.
+Both sides of a comparison get the same form (RFC 9309 2.2.2, RFC 3986 6.2.2): octets that a URI cannot contain are
+percent-encoded, unreserved octets are decoded, hex digits are upper case, reserved octets stay as written. In the query
+the six characters that are legal there raw (``: / ? @ [ ]``) equal their escapes. A literal ``*`` or ``$`` is ``%2A``
+or ``%24``. The form is ASCII, so that its length in characters is its length in octets. In a pattern a ``%`` without
+two hex digits does not change, and counts as one octet; ``match_form`` explains its matches.
 
-RFC 9309 uses that form. Other dialects use others: in the first, every escape but ``%2F`` is decoded
-(``decode_target``, ``decode_prefix``, ``decode_pattern``); in two more, no escape is, so that the spellings of an
-octet differ (``keep_target``, ``keep_prefix``) but for the case of the hex digits (``fold_target``, ``fold_pattern``).
-A plain target is its own normal form in all of them.
+RFC 9309 uses that form. Other dialects use other forms. One form decodes every escape but ``%2F`` (``decode_target``,
+``decode_prefix``, ``decode_pattern``). Two forms decode no escape, so that different spellings of an octet differ:
+``keep_target`` and ``keep_prefix`` change nothing, ``fold_target`` and ``fold_pattern`` only the case of hex digits. In
+each form, a plain target is its own normal form.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstu
 _QUERY_LITERALS: Final = frozenset(b":/?@[]")
 _KEPT: Final = r"A-Za-z0-9._~!&'()+,;=:@/?\[\]-"
 
-_UP_TO: Final = f"{{0,{MAX_URL_LENGTH - 1}}}+"  # a longer target is not plain, and is rejected on the slow path
+_UP_TO: Final = f"{{0,{MAX_URL_LENGTH - 1}}}+"  # a longer target is not plain, and the slow path rejects it
 
 
-# Possessive: a path that is not plain fails at its first escape, without a second look at the characters before it
-# (105 ns instead of 240 to 430).
+# Possessive, so that a path that is not plain fails at its first escape without backtracking (105 ns instead of 240 to
+# 430).
 is_plain: Final = re.compile(f"[{_KEPT}]{_UP_TO}").fullmatch
-"""Whether a target is in normal form already, but for dot segments: a constant pattern, linear in the target."""
+"""Whether a target is already in normal form, except for dot segments; takes linear time."""
 
 PLAIN: Final = frozenset(octet for octet in range(128) if is_plain(chr(octet)))
 """The octets that are the same in every normal form."""
@@ -43,16 +43,17 @@ PLAIN: Final = frozenset(octet for octet in range(128) if is_plain(chr(octet)))
 match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#]*)").fullmatch
 """Match a URL of which only the target, group 1, needs to be normalised."""
 
-_query_escape: Final = re.compile("%(?:2F|3A|3F|40|5B|5D)", re.IGNORECASE).search  # of _QUERY_LITERALS
+_query_escape: Final = re.compile("%(?:2F|3A|3F|40|5B|5D)", re.IGNORECASE).search  # the escapes of _QUERY_LITERALS
 is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
-"""Whether a pattern is in normal form already, but for runs of stars."""
+"""Whether a pattern is already in normal form, except for runs of stars."""
 
-# Words of other alphabets are one match, not one for each octet: a decision on lower-case escapes takes a quarter less.
+# A word of another alphabet is one match, not a match for each octet, which makes decisions on lower-case escapes a
+# quarter faster.
 _TO_CHANGE = re.compile(r"(?:%[89A-Fa-f][0-9A-Fa-f])++|%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
 _TO_CHANGE_IN_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}|[^*" + _KEPT + r"]", re.DOTALL)
 _TO_CHANGE_OR_FOLD = re.compile(r"%[0-9A-Fa-f]{2}|[^*$" + _KEPT + r"]", re.DOTALL)
-# The same for patterns, in which a "%" without two hex digits stays. A "%" that would become an escape because the
-# escape after it is decoded ("%%32%46" is the text "%2F") is escaped.
+# The same for patterns, in which a "%" without two hex digits stays. If decoding the next escape would turn a "%" into
+# an escape ("%%32%46" is the text "%2F"), the "%" is escaped.
 _TO_CHANGE_BUT_BARE_PERCENT = re.compile(
     r"%[0-9A-Fa-f]{2}|%(?=[0-9A-Fa-f]?%[0-9A-Fa-f]{2})|[^%*" + _KEPT + r"]", re.DOTALL
 )
@@ -65,7 +66,7 @@ _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 def _replacements(decoded: frozenset[int]) -> Callable[[re.Match[str]], str]:
-    """Return a replacement function for re.sub: one look-up per octet or escape, so that nothing is decoded twice."""
+    """Return a replacement function for re.sub: one look-up per octet or escape, so no text is decoded twice."""
     table = {chr(octet): f"%{octet:02X}" for octet in range(256)}
     for high in "0123456789ABCDEFabcdef":
         for low in "0123456789ABCDEFabcdef":
@@ -86,13 +87,13 @@ _upper_case = _replacements(frozenset())
 
 
 class TargetForm(NamedTuple):
-    """A normal form of targets as data, for the compiled core; ``normalise_target`` and ``fold_target`` say the same.
+    """A normal form of targets as data, for the compiled core; the same as ``normalise_target`` or ``fold_target``.
 
     Attributes:
         kept: octets that stay; any other octet is escaped.
-        decoded_in_path: octets of which an escape is decoded.
-        decoded_in_query: likewise.
-        query_as_written: whether ``query_as_written`` is another form.
+        decoded_in_path: octets whose escapes are decoded in the path.
+        decoded_in_query: octets whose escapes are decoded in the query.
+        query_as_written: whether targets have another form, as of ``query_as_written``.
         escaped_dots: whether dot segments may have escaped dots.
     """
 
@@ -111,8 +112,8 @@ def normalise_target(target: str) -> str:
     """Return the normal form of a request target: no fragment, no dot segments, escapes by component.
 
     Raises:
-        InvalidURL: ``target`` holds a control character, has no UTF-8 form (clients send different things for either),
-            or exceeds MAX_URL_LENGTH.
+        InvalidURL: ``target`` contains a control character or cannot be encoded in UTF-8, which clients send in
+            different ways, or exceeds MAX_URL_LENGTH.
     """
     path, question, query = _components(target)
     if (path := _normalise(path, _TO_CHANGE, _in_path)) and "/." in path:
@@ -123,7 +124,7 @@ def normalise_target(target: str) -> str:
 def decode_target(target: str) -> str:
     """Return a request target with every escape but ``%2F`` decoded once (draft-koster-robots-00 3.2.2).
 
-    Octets that a URI cannot hold raw are escaped, so that ``%252F`` does not become the slash that ``%2F`` protects.
+    Octets that a URI cannot contain are escaped, so that ``%252F`` does not become the slash that ``%2F`` protects.
     Dot segments are resolved, the fragment is dropped.
 
     Raises:
@@ -145,9 +146,9 @@ def decode_pattern(value: str) -> str:
 
 
 def fold_target(target: str) -> str:
-    """Return a request target as it is sent, its escapes kept, their hex digits in upper case.
+    """Return a request target as it is sent, with its escapes, but with hex digits in upper case.
 
-    Octets that a URI cannot hold raw are escaped; dot segments are resolved, including those with escaped dots; the
+    Octets that a URI cannot contain are escaped; dot segments are resolved, including those with escaped dots; the
     fragment is dropped.
 
     Raises:
@@ -158,12 +159,12 @@ def fold_target(target: str) -> str:
 
 
 def fold_pattern(value: str) -> str:
-    """Return a path pattern in the form of ``fold_target``; ``*`` and ``$`` stay as they are."""
+    """Return a path pattern in the form of ``fold_target``; ``*`` and ``$`` do not change."""
     return _normalise(value, _TO_FOLD_BUT_BARE_PERCENT, _upper_case)
 
 
 def keep_target(target: str) -> str:
-    """Return a request target as it is sent, its escapes kept as they are written; otherwise as ``fold_target``."""
+    """Return a request target as ``fold_target`` does, but with its escapes exactly as written."""
     path, question, query = _components(target)
     return _as_sent(_normalise(path + question + query, _TO_CHANGE_OR_KEEP, _upper_case))
 
@@ -174,9 +175,9 @@ def keep_prefix(value: str) -> str:
 
 
 def query_as_written(target: str) -> str | None:
-    """Return the normal form of a target with the escapes of its query kept, or None if that is the same.
+    """Return the normal form of a target, but with the escapes of its query; None if both are the same.
 
-    A pattern that reaches the query only by its star was normalised without a query, with its escapes kept: it is
+    A pattern that reaches the query only by its star was normalised without a query, so it has kept its escapes. It is
     compared with this form, so that equal octets match.
     """
     path, question, query = target.partition("#")[0].partition("?")
@@ -188,11 +189,11 @@ def query_as_written(target: str) -> str | None:
 def normalise_pattern(value: str) -> str:
     """Return the normal form of a path pattern: ``*`` kept, runs of it folded, ``$`` kept at the very end only.
 
-    A trailing ``*`` or ``*$`` stays too: it matches nothing more, but its octets count (RFC 9309
-    2.2.2: the most octets make a match the most specific).
+    A trailing ``*`` or ``*$`` also stays: it does not change the matches, but its octets count (RFC 9309 2.2.2: the
+    match with the most octets is the most specific).
     """
     if is_plain(value) is not None:
-        return value  # four of five patterns in the field: no star, no anchor, no escape
+        return value  # four of five real patterns have no star, no anchor and no escape
     anchored = value.endswith("$")
     pattern = value.removesuffix("$")
     if is_plain_pattern(value) is None:
@@ -210,18 +211,19 @@ def normalise_pattern(value: str) -> str:
 def allowed_directory(pattern: str) -> str | None:
     """Return the pattern of the directory whose index page ``pattern`` allows, or None.
 
-    google/robotstxt, HandleAllow: an Allow of ``/a/index.html``, or of any path that starts like it, allows ``/a/``.
+    google/robotstxt, HandleAllow: an Allow of ``/a/index.html``, or of any path that starts with ``/a/index.htm``,
+    allows ``/a/``.
     """
     directory, slash, page = pattern.rpartition("/")
     return f"{directory}{slash}$" if slash and page.startswith("index.htm") else None
 
 
 def match_form(pattern: str) -> str:
-    """Return the pattern that targets are compared with, from ``pattern`` in normal form.
+    """Return the text with which targets are compared, from ``pattern`` in normal form.
 
-    A trailing ``*`` or ``*$`` is dropped: it matches nothing more. A ``%`` without two hex digits becomes ``%25``, as
-    in targets. But if the pattern ends, or continues with a star, after the ``%`` or after one more hex digit, then the
-    ``%`` stays: it matches the start of any escape that the target has there.
+    A trailing ``*`` or ``*$`` is dropped, because it does not change the matches. A ``%`` without two hex digits
+    becomes ``%25``, as in targets. But if the pattern ends, or has a star, right after the ``%`` or after one hex
+    digit, the ``%`` stays, and matches the start of any escape in the target.
     """
     unanchored = pattern.removesuffix("$")
     if unanchored.endswith("*"):
@@ -242,7 +244,7 @@ def _normalise(text: str, to_change: re.Pattern[str], change: Callable[[re.Match
     if is_plain(text) is not None:
         return text
     if not text.isascii():
-        # One character for each octet; in a pattern an octet that is not UTF-8 stands as a surrogate.
+        # One character for each octet; in a pattern, an octet that is not UTF-8 is a surrogate.
         text = text.encode("utf-8", "surrogateescape").decode("latin-1")
     return to_change.sub(change, text)
 
@@ -260,7 +262,7 @@ def _components(target: str) -> tuple[str, str, str]:
         raise InvalidURL(target, f"holds the control character {control.group()!r}; percent-encode it")
     if not has_utf_8(target):
         raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form")
-    # One character may be four octets, and each of them three once it is escaped.
+    # A character may have four octets, and each octet becomes three when it is escaped.
     sent = _BEYOND_ASCII.sub(_escaped, target.partition("#")[0])
     _check_octets(target, len(sent))
     return sent.partition("?")
@@ -271,7 +273,7 @@ def _escaped(characters: re.Match[str]) -> str:
 
 
 def has_dot_segments(path: str) -> bool:
-    """Whether a path (without query) holds dot segments, even escaped ones, which clients resolve before sending."""
+    """Whether a path (without query) has dot segments, even escaped, which clients resolve before sending."""
     return _DOT_SEGMENT.search(path) is not None
 
 
@@ -291,7 +293,7 @@ def _check_octets(target: str, octets: int) -> None:
 
 
 def _as_sent(target: str) -> str:
-    """Resolve dot segments whose dots may be escaped: clients decode those before sending."""
+    """Resolve dot segments, also with escaped dots, which clients decode before sending."""
     path, question, query = target.partition("?")
     if has_dot_segments(path):
         path = _DOT_SEGMENT.sub(lambda matched: matched[0].replace("%2E", ".").replace("%2e", "."), path)
@@ -320,7 +322,7 @@ def without_dot_segments(path: str) -> str:
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a predicate that matches targets with ``pattern``, both in the same normal form.
 
-    For patterns that are no rules: rule sets compile the rules of an agent together.
+    This is for patterns that are no rules; rule sets compile all rules of an agent together.
     """
     form = match_form(pattern)
     if not is_literal(form):

@@ -1,9 +1,10 @@
-"""Preferences of a robots.txt about the use of content: Content-Usage, Content-Signal, License; compiled on demand.
+"""Compiles, on demand, a robots.txt's preferences about the use of content: Content-Usage, Content-Signal, License.
 
-The two mechanisms are resolved independently. Of the Content-Usage lines, those with the longest matching path count,
-all of them if several are equally long (draft-ietf-aipref-attach 3.1). Such a rule counts as a whole: about a purpose
-that it does not name it says nothing, even if a shorter rule does. The Content-Signals of the
-crawler's own groups count; without any, the Content-Signals of the groups for ``*``, or before the first group.
+Content-Usage and Content-Signal are resolved independently. The Content-Usage lines with the longest matching path
+count, also if several paths are equally long (draft-ietf-aipref-attach 3.1). Such a line counts as a whole: a purpose
+that it does not name is unstated, even if a line with a shorter path names the purpose. The Content-Signals of the
+crawler's own groups count. Without such signals, the Content-Signals of the groups for ``*`` count, or those before the
+first group.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ CONTENT_USAGE: Final = "content-usage"
 CONTENT_SIGNAL: Final = "content-signal"
 LICENSE: Final = "license"
 
-_WHOLE_SITE: Final = "/"  # a rule without a path matches and ranks as one with this path
+_WHOLE_SITE: Final = "/"  # the path of a rule without a path
 _PARSED_AT_ONCE: Final = 50
-_MOST_LINES: Final = 1_000  # of each kind: more would make the collector stop all threads for 30 ms and more
-_BYTES_PER_LINE: Final = 1_000  # measured: a line, its two statements and its pattern, without their text
+_MOST_LINES: Final = 1_000  # of each kind; with more, the garbage collector would stop all threads for 30 ms
+_BYTES_PER_LINE: Final = 1_000  # the measured size of a line, its two statements and its pattern, without their text
 
 
 class AgentLine(NamedTuple):
-    """A line, and the user-agent name that it applies to; empty for all crawlers."""
+    """A line, and the user-agent name to which it applies; empty for all crawlers."""
 
     agent: str
     line: Line
@@ -49,7 +50,7 @@ class _UsageRule(NamedTuple):
 
 
 class _Compiled(NamedTuple):
-    """All lines, compiled; ``refused`` has the refusals of the rules beyond the bound, by purpose."""
+    """The compiled lines; ``refused`` has the refusals of rules beyond the bound, by purpose."""
 
     rules: tuple[_UsageRule, ...]
     refused: dict[Purpose | None, Statement]
@@ -58,14 +59,14 @@ class _Compiled(NamedTuple):
 
 
 class SiteUsage:
-    """Preferences of a robots.txt for a crawler; made only for files that state some.
+    """Preferences of a robots.txt for a crawler; made only for files with preferences.
 
-    The matching work is bounded, as it is for rules. If a line was not compared because of the bound, or follows a
-    thousand others of its kind, only its refusal counts, for all paths. A few lines are parsed at the first question,
-    many at construction.
+    The matching work is bounded, as for rules. If a line is not compared because of the bound, or comes after a
+    thousand lines of its kind, only its refusals count, and for all paths. A few lines are parsed at the first
+    question, many lines at construction.
 
     Attributes:
-        weight_bytes: approximate memory that it takes once it is compiled.
+        weight_bytes: approximate memory that the preferences take once they are compiled.
     """
 
     __slots__ = ("_compiled", "_licenses", "_matching", "_rules", "_signals", "weight_bytes")
@@ -85,7 +86,7 @@ class SiteUsage:
         ]
         self.weight_bytes = sum(_BYTES_PER_LINE + 3 * len(line.value) for line in lines)
         self._compiled = None
-        if len(lines) > _PARSED_AT_ONCE:  # files with many lines are parsed off the event loop, and so is this
+        if len(lines) > _PARSED_AT_ONCE:  # such a file is parsed off the event loop, so compile here, too
             self._compiled = self._compile()
             self._rules = self._signals = self._licenses = ()
 
@@ -111,7 +112,7 @@ class SiteUsage:
         )
 
     def _by_path(self, compiled: _Compiled, target: str) -> tuple[list[Statement], list[Statement]]:
-        """Return the statements of all Content-Usage lines that match, and of the longest of them."""
+        """Return the statements of all matching Content-Usage lines, and of the longest matching lines."""
         normal = self._matching.normalise_target(target)
         written = self._matching.query_as_written(target) if "?" in target else None
         meter = meter_of(normal, written)
@@ -152,7 +153,7 @@ def _usage_rule(said: AgentLine, matching: Matching) -> _UsageRule:
 
 
 def _template(mechanism: Mechanism, said: AgentLine, path: str = "") -> Statement:
-    """Return a statement of a line that states no preference."""
+    """Return a statement for a line, without a preference."""
     where = Place.ROBOTS_TXT, _text(said.line), said.line.number, path, said.agent
     return Statement(None, Preference.UNSTATED, mechanism, *where)
 

@@ -1,4 +1,4 @@
-"""Find the prefixes that a target starts with: one look-up among the sorted prefixes, then a walk along their links."""
+"""Finds the prefixes of a target: one look-up among the sorted prefixes, then a walk along their links."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class PrefixIndex:
-    """Sorted prefixes, each linked to the longest other prefix that it starts with.
+    """Sorted prefixes, each with a link to the longest other prefix that is its own prefix.
 
     Args:
-        prefixes: in any order, without duplicates.
+        prefixes: the prefixes in any order, without duplicates.
 
     Attributes:
-        prefixes: sorted.
+        prefixes: the sorted prefixes.
     """
 
     __slots__ = ("_links", "prefixes")
 
     def __init__(self, prefixes: Iterable[str]) -> None:
         self.prefixes = tuple(sorted(prefixes))
-        links: list[int] = []  # of each, the index plus one; 0 for none
+        links: list[int] = []  # the link of each prefix: the index plus one, or 0 without a link
         for place, prefix in enumerate(self.prefixes):
             link = place
             while link and not prefix.startswith(self.prefixes[link - 1]):
@@ -35,24 +35,24 @@ class PrefixIndex:
 
     @property
     def weight_bytes(self) -> int:
-        """Approximate memory that it takes, without the prefixes."""
+        """Approximate memory that this object takes, without the prefixes."""
         return memory_of((self, self.prefixes, self._links))
 
     def longest(self, target: str) -> int:
-        """Return the index of the longest prefix that ``target`` starts with; -1 for none."""
+        """Return the index of the longest prefix of ``target``; -1 without a prefix."""
         prefixes = self.prefixes
-        # The last prefix that sorts at or before the target is the longest one, or it starts with that.
+        # The last prefix that sorts at or before the target is the longest, or starts with the longest.
         place = bisect_right(prefixes, target)
         while place and not target.startswith(prefixes[place - 1]):
             place = self._links[place - 1]
         return place - 1
 
     def best(self, values: Sequence[int], ranks: Sequence[int]) -> list[int]:
-        """Return, for each prefix, the value with the highest rank among its own and those of all that enclose it.
+        """Return, for each prefix, the value with the highest rank among its own value and the values along its links.
 
         Args:
-            values: of each prefix.
-            ranks: of each value.
+            values: the value of each prefix.
+            ranks: the rank of each value.
         """
         best: list[int] = []
         for own, link in zip(values, self._links, strict=True):
@@ -61,10 +61,10 @@ class PrefixIndex:
 
 
 class FirstPrefix:
-    """Prefixes of which the first that matches decides, not the longest.
+    """Prefixes of which the first match decides, not the longest match.
 
     Args:
-        patterns: the prefixes in the order in which they are tried; no two are the same.
+        patterns: the prefixes in the order in which they are tried, without duplicates.
     """
 
     __slots__ = ("_first", "_index")
@@ -77,10 +77,10 @@ class FirstPrefix:
 
     @property
     def weight_bytes(self) -> int:
-        """Approximate memory that it takes, without the patterns."""
+        """Approximate memory that this object takes, without the patterns."""
         return memory_of((self, self._first)) + self._index.weight_bytes
 
     def find(self, target: str) -> int:
-        """Return the place of the first pattern that ``target`` starts with; -1 for none."""
+        """Return the place of the first pattern that is a prefix of ``target``; -1 without such a pattern."""
         longest = self._index.longest(target)
         return -1 if longest < 0 else self._first[longest]

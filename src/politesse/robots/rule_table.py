@@ -1,4 +1,4 @@
-"""The rules of an agent in flat arrays: a Rule and its Match are made only for a rule that decides."""
+"""The rules of an agent in flat arrays. A Rule and its Match are made only when the rule decides."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 ALLOW: Final = "allow"
 NO_RULE: Final = -1
-"""Place of the lack of a rule, which every rule outranks."""
+"""The place that stands for no rule; every rule outranks it."""
 NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
 
-_AS_IT_IS: Final[dict[int, str]] = {}  # shared by the files whose values are all in normal form
+_AS_IT_IS: Final[dict[int, str]] = {}  # all files whose values are in normal form share this dict
 
 
 class RuleTable:
@@ -26,10 +26,10 @@ class RuleTable:
 
     Args:
         patterns: path patterns in normal form, by place.
-        rows: row of each.
+        rows: the row of each rule.
 
     Attributes:
-        patterns: see above.
+        patterns: the path patterns.
     """
 
     __slots__ = ("_name_of", "_names", "_numbers", "_values", "patterns")
@@ -37,7 +37,7 @@ class RuleTable:
     def __init__(self, patterns: Iterable[str], rows: Collection[FieldRow]) -> None:
         self.patterns = tuple(patterns)
         self._numbers = flat([row[0] for row in rows])
-        names = {id(row[1]): row[1] for row in rows}  # by identity: to hash a name costs as much as all the rest
+        names = {id(row[1]): row[1] for row in rows}  # by identity, because hashing names would double the time
         places = dict(zip(names, range(len(names)), strict=True))
         self._names = tuple(names.values())
         self._name_of = flat([places[id(row[1])] for row in rows])
@@ -65,7 +65,7 @@ class RuleTable:
         return [rule for place in places if (rule := self.match(place).rule) is not None]
 
     def ranks(self) -> Sequence[int]:
-        """Return, by place, how specific each rule is: by octets, at one length an Allow first; 0 at NO_RULE."""
+        """Return the rank of each rule, by place: more octets rank higher, at equal length an Allow; 0 at NO_RULE."""
         allows = [name.field == ALLOW for name in self._names]
         ranks = [2 * len(pattern) + allows[name] for pattern, name in zip(self.patterns, self._name_of, strict=True)]
         ranks.append(0)
@@ -73,7 +73,7 @@ class RuleTable:
 
     @property
     def weight_bytes(self) -> int:
-        """Approximate memory that the rules take, as long as they do not decide."""
+        """Approximate memory that the rules take before any rule has decided."""
         texts = memory_of((self.patterns, *self.patterns))
         arrays = memory_of((self, self._names, self._name_of, self._numbers))
         spelled = memory_of((self._values, *self._values, *self._values.values())) if self._values else 0

@@ -1,4 +1,4 @@
-"""The sitemaps that a robots.txt lists: absolute URLs, any number, anywhere in the file, for every crawler. Pure.
+"""Reads the sitemaps in a robots.txt: any number of absolute URLs, anywhere in the file, for all crawlers. Pure.
 
 sitemaps.org, "Specifying the Sitemap location in your robots.txt file"; RFC 9309 2.2.4.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_REJECTED: Final = 100
-"""Number of rejected lines that are reported, from the first."""
+"""The most rejected lines that are reported."""
 
 _UNFIT: Final = frozenset(" \t\\")
 
@@ -41,7 +41,7 @@ class RejectedSitemap:
 
 
 class SitemapLines:
-    """The Sitemap lines of a file, each value once, validated on demand: most callers never read them.
+    """The Sitemap lines of a file, each value once. They are validated on demand, because few callers read them.
 
     Attributes:
         lines: (line number, value) in the order of the file.
@@ -55,7 +55,7 @@ class SitemapLines:
         for number, value in listed:
             values.setdefault(value, number)
         self._numbers = flat(list(values.values()))
-        self._values = "\n".join(values)  # a third of the memory of single values, which are seldom read
+        self._values = "\n".join(values)  # takes a third of the memory of single strings, and is seldom read
 
     @property
     def lines(self) -> tuple[tuple[int, str], ...]:
@@ -68,7 +68,7 @@ class SitemapLines:
         return memory_of((self, self._numbers, self._values)) if self._numbers else 0
 
     def check(self) -> tuple[tuple[str, ...], tuple[RejectedSitemap, ...]]:
-        """Return the values that are absolute http(s) URLs, as written, and the others with their problems."""
+        """Return the values that are absolute http(s) URLs, as written, and the other values with their problems."""
         urls: list[str] = []
         rejected: list[RejectedSitemap] = []
         for number, value in self.lines:

@@ -1,7 +1,7 @@
-"""The interval and the permission to visit at each minute of the day, from all Request-rates and Visit-times.
+"""Calculates the interval and the permission to visit at each minute of the day, from Request-rates and Visit-times.
 
-A timetable is made once, so that a turn reads no line again. A file of 500 KiB may have 30,000 such lines, and a day
-has 1,440 minutes: each minute is filled once, from the slowest rate on.
+A timetable is made once, so that turns need not read the lines again. A file of 500 KiB may have 30,000 such lines, but
+a day has only 1,440 minutes: each minute is set once, beginning with the slowest rate.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _MINUTE_S: Final = 60.0
 _MINUTES: Final = 1_440
 _WHOLE_DAY: Final = (1 << _MINUTES) - 1
-_BYTES_OF_A_DAY: Final = 13_000  # a list of its minutes, and the minutes at which a visit is permitted
+_BYTES_OF_A_DAY: Final = 13_000  # the size of a list of minutes, with the minutes of permitted visits
 _BYTES_PER_CHANGE: Final = 32
 
 
 class Timetable:
-    """See the module. Times of day are in UTC; intervals are the seconds between two starts that keep a rate.
+    """The rates and visits of a day. Times are in UTC; an interval is the seconds between two starts at a rate.
 
     Args:
         rates: Request-rates of a file.
@@ -71,7 +71,7 @@ class Timetable:
 
 
 def next_open(open_minutes: int, wall: float) -> float:
-    """Return the first Unix time from ``wall`` on that lies in any of the minutes; a day later without minutes."""
+    """Return the first Unix time from ``wall`` on that is in ``open_minutes``; without minutes, a day later."""
     minute = _minute(wall)
     if open_minutes >> minute & 1:
         return wall
@@ -89,7 +89,7 @@ def _minute(wall: float) -> int:
 def _minutes_of(window: TimeWindow) -> int:
     """Return the minutes of a window as bits."""
     start, end = 1 << window.start, 2 << window.end
-    return end - start if start < end else _WHOLE_DAY ^ (start - end)  # the latter crosses midnight
+    return end - start if start < end else _WHOLE_DAY ^ (start - end)  # the second case crosses midnight
 
 
 def _slowest(windows: dict[TimeWindow, float], always_s: float) -> list[float]:

@@ -1,6 +1,6 @@
-"""The traits in which the dialects of robots.txt differ: data and types of small functions.
+"""The columns of the table of dialects: data, and types of small functions.
 
-``politesse.robots.dialect`` fills in one row of them for each dialect.
+``politesse.robots.dialect`` has a row for each dialect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from politesse.robots.pattern import TargetForm
 
 
-_MISSPELLED: Final = (Quirk.MISSPELLED_FIELD,)  # one for all names
+_MISSPELLED: Final = (Quirk.MISSPELLED_FIELD,)  # one tuple for all names
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,15 @@ class Syntax:
 
     Attributes:
         fields: field names that the dialect reads, in lower case.
-        misspelled_fields: misspelled name to the name it is read as, with a quirk.
-        field_starts: start of a name to the name it is read as, with a quirk; the first that fits counts.
+        misspelled_fields: maps misspelled names to the names as which they are read, with a quirk.
+        field_starts: maps the starts of names to the names as which they are read, with a quirk; the first fitting
+            start counts.
         missing_colon: whether two words without a colon are a field and its value, with a quirk.
         odd_blanks: characters that are read as blanks around a field or a value, with a quirk.
         blank_lines: whether a blank line ends a record.
-        max_line_octets: octets of a line that are read, or None for all.
-        max_octets: octets of a file that are read, or None for all.
-        usual_names: usual spellings of the fields, so that most files need no look-up by parts.
+        max_line_octets: how many octets of a line are read, or None for all.
+        max_octets: how many octets of a file are read, or None for all.
+        usual_names: the FieldNames of usual spellings, which need no further look-up.
     """
 
     fields: frozenset[str]
@@ -62,7 +63,7 @@ class Syntax:
         """Return the field that a name, without surrounding blanks, stands for."""
         lower = spelling.lower()
         if lower in self.fields:
-            return FieldName(spelling, next(name for name in self.fields if name == lower))  # one text for all
+            return FieldName(spelling, next(name for name in self.fields if name == lower))  # shares one text
         if lower in self.misspelled_fields:
             return FieldName(spelling, self.misspelled_fields[lower], _MISSPELLED)
         for start, field_name in self.field_starts.items():
@@ -76,15 +77,17 @@ class Grouping:
     """Which lines belong together, and which crawlers they bind. Two are equal only if they are the same one.
 
     Attributes:
-        rules: fields that are rules; a user-agent line after one starts a group.
-        usage_rules: fields that are rules about the use of content; a user-agent line after one starts a group.
-        any_field_is_a_rule: whether a user-agent line after any other field starts a group as well.
-        before_any_agent: names of the crawlers that rules before the first user-agent line bind; empty for none.
+        rules: the fields that are rules; a user-agent line after a rule starts a group.
+        usage_rules: the fields that are rules about the use of content; a user-agent line after such a rule starts a
+            group.
+        any_field_is_a_rule: whether a user-agent line after any other field also starts a group.
+        before_any_agent: the names of the crawlers that are bound by rules before the first user-agent line.
         versioned: whether a Robot-version sets the version of a group.
         name: returns the name on a user-agent line from its value; ``*`` for all crawlers, or empty.
         token: returns the name of a crawler from its product token or User-Agent; empty for none.
-        names: whether a name on a user-agent line means a crawler, or None for equality.
-        named: chooses among the groups that name a crawler; if it chooses none, the groups for ``*`` bind it.
+        names: returns whether a name on a user-agent line means a crawler; None for equality.
+        named: chooses among the groups that name a crawler; if it chooses no group, the groups for ``*`` bind the
+            crawler.
         everybody: chooses among the groups for ``*``.
     """
 
@@ -106,14 +109,14 @@ class Matching:
 
     Attributes:
         dialect: name of the dialect.
-        normalise_target: returns a request target in the form that is compared; a plain one is in that form already.
+        normalise_target: returns a request target in the form that is compared; a plain target is already in this form.
         normalise_pattern: returns the path of a rule in the same form.
-        query_as_written: returns another form of a target, with which wildcards are compared too, or None.
-        leading: characters that the path of a rule may start with; other paths match nothing.
+        query_as_written: returns another form of a target, with which wildcards are also compared, or None.
+        leading: the characters with which the path of a rule may start; other paths match no target.
         implied_allow: returns the path of a second Allow that an Allow implies, or None.
-        empty_disallow_ends: whether an empty Disallow allows everything that no earlier rule matches, in dialects
-            that try rules in order.
-        of_site: whether rules may be URLs, which apply only to the site that they name.
+        empty_disallow_ends: whether an empty Disallow allows all targets that no earlier rule matches, in dialects that
+            try rules in order.
+        of_site: whether rules may be URLs, which apply only to their own site.
         form: ``normalise_target`` as data, if the compiled core serves the dialect; else None.
     """
 
@@ -121,7 +124,7 @@ class Matching:
     normalise_target: Callable[[str], str]
     normalise_pattern: Callable[[str], str]
     query_as_written: Callable[[str], str | None] = lambda _: None
-    leading: tuple[str, ...] = ("/", "*")  # RFC 9309 2.2 names "/" only, and 5.1 uses "*.gif$"
+    leading: tuple[str, ...] = ("/", "*")  # RFC 9309 2.2 permits only "/", but 5.1 uses "*.gif$"
     implied_allow: Callable[[str], str | None] | None = None
     empty_disallow_ends: bool = False
     of_site: bool = False
@@ -134,7 +137,7 @@ class Lifetimes:
 
     Attributes:
         default_s: lifetime of a 2xx without freshness headers.
-        max_s: longest lifetime of a 2xx, whatever its headers say.
+        max_s: the longest lifetime of a 2xx, even if its headers state more.
         max_unavailable_s: lifetime of a 4xx: both the default and the maximum.
     """
 
@@ -148,12 +151,12 @@ class Grace:
     """The rules while robots.txt is unreachable; times in seconds.
 
     Attributes:
-        closed_s: time after the first failure in which everything is disallowed, with or without an older copy.
-        stale_s: time for which a copy serves after that, beyond the end of its freshness.
+        closed_s: the time after the first failure in which every page is disallowed, with or without an older copy.
+        stale_s: the time for which a copy serves after that, beyond its freshness.
         stale_from_failure: whether ``stale_s`` counts from the end of ``closed_s``, not from the last confirmation.
-        opens_without_copy: whether everything is allowed after ``closed_s`` without a copy.
-        after_s: time after the first failure from which on ``after_allows`` applies.
-        after_allows: whether everything is allowed then if the host answers at all.
+        opens_without_copy: whether every page is allowed after ``closed_s`` without a copy.
+        after_s: the time after the first failure at which ``after_allows`` begins to apply.
+        after_allows: whether every page is then allowed if the host answers at all.
     """
 
     closed_s: float = 0.0

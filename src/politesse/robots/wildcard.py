@@ -1,7 +1,7 @@
-"""Wildcard patterns, matched without backtracking.
+"""Matches wildcard patterns without backtracking.
 
 Worst case: a match reads each octet of the target at most once for each octet of the pattern. Each segment is searched
-for only behind the one before, and the first segment that is not found ends the match.
+for only after the previous segment, and the first segment that is not found ends the match.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Wildcard:
 
     Attributes:
         head: text that the target must start with.
-        middle: the texts between two stars, in their order.
-        last: the text behind the last star.
-        octets: of all texts: no shorter target matches.
+        middle: the texts between two stars, in order.
+        last: the text after the last star.
+        octets: the octets of all texts; no shorter target matches.
     """
 
     __slots__ = ("_anchored", "head", "last", "middle", "octets")
@@ -35,12 +35,12 @@ class Wildcard:
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The texts behind the head."""
+        """The texts after the head."""
         return (*self.middle, self.last)
 
     @property
     def weight_bytes(self) -> int:
-        """Approximate memory that it takes."""
+        """Approximate memory that the wildcard takes."""
         texts = (self.head, *self.segments)
         return memory_of((self, self.middle, *[text for text in texts if len(text) > 1]))
 
@@ -72,7 +72,7 @@ class _CutEscapes(Wildcard):
     def __init__(self, form: str) -> None:
         super().__init__(_CUT_BEHIND_A_DIGIT.sub("%", form))
         texts = form.removesuffix("$").split("*")
-        # The hex digit at the end of each text; a blank for none. A str for all of them takes the least memory.
+        # The hex digit at the end of each text, or a blank. One str for all texts takes the least memory.
         self._digits = "".join([text[-1] if _CUT_BEHIND_A_DIGIT.search(text) is not None else _NONE for text in texts])
 
     @property
@@ -81,7 +81,7 @@ class _CutEscapes(Wildcard):
         return super().weight_bytes + memory_of((self._digits,))
 
     def matches(self, target: str) -> bool:
-        """Do as ``Wildcard.matches`` does."""
+        """See ``Wildcard.matches``."""
         if not target.startswith(self.head) or (self._anchored and not target.endswith(self.last)):
             return False
         position = _behind(target, len(self.head), _tails(self._digits[0]))
@@ -104,8 +104,8 @@ def _tails(digit: str) -> tuple[str, ...]:
 
 
 def _behind(target: str, place: int, tails: tuple[str, ...]) -> int:
-    """Return the index after the one of ``tails`` that is at ``place``, or -1."""
-    if not target.startswith(tails, place):  # once for each "%" of a target: no generator
+    """Return the index after the tail at ``place``, or -1 if none of ``tails`` is there."""
+    if not target.startswith(tails, place):  # runs once for each "%" of a target, so without a generator
         return -1
     return place + len(tails[0] if target.startswith(tails[0], place) else tails[1])
 
@@ -113,5 +113,5 @@ def _behind(target: str, place: int, tails: tuple[str, ...]) -> int:
 def wildcard_of(form: str) -> Wildcard:
     """Return the wildcard for a result of ``match_form`` that is not literal."""
     if "*" not in form:
-        form += "*"  # a pattern that ends within an escape
+        form += "*"  # the pattern ends within an escape
     return _CutEscapes(form) if "%" in form and _CUT_BEHIND_A_DIGIT.search(form) is not None else Wildcard(form)

@@ -1,15 +1,15 @@
-"""Finds faults and risks of a robots.txt: a second consumer of lexer and document. Pure.
+"""Finds faults and risks of a robots.txt, with the results of lexer and document. Pure.
 
 ::
 
-    lines         the text, and each line by itself
-    groups        which crawler obeys which group, and the ends that other parsers see
-    rules         rules that match nothing, or never win
-    disagreement  rules on which the dialects disagree
-    diagnostics   the codes, and the report
+    lines         checks the text, and each single line
+    groups        checks which crawler obeys which group, and where other parsers end groups
+    rules         finds rules that match no target, or never win
+    disagreement  finds rules on which the dialects disagree
+    diagnostics   has the codes, and the report
 
 Time and memory are bounded: at most 500 KiB are read, a limited number of diagnostics is kept for each code, and checks
-that compare rules with rules stop after a fixed number of comparisons and report that.
+that compare rules with each other stop after a fixed number of comparisons, and report that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["CODES", "MAX_OCTETS", "Code", "Diagnostic", "Severity", "lint"]
 
 MAX_OCTETS: Final = 500 * 1024
-"""Octets of a file that are read: as many as every crawler has to read (RFC 9309 2.5: at least 500 KiB)."""
+"""The octets of a file that are read, the least limit of every crawler (RFC 9309 2.5: at least 500 KiB)."""
 
 _RULE = re.compile(rb"(?:^|[\r\n])[ \t]*(?:dis)?allow[ \t]*:", re.IGNORECASE)
 
@@ -53,9 +53,9 @@ def lint(
     Args:
         body: the file.
         dialect: dialect of the file.
-        origin: origin that the file speaks for, as in ``RobotsTxt.parse``.
-        most_per_code: number of diagnostics to return for each code; positive. If more were found, or if not all were
-            looked for, the last diagnostics say so, with the code ``capped``.
+        origin: the origin of the file, as in ``RobotsTxt.parse``.
+        most_per_code: the most diagnostics to return for each code; positive. If the file has more diagnostics, or may
+            have more, the last diagnostics report this, with the code ``capped``.
 
     Returns:
         Diagnostics in the order of the file. Never raises on content.
@@ -70,7 +70,7 @@ def lint(
     robots = RobotsTxt.parse(head, dialect, origin=origin)
     if Quirk.LOOKS_LIKE_HTML in robots.quirks:
         report.add("looks-like-html", "this is a web page, not a robots.txt: send text/plain, or status 404")
-    if robots.groups or Quirk.LOOKS_LIKE_HTML not in robots.quirks:  # no further diagnostic of a web page is useful
+    if robots.groups or Quirk.LOOKS_LIKE_HTML not in robots.quirks:  # for a web page, further diagnostics are useless
         check_text(robots, rows, report)
         check_lines(robots, rows, report)
         check_groups(robots, rows, report)

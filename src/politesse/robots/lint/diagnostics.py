@@ -16,11 +16,11 @@ class Severity(StrEnum):
     """How serious a finding is."""
 
     ERROR = "error"
-    """The file has another effect than its text says."""
+    """The file has another effect than its text suggests."""
     WARNING = "warning"
-    """It does, but at a risk, or other parsers read it differently."""
+    """The file has the expected effect, but at a risk, or other parsers read it differently."""
     NOTE = "note"
-    """Worth knowing."""
+    """The finding may be useful to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Diagnostic:
 
     Attributes:
         line: line number, from 1.
-        column: column in characters, from 1; each octet that is not UTF-8 counts as one.
+        column: the column in characters, from 1; each octet that is not UTF-8 counts as a character.
         severity: severity of the code.
         code: one of CODES; codes do not change between releases.
-        message: sentence; text of the file is quoted in it, cut and made printable.
+        message: a sentence, in which text of the file is quoted, cut and made printable.
     """
 
     line: int
@@ -116,7 +116,7 @@ def shown(text: str) -> str:
 
 
 class Report:
-    """Collects diagnostics up to a limit for each code, and counts those beyond.
+    """Collects diagnostics up to a limit for each code, and counts the others.
 
     Args:
         most: number of diagnostics to keep for each code; positive.
@@ -135,15 +135,15 @@ class Report:
             self._found.append(Diagnostic(line, column, CODES[code].severity, code, message))
 
     def is_full(self, code: str) -> bool:
-        """Whether ``code`` has reached the limit, so that looking for more is useless."""
+        """Whether ``code`` has reached the limit, so that further checks are useless."""
         return self._count[code] >= self._most
 
     def give_up(self, code: str, why: str) -> None:
-        """Record that no more of ``code`` were looked for."""
+        """Record that the check for ``code`` has stopped early."""
         self._given_up[code] = why
 
     def finish(self, last_line: int) -> list[Diagnostic]:
-        """Return all diagnostics in the order of the file, followed by notes on missing ones."""
+        """Return all diagnostics in the order of the file, followed by notes on missing diagnostics."""
         found = sorted(self._found, key=lambda one: (one.line, one.column))
         for code, count in self._count.items():
             if count > self._most:

@@ -1,6 +1,6 @@
-"""Rules on which the dialects disagree: each rule is tried in all dialects, on paths that are similar to it.
+"""Finds rules on which the dialects disagree, by trying each rule in all dialects on similar paths.
 
-A path counts for a rule only if the rule decides about it, in the chosen dialect or in the other one.
+A path counts for a rule only if the rule decides about the path, in the chosen or in the other dialect.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from politesse.robots.rule_sets.base import RuleSet
     from politesse.verdict import Match
 
-_MAX_PROBE: Final = 2_000  # characters; longer URLs are not requested in practice
+_MAX_PROBE: Final = 2_000  # the most characters; longer URLs are not requested in practice
 _MAX_SAMPLES: Final = 2
-_MAX_EFFORT: Final = 10_000_000_000  # in bytes of rules that are searched: a few seconds
-_EFFORT_OF_A_MATCH: Final = 20_000  # least effort of a match
-_EFFORT_OF_A_RULE: Final = 20_000  # to compile it
-_EFFORT_OF_A_NAME: Final = 10_000  # to compare it with the name of a crawler
+_MAX_EFFORT: Final = 10_000_000_000  # in bytes of rules that are searched; takes a few seconds
+_EFFORT_OF_A_MATCH: Final = 20_000  # the least effort of a match
+_EFFORT_OF_A_RULE: Final = 20_000  # the effort to compile a rule
+_EFFORT_OF_A_NAME: Final = 10_000  # the effort to compare a name with the name of a crawler
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 _CODE: Final = "dialects-disagree"
@@ -63,7 +63,7 @@ def check_disagreement(robots: RobotsTxt, rows: Rows, report: Report, octets: by
 
 
 class _Sample(NamedTuple):
-    """A path, whether it is allowed here, and the dialects that decide the opposite."""
+    """A path, whether the chosen dialect allows it, and the dialects that decide the opposite."""
 
     path: str
     allowed: bool
@@ -79,7 +79,7 @@ class _Trial:
     """Tries paths that are similar to a rule in all dialects, for one crawler.
 
     Attributes:
-        effort_left: rest of the permitted effort, in bytes of rules.
+        effort_left: the rest of the permitted effort, in bytes of rules.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class _Trial:
         self.effort_left -= _EFFORT_OF_A_RULE * sum(map(len, there.values()))
 
     def of(self, line: Line) -> list[_Sample]:
-        """Return paths on which this line makes dialects disagree: as few as name each of those dialects once."""
+        """Return a few paths on which this line makes dialects disagree, with each such dialect at least once."""
         samples: list[_Sample] = []
         known: set[Dialect] = set()
         for path in _paths_near(line.value):
@@ -122,14 +122,14 @@ def _decides(line: Line, match: Match) -> bool:
 
 
 def _paths_near(value: str) -> Iterator[str]:
-    """Yield paths that a rule may match, the likely ones first, each once."""
+    """Yield paths that a rule may match, likely paths first, each once."""
     stem = value.removesuffix("$")
     stem = stem if stem.startswith("/") else f"/{stem}"
     stem = stem.partition("#")[0]
     filled, bare = stem.replace("*", "x"), stem.replace("*", "")
     paths = [filled, f"{filled}x", f"{filled}/x", f"{filled}?x=1", bare, f"{bare}x"]
     if "%" in value or "~" in value or not value.isascii():
-        # Only then: dialects that decode nothing disagree about every escaped letter, whatever the rule.
+        # Only in that case, because dialects without decoding disagree about every escaped letter, for any rule.
         swapped = _ESCAPE.sub(lambda escape: escape[0].swapcase(), filled)
         paths += [_ESCAPE.sub(_decoded, filled), swapped, filled.replace("~", "%7E")]
     paths.append(value)

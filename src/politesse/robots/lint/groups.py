@@ -1,4 +1,4 @@
-"""Checks groups: which crawler obeys which group, and the ends that other parsers see."""
+"""Checks which crawler obeys which group, and where other parsers end groups."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from politesse.robots.line import Group, Line
     from politesse.robots.lint.lines import Rows
 
-_MAX_COMPARED: Final = 2_000_000  # names of a file with each other, in dialects that compare each with each
+_MAX_COMPARED: Final = 2_000_000  # the most comparisons of names, in dialects that compare all names with each other
 
 
 class Binding(NamedTuple):
     """A crawler, and the groups that it obeys together.
 
     Attributes:
-        agent: name in the file, ``*`` for all crawlers that are not named.
-        groups: groups in the order of the file.
+        agent: the name in the file, ``*`` for all crawlers without a group.
+        groups: the groups in the order of the file.
     """
 
     agent: str
@@ -54,7 +54,7 @@ def check_groups(robots: RobotsTxt, rows: Rows, report: Report) -> None:
     blanks = [] if robots.dialect.traits.syntax.blank_lines else blank_lines(rows.all)
     for group in robots.groups:
         if not group.heads:
-            continue  # rules before any user-agent line, in a dialect in which they bind all crawlers
+            continue  # in this dialect, rules before any user-agent line bind all crawlers
         head = group.heads[0]
         if not group.rules:
             message = f"no rule follows: {_names(group)} may request everything"

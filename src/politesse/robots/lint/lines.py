@@ -26,7 +26,7 @@ _URL = re.compile(r"https?://[^/?#\s]", re.IGNORECASE)
 _MAX_YANDEX_CHARACTERS: Final = 1_024
 _MAX_YANDEX_RULES: Final = 2_048
 
-# Fields that some crawlers read or that were once proposed: not misspellings of others.
+# Fields that some crawlers read, or that were once proposed; these are no misspellings of other fields.
 _FOREIGN_FIELDS: Final = frozenset(
     {"cache-delay", "clean-param", "host", "indexpage", "noarchive", "nofollow", "noindex", "request-delay"}
 )
@@ -91,7 +91,7 @@ def _line_ends(text: str, before: int) -> int:
 
 
 def check_lines(robots: RobotsTxt, rows: Rows, report: Report) -> None:
-    """Report the faults of each line by itself."""
+    """Report the faults of each single line."""
     fields = _Fields(robots, report)
     rules = robots.dialect.traits.grouping.rules
     for line in robots.lines:
@@ -135,7 +135,7 @@ def _check_characters(line: Line, rows: Rows, report: Report) -> None:
 def _report_quirk(quirk: Quirk, line: Line, rows: Rows, report: Report) -> None:
     words = _WORDS.get(quirk)
     if words is None:
-        return  # reported by another check, or for the file as a whole
+        return  # another check reports this quirk, or it is reported for the whole file
     code, at_value, message = words
     column = rows.of_value(line) if at_value else rows.of_name(line)
     if quirk is Quirk.CONTROL_CHARACTER:
@@ -178,7 +178,7 @@ class _Fields:
         self.left_out = False
 
     def report_unknown(self, line: Line, rows: Rows) -> None:
-        """Report a line that is not read, with the field that it probably means."""
+        """Report a line that the dialect does not read, with the field that was probably meant."""
         found = self._found(line)
         if found is not None:
             self._report.add(*found, line.number, rows.of_name(line))

@@ -1,7 +1,8 @@
-"""Rules that never decide anything: they match nothing, or wherever they match, another rule precedes them.
+"""Finds rules that never decide, because they match no target, or because another rule always precedes them.
 
-Every report is proven (no false positives); rules shadowed only by a combination of others are missed. A rule is
-covered by another one if the other's pieces are found in its own, its stars taken as letters that only a star matches.
+Every report is proven, so there are no false positives. Rules that only a combination of rules shadows are missed. Rule
+A covers rule B if the pieces of A are found in the text of B, in which each star counts as a letter that only a star
+matches.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ if TYPE_CHECKING:
     from politesse.robots.lint.lines import Rows
     from politesse.robots.rule_sets.base import RuleSet
 
-_STAR: Final = "\n"  # stands for a star of the covered rule: in normal form no piece holds a control character
+_STAR: Final = "\n"  # stands for a star of the covered rule; no normal form contains a control character
 _MAX_COMPARISONS: Final = 500_000
-_MAX_RULES: Final = 500_000  # of all combinations of groups, added up
-_ByHead = dict[str, list[tuple[Rule, tuple[str, ...]]]]  # rules and their pieces, by the first of these
+_MAX_RULES: Final = 500_000  # the most rules in all combinations of groups together
+_ByHead = dict[str, list[tuple[Rule, tuple[str, ...]]]]  # rules and their pieces, by the first piece
 _DOT_SEGMENT = re.compile(r"/\.{1,2}(?:/|\$\Z)")
 
 
 def check_rules(robots: RobotsTxt, rows: Rows, report: Report) -> None:
-    """Report rules that match nothing, and rules that never win."""
+    """Report rules that match no target, and rules that never win."""
     lone = {line.number: _Lone(robots, line, group) for group in robots.groups for line in group.rules if _says(line)}
     for one in lone.values():
         if one.matches_nothing:
             message = f"{shown(one.line.value)} matches no URL in this dialect"
             report.add("matches-nothing", message, one.line.number, rows.of_value(one.line))
     chosen, whole = bindings(robots)
-    # If not all crawlers were tried: each obeys at least one group, and a rule wins no more often among more rules.
+    # If not all crawlers were tried, single groups suffice: each crawler obeys at least one group, and among more rules
+    # a rule does not win more often.
     combinations = [one.groups for one in chosen] if whole else [[group] for group in robots.groups]
     shadows = _Shadows(robots, lone)
     losing: dict[int, Rule] = {}
@@ -67,14 +69,14 @@ def _says(line: Line) -> bool:
 
 
 class _Lone:
-    """One line of a file, compiled by itself.
+    """One line of a file, compiled alone.
 
     Attributes:
         line: the line.
         rules: its rules; several in dialects in which a rule implies others.
         rule_set: these rules, compiled.
-        says_so: rule whose pattern is the path as written, or None for a URL, which may be of another site.
-        matches_nothing: whether it can match no target in normal form.
+        says_so: the rule whose pattern is the path as written, or None for a URL, which may be of another site.
+        matches_nothing: whether the line matches no target in normal form.
     """
 
     __slots__ = ("line", "matches_nothing", "rule_set", "rules", "says_so")
@@ -89,7 +91,7 @@ class _Lone:
 
 
 def _has_dot_segment(pattern: str) -> bool:
-    """Whether a pattern needs a dot segment in the path: clients remove them from every request."""
+    """Whether a pattern needs a dot segment in the path, which clients remove from every request."""
     path = pattern.partition("?")[0].partition("*")[0]  # a star may reach into the query, which keeps dot segments
     return _DOT_SEGMENT.search(path) is not None
 
@@ -146,7 +148,7 @@ class _Shadows:
 
 
 def covers(pieces: tuple[str, ...], text: str) -> bool:
-    """Whether ``text`` consists of ``pieces``, from end to end, with anything between them."""
+    """Whether ``text`` consists of ``pieces``, in order, with any text between the pieces."""
     first, *others = pieces
     if not others:
         return text == first

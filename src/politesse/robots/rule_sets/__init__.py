@@ -1,1 +1,1 @@
-"""Compiled rules of an agent: a kind of rule set for each way in which dialects choose the deciding rule."""
+"""The compiled rules of an agent, with a kind of rule set for each way to choose the deciding rule."""

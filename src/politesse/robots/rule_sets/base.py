@@ -1,4 +1,4 @@
-"""The base of rule sets: the directives of an agent, and the way from a URL to the deciding rule."""
+"""The base class of rule sets, which find the deciding rule for a URL; and the directives of an agent."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _Value = TypeVar("_Value", float, RequestRate, TimeWindow, str)
 
 
 class Directives(NamedTuple):
-    """The lines of the merged groups of an agent besides their rules.
+    """The lines of an agent's merged groups that are no rules.
 
     Attributes:
         values: typed values of the directives, in the order of the file.
-        version: version of the standard that the groups are written in.
+        version: the version of the standard in which the groups are written.
         sitemap_lines: Sitemap lines of the file.
         usage: preferences about the use of content, or None.
     """
@@ -62,13 +62,13 @@ class RuleSet(ABC):
         crawl_delay: largest Crawl-delay in seconds, or None.
         request_rates: all Request-rates.
         visit_times: all Visit-times.
-        timetable: rate and permission to visit at each time of day, by ``request_rates`` and ``visit_times``.
+        timetable: the rate and the permission to visit at each time of day, from ``request_rates`` and ``visit_times``.
         comments: Comments, addressed to the crawler's operator; untrusted text.
         sitemap_lines: Sitemap lines of the file, which address all crawlers.
-        site_usage: what the file says about the use of content, including content that may not be crawled; None if
-            it says nothing.
+        site_usage: the file's statements about the use of content, including content that may not be crawled; None
+            without statements.
         weight_bytes: approximate memory that the rule set takes.
-        precedence: sentence that says which of several matching rules decides.
+        precedence: a sentence that explains which of several matching rules decides.
     """
 
     precedence: ClassVar[str]
@@ -140,7 +140,7 @@ class RuleSet(ABC):
         The host of a URL does not matter here, and is not validated.
 
         Raises:
-            InvalidURL: ``url`` has no target: it is not an absolute http(s) URL, or holds characters that clients
+            InvalidURL: ``url`` has no target, because it is not an absolute http(s) URL, or has characters that clients
                 send in different ways.
             TypeError: ``url`` is neither a str nor a yarl.URL.
         """
@@ -163,7 +163,7 @@ class RuleSet(ABC):
 
     @abstractmethod
     def judge(self, target: str) -> Match:
-        """Return the match of a request target as it was written.
+        """Return the match of a request target; ``target`` is the text as written.
 
         Raises:
             InvalidURL: as ``match`` does.
@@ -172,18 +172,18 @@ class RuleSet(ABC):
     @property
     @abstractmethod
     def rules(self) -> list[Rule]:
-        """Rules in the order of the file; of equal rules only the first that counts. Made on demand."""
+        """The rules in the order of the file, without repetitions of equal rules. Made on demand."""
 
     @abstractmethod
     def reach(self, rule: Rule) -> tuple[str, ...]:
-        """Return the pieces that make up a target in normal form, from end to end, if ``rule`` matches it.
+        """Return the pieces that make up each target in normal form that ``rule`` matches, in order.
 
-        Between two pieces the target may hold anything.
+        Between two pieces the target may have any text.
         """
 
     @abstractmethod
     def precedes(self, rule: Rule, other: Rule) -> bool:
-        """Whether ``other`` decides nothing that ``rule`` matches too, so that it could be dropped beside it."""
+        """Whether ``other`` never decides about targets that ``rule`` matches, so that it could be dropped."""
 
     @abstractmethod
     def _rules_bytes(self) -> int:
@@ -204,7 +204,7 @@ class TableRuleSet(RuleSet):
         rows: the rules, in the order of the file.
         directives: the other lines.
         matching: how paths are compared.
-        origin: origin that the file speaks for, or None if unknown.
+        origin: the origin of the file, or None if unknown.
     """
 
     __slots__ = ("_origin", "_table")

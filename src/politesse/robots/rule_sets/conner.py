@@ -1,9 +1,9 @@
-"""The rules of Conner 2.0: matches of whole paths, explicit or with wildcards, and their precedence.
+"""Decides by the rules of Conner 2.0, which match whole paths, explicit or with wildcards, with a precedence.
 
-A rule set of version 1 follows the standard of 1994: any Disallow that a target starts with denies. In version 2 a
-path without ``*`` is explicit and matches itself only; one with ``*`` has to match the whole target. An explicit Allow
-precedes every Disallow, and every Disallow precedes an Allow with wildcards. A target that no rule matches is denied if
-the group has an Allow with wildcards, or an Allow and no Disallow; otherwise it is allowed.
+A rule set of version 1 follows the standard of 1994: a target is denied if it starts with the path of any Disallow. In
+version 2 a path without ``*`` is explicit and matches only itself; a path with ``*`` has to match the whole target. An
+explicit Allow precedes every Disallow, and every Disallow precedes an Allow with wildcards. A target that no rule
+matches is denied if the group has an Allow with wildcards, or an Allow and no Disallow; otherwise it is allowed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ConnerRuleSet(TableRuleSet):
-    """See the module. The cost of the wildcards of version 2 is bounded; see ``politesse.robots.budget``."""
+    """The rules of Conner 2.0; see the module. The cost of wildcards is bounded; see ``politesse.robots.budget``."""
 
     precedence: ClassVar[str] = (
         "in version 2 an Allow without * goes before every Disallow, and a Disallow before an Allow with *"
@@ -55,7 +55,7 @@ class ConnerRuleSet(TableRuleSet):
 
     @property
     def rules(self) -> list[Rule]:
-        """See ``RuleSet.rules``; of an Allow and a Disallow with the same path without ``*``, the Allow counts."""
+        """See ``RuleSet.rules``; if an Allow and a Disallow have the same path without ``*``, the Allow counts."""
         general = range(len(self._table)) if self._is_general else ()
         places = [*general, *self._explicit.values(), *self._wildcards.places]
         return sorted(self._table.rules(places), key=attrgetter("line"))
@@ -67,7 +67,8 @@ class ConnerRuleSet(TableRuleSet):
     def precedes(self, rule: Rule, other: Rule) -> bool:
         """See ``RuleSet.precedes``.
 
-        An Allow that never matches still closes the rest of the site, and a Disallow that never does may open it.
+        An Allow that never matches still closes the rest of the site, and a Disallow that never matches may open the
+        site.
         """
         alike = rule.pattern == other.pattern or self._is_general or ("*" in rule.pattern and "*" in other.pattern)
         closes = rule.allow and rule.pattern != other.pattern
@@ -80,7 +81,7 @@ class ConnerRuleSet(TableRuleSet):
     def _compile(self, rows: Sequence[FieldRow]) -> RuleTable:
         leading, general = self._matching.leading, self._is_general
         normalise = decode_prefix if general else self._matching.normalise_pattern
-        rules: dict[tuple[str, str], FieldRow] = {}  # of equal ones only the first
+        rules: dict[tuple[str, str], FieldRow] = {}  # only the first of equal rules
         for row in rows:
             field, value = row[1].field, row[2]
             if value and not rule_quirks(field, value, leading) and not (general and field == ALLOW):
@@ -92,7 +93,7 @@ class ConnerRuleSet(TableRuleSet):
         allows = [place for place in places if table.allows(place)]
         denials = [place for place in places if not table.allows(place)]
         self._explicit = {patterns[at]: at for at in (*denials, *allows) if "*" not in patterns[at]}
-        # Every Disallow with a star goes before every Allow with one.
+        # Every Disallow with a star precedes every Allow with a star.
         starred = [at for at in (*denials, *allows) if "*" in patterns[at]]
         cut = [Wildcard(f"{patterns[at]}$") for at in starred]
         self._wildcards = Wildcards(starred, cut, list(map(table.allows, starred)))

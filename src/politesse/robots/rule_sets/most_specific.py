@@ -1,11 +1,11 @@
-"""The most specific match among the rules of an agent (RFC 9309 2.2.2).
+"""Finds the most specific match among the rules of an agent (RFC 9309 2.2.2).
 
-There are three kinds of rule, each with its own way to find the best that matches:
+For each of three kinds of rules, the best match is found in another way:
 
-* Literal prefixes are sorted, and each is linked to the next shorter prefix that encloses it (``prefixes``).
+* Literal prefixes are sorted, and each prefix has a link to the next shorter prefix of itself (``prefixes``).
 * Literals that end in ``$`` are keys of a dict.
-* Wildcards are compared one after the other, the most specific first, within a budget (``budget``). Those that the best
-  literal outranks are not compared.
+* Wildcards are compared one after the other, the most specific first, within a budget (``budget``). Wildcards that rank
+  below the best literal are not compared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class MostSpecific(RuleSet):
-    """What all rule sets of these dialects share."""
+    """The common part of the rule sets of these dialects."""
 
     precedence: ClassVar[str] = "the longest rule that matches decides, and at one length an Allow"
 
@@ -52,12 +52,12 @@ class MostSpecific(RuleSet):
 
 
 class MostSpecificRuleSet(TableRuleSet, MostSpecific):
-    """The reference: see the module."""
+    """The reference implementation; see the module."""
 
     __slots__ = ("_best", "_exact", "_prefixes", "_ranks", "_wildcards")
 
     def judge(self, target: str) -> Match:
-        """Do as ``RuleSet.judge`` does; wildcards are compared with the query as it was written, too."""
+        """See ``RuleSet.judge``; wildcards are also compared with the query as it was written."""
         if is_plain(target) is not None and "/." not in target:
             return self.decide(target)
         normal = self._matching.normalise_target(target)
@@ -69,7 +69,7 @@ class MostSpecificRuleSet(TableRuleSet, MostSpecific):
         return self._most_specific((target,))
 
     def _most_specific(self, forms: Sequence[str]) -> Match:
-        """Return the match of a target in its normal form, and in the form with the query as it was written."""
+        """Return the match of a target, given in normal form, and in the form with the query as written."""
         target, ranks, wildcards = forms[0], self._ranks, self._wildcards
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: /robots.txt is implicitly allowed
@@ -108,7 +108,7 @@ class MostSpecificRuleSet(TableRuleSet, MostSpecific):
                     continue
                 if form[-1:] == "$":
                     literals, form = exact, form[:-1]
-            # "/a*" and "/a" are one form: the pattern with more octets counts, and of equal ones the first.
+            # "/a*" and "/a" have the same form: the pattern with more octets counts, or the first of equal patterns.
             known = literals.get(form)
             if known is None or ranks[place] > ranks[known]:
                 literals[form] = place
@@ -129,13 +129,13 @@ class MostSpecificRuleSet(TableRuleSet, MostSpecific):
 
 
 def _strongest(rows: Sequence[FieldRow], matching: Matching) -> dict[str, FieldRow]:
-    """Return one row for each pattern in normal form: the first that has it, an Allow before a Disallow."""
+    """Return a row for each pattern in normal form: the first Allow with the pattern, otherwise the first Disallow."""
     normalise, leading = matching.normalise_pattern, matching.leading
     rules: dict[str, FieldRow] = {}
     for row in rows:
         value = row[2]
         if not value.startswith(leading):
-            continue  # RFC 9309 2.2; an empty Disallow restricts nothing and cancels nothing
+            continue  # RFC 9309 2.2; an empty Disallow has no effect
         pattern = normalise(value)
         known = rules.get(pattern)
         if known is None or (row[1].field == ALLOW and known[1].field != ALLOW):

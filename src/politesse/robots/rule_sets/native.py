@@ -1,4 +1,4 @@
-"""The rules of an agent in the compiled core (``politesse._native``); it decides as ``most_specific`` does."""
+"""The rules of an agent in the compiled core (``politesse._native``), with the decisions of ``most_specific``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHER: Final = -3  # the target needs another reader
 
 
 class NativeRuleSet(MostSpecific):
-    """See the module.
+    """The rules in the compiled core; see the module.
 
     Args:
         rules: the compiled rules.
@@ -45,7 +45,7 @@ class NativeRuleSet(MostSpecific):
         return super().match(url) if decided >> 1 == _OTHER else self._match(decided)
 
     def judge(self, target: str) -> Match:
-        """See ``RuleSet.judge``; wildcards are compared with the query as it was written, too."""
+        """See ``RuleSet.judge``; wildcards are also compared with the query as it was written."""
         decided = self._rules.decide(target)
         if decided >> 1 == _OTHER:
             normal = self._matching.normalise_target(target)
@@ -54,7 +54,7 @@ class NativeRuleSet(MostSpecific):
         return self._match(decided)
 
     def _match(self, decided: int) -> Match:
-        """Return the match for twice the place of a rule, plus one if the bound was reached."""
+        """Return the match; ``decided`` is twice the place of a rule, plus one if the bound was reached."""
         place, bound_reached = decided >> 1, bool(decided & 1)
         if place < 0:
             if place == _ROBOTS_TXT:

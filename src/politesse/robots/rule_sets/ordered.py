@@ -42,7 +42,7 @@ class FirstMatchRuleSet(TableRuleSet):
 
     @property
     def rules(self) -> list[Rule]:
-        """See ``RuleSet.rules``; they are tried in this order."""
+        """See ``RuleSet.rules``; the rules are tried in this order."""
         return self._table.rules(range(len(self._table)))
 
     def reach(self, rule: Rule) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class FirstMatchRuleSet(TableRuleSet):
         for row in rows:
             value, allow = row[2], row[1].field == ALLOW
             if not value and not allow and matching.empty_disallow_ends:
-                break  # the empty path is a prefix of every target: no later rule is ever reached
+                break  # the empty path is a prefix of every target, so no later rule is reached
             path = self._path(value)
             if path and not rule_quirks(row[1].field, value, matching.leading):
                 rules.setdefault(matching.normalise_pattern(path), row)
@@ -70,15 +70,15 @@ class FirstMatchRuleSet(TableRuleSet):
         return self._first_prefix.weight_bytes
 
     def _path(self, value: str) -> str:
-        """Return the path that the value of a rule stands for; empty if it stands for none."""
+        """Return the path of a rule from its value; empty without a path."""
         return value
 
 
 class SiteRuleSet(FirstMatchRuleSet):
-    """The same, with rules that may be URLs, absolute or relative to robots.txt (WWW::RobotRules, ``parse``).
+    """A FirstMatchRuleSet whose rules may be URLs, absolute or relative to robots.txt (WWW::RobotRules, ``parse``).
 
-    A rule that is a URL of another site is ignored. If the origin of the file is unknown, the origin of each URL that
-    is judged is taken for it; a bare target is taken for one of the site that a rule names.
+    A rule with a URL of another site is ignored. If the origin of the file is unknown, the file counts as that of each
+    judged URL; a bare target then belongs to the site of each rule.
     """
 
     __slots__ = ("_said",)
@@ -87,7 +87,7 @@ class SiteRuleSet(FirstMatchRuleSet):
         self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
     ) -> None:
         super().__init__(rows, directives, matching, origin)
-        # Kept to compile the rules again once the site is known.
+        # The rows are kept, to compile the rules again when the site is known.
         unknown = origin is None and any(_has_authority(row[2]) for row in rows)
         self._said = (rows, directives) if unknown else None
 
