@@ -8,7 +8,7 @@ The steps of a request::
         agent.judged(url), agent.fetched(url)     agent.py     ``judged`` reads the cache, ``fetched`` fetches;
                                                                with ``exempt=``, ``exempted``
           judge(evidence)                         judge.py     pure
-        agent.turn_request(...)                   agent.py     raises Disallowed, for a pace that is too slow as well
+        agent.turn_request(...)                   agent.py     raises Disallowed, also for a pace that is too slow
         pacer.start(TurnRequest(...))             politesse._pacing
       Turn(verdict, permit)                       turn.py      held by the task until the request has ended
     turn.observe(status, headers); turn.end()     turn.py      -> permit.observe, permit.end

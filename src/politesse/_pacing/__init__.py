@@ -9,7 +9,7 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
     ScopedPacer    scoped.py   only with key=, address= or domain=: a pacer for each scope: first the key, then the
       |                        limits; scopes.py finds the keys, offers.py waits for callbacks
       |
-    FleetPacer     fleet/      only with a fleet: the request that is first here reserves its start in Redis
+    FleetPacer     fleet/      only with a fleet: the first request in line reserves its start in Redis
       |
     LocalPacer     local.py    the hosts of this process: closings, limits, requests for robots.txt
       |  LocalLines  lines.py   clocks, timer, tasks: it checks each host when its time has come
@@ -17,10 +17,10 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |   |- AgentPace    permit.py    the pace of an agent, and its waiters; Waiter and LocalPermit are there, too
       |   |- HostBackoff  backoff.py   answers of the host: closings, adaptive delay, quotas (pure)
       |   `- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
-      |- ActiveHosts    hosts.py     active hosts, and when idle ones were last requested
+      |- ActiveHosts    hosts.py     active hosts, and the last requests to idle hosts
       |- Wakeups        hosts.py     one heap and one timer for all hosts
       |- Reports, PermitExpiry  reports.py   events, long waits, permits that expire
-      |- FetchLines     local.py     requests for robots.txt, which have a line of their own
+      |- FetchLines     local.py     requests for robots.txt, which have their own line
       `- Recalls        recall.py    states of an earlier process (host_state.py)
 
 ``making.py`` assembles the parts. ``lines.py`` describes the steps of a turn, ``host.py`` the phases and the line.

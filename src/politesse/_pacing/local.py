@@ -119,7 +119,7 @@ class FetchLines:
             raise
 
     def _pass_on(self, host: str, line: _FetchLine) -> None:
-        """Give the place to the next in line; forget an empty line."""
+        """Give the place to the next request in line; forget an empty line."""
         while line.waiting:
             called = line.waiting.pop(0)
             if not called.done():
@@ -227,7 +227,7 @@ class LocalPacer(LocalLines):
         return LocalFetch(self, host, url, self._fetch_lines)
 
     def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
-        """Record the answer to a request for robots.txt. Only after a long idle time it restarts the interval."""
+        """Record the answer to a request for robots.txt. It restarts the interval only after a long idle time."""
         now_mono, now_wall = self._monotonic(), self._wall()
         host = self._active_host(fetch, now_mono, becomes_active=status in CLOSING)
         if host is None:

@@ -13,8 +13,8 @@ change the interval of another agent.
 
 A closing or a window of a Visit-time does not lengthen the interval. The request starts when the interval is over, the
 host is open and the window permits it. The window must be open at that start, not now. A Request-rate may have a
-window, too. When that window ends, the interval may become shorter. So no start is scheduled after that end; it is
-calculated again then.
+window, too. When that window ends, the interval may become shorter. So no start is scheduled after that end; at the
+end, the start is calculated again.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class PacingOptions:
         backoff_max_s: the longest time for which a refusal closes a host, even if Retry-After is longer.
         max_turn_s: after how many seconds a turn that has not ended expires, so that its host serves the next request;
             positive, infinite for never.
-        scope: no scope of hosts as the others, but of processes. ``"process"`` gives each process a pace of its own. A
-            LeasingStore, as a RedisStore, may then be used without a ``fleet``. A fleet excludes it. Any other name is
-            for Scrapy: spiders with the same name in a process share a pace. Gates share a pace by
-            ``pacer=SharedPacer(...)``.
+        scope: the processes or spiders that share a pace, unlike the other scopes, which are kinds of hosts.
+            ``"process"`` gives each process its own pace. A LeasingStore, such as a RedisStore, may then be used
+            without a ``fleet``; a fleet excludes this scope. Any other name is for Scrapy: spiders with the same name
+            in a process share a pace. Gates share a pace by ``pacer=SharedPacer(...)``.
     """
 
     key: Literal["host", "address", "domain"] = "host"

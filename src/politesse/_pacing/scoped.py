@@ -1,7 +1,7 @@
 """Turns in several scopes at once: a request waits for its host, and for all hosts that share its address or domain.
 
 Theory of operation. The statements and answers of a site (Crawl-delay, 429, slow responses) bind in the first scope,
-the key. Each other scope has only a Limit. Each scope has a pacer of its own, whose hosts are the keys of that scope.
+the key. Each other scope has only a Limit. Each scope has its own pacer, whose hosts are the keys of that scope.
 Only addresses are looked up: the function of any other scope always returns a key.
 
 Permits are taken in one order: the key, then the limit of the domain, then that of the address. The order is always
@@ -19,7 +19,7 @@ in the lines.
 a task (``offers.py``), so that tasks and callbacks stand in the same lines.
 
 A turn expires in all scopes at once, ``max_turn_s`` after all of them granted it. While a request waits for the
-address, it may hold the permit of its host for longer. So no scope has a ``max_turn_s`` of its own.
+address, it may hold the permit of its host for longer. So no scope has its own ``max_turn_s``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Splits the octets of a robots.txt into lines. Skips blank lines and comments; does not judge the other lines.
 
 A line ends only at CR, LF or CRLF. Blanks are SP and HTAB (RFC 9309 2.2); a dialect may read other characters as
-blanks, with a quirk. An octet that is not UTF-8 is decoded to a lone surrogate, never to U+FFFD. So ``encode("utf-8",
-"surrogateescape")`` returns the exact octets.
+blanks, with a quirk. An octet that is not UTF-8 is decoded to a lone surrogate, never to U+FFFD. So encoding to UTF-8
+with ``surrogateescape`` returns the exact octets.
 """
 
 from __future__ import annotations

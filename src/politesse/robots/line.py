@@ -41,7 +41,7 @@ class Quirk(StrEnum):
     """A rule or directive after the blank line that ended its record, in a dialect in which blank lines end records: it
     binds no crawler."""
     NO_LEADING_SLASH = "no-leading-slash"
-    """A path pattern that starts with neither ``/`` nor ``*``: it matches nothing (RFC 9309 2.2)."""
+    """A path pattern that starts with neither ``/`` nor ``*``: it matches no target (RFC 9309 2.2)."""
     EMPTY_ALLOW = "empty-allow"
     """An Allow without a path: it is ignored."""
     NAMES_NOBODY = "names-nobody"
@@ -62,7 +62,7 @@ class Quirk(StrEnum):
 NO_QUIRKS: Final[tuple[Quirk, ...]] = ()
 
 NO_END: Final = 0xFFFF_FFFF
-"""Where the last group ends: no file has as many lines."""
+"""The end of the last group, larger than any line number."""
 
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
 
@@ -140,10 +140,10 @@ class Span(NamedTuple):
     """The part of a group that binds a crawler: from the user-agent line that names it to the end of the group.
 
     Attributes:
-        listed_at: number of that line; 0 for rules before any user-agent line.
+        listed_at: the number of that user-agent line; 0 for rules before any user-agent line.
         end: number of the line that starts the next group, or NO_END.
-        name: name on the line.
-        version: version of the standard that the group is written in.
+        name: the name on that line.
+        version: the version of the standard in which the group is written.
     """
 
     listed_at: int
@@ -167,7 +167,7 @@ class Group:
         directives: (number of agents, line, typed value) of each other field that belongs to agents. A directive binds
             only the agents above it, whose number comes first.
         usage: (number of agents, line) of each Content-Usage and Content-Signal line, in the same way.
-        version: version of the standard that the group is written in, in dialects that have versions.
+        version: the version of the standard in which the group is written, in dialects with versions.
     """
 
     __slots__ = ("agents", "directives", "heads", "rules", "usage", "version")

@@ -1,7 +1,7 @@
 """Reads files with the compiled core (``politesse._native``), if it is built and serves the dialect.
 
-The core finds the rows and the groups that name a crawler, and compiles their rules. The few other records of a file
-are read as the reference reads them.
+The core finds the rows and the groups that name a crawler, and compiles their rules. The code of the reference reads
+the few other records of a file.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class NativeOutline:
 
     Args:
         file: the rows of the file.
-        traits: of its dialect.
+        traits: the traits of its dialect.
 
     Attributes:
-        others: as in ``Outline``, but for the quirks.
+        others: see ``Outline``; without the quirks.
     """
 
     __slots__ = ("_file", "_matching", "others")

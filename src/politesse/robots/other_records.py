@@ -1,7 +1,7 @@
 """The rows of a file that are neither rules nor user-agent lines (RFC 9309 2.2.4, "Other Records"), by their meaning.
 
-Such a row neither ends a group nor separates its user-agent lines. One that belongs to crawlers binds those that its
-group names above it; a Sitemap and a License address all crawlers, wherever they stand.
+Such a row neither ends a group nor separates its user-agent lines. A directive binds the crawlers that its group names
+above it. A Sitemap and a License are for all crawlers, anywhere in the file.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class OtherRecords:
 
     Attributes:
         directives: (row number, typed value).
-        usage: lines about the use of content; their values are parsed at the first question about it.
+        usage: lines about the use of content; their values are parsed at the first question about this use.
         listed: (row number, value) of all Sitemap lines.
-        sitemaps: values of those without control characters.
+        sitemaps: the values of Sitemap lines without control characters.
         licenses: License lines with an absolute URL.
         signals: Content-Signals before the first group.
         quirks: quirks by row number that follow from the place or the value of a row.
@@ -61,7 +61,7 @@ class OtherRecords:
 
     @property
     def state_usage(self) -> bool:
-        """Whether any of them is about the use of content."""
+        """Whether any row is about the use of content."""
         return bool(self.usage or self.licenses or self.signals)
 
     def directives_in(self, span: Span) -> list[tuple[int, crawl_directives.DirectiveValue]]:
@@ -76,9 +76,9 @@ class OtherRecords:
         """Add the next row.
 
         Args:
-            row: the row; its field is one that the dialect reads.
-            has_control: whether it has a control character, so that it binds no crawler (RFC 9309 3).
-            stray: quirk of a row that belongs in a group, if this one is in none.
+            row: the row; the dialect reads its field.
+            has_control: whether the row has a control character, so that it binds no crawler (RFC 9309 3).
+            stray: the quirk for a row outside of groups; None if this row is in a group.
         """
         number, name, value = row
         if name.field == "sitemap":

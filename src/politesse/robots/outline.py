@@ -1,10 +1,9 @@
-"""Rows in, groups out, in one pass and without lines: which rules bind which crawler (RFC 9309 2.2.1).
+"""Makes groups from rows, in one pass and without lines, and finds the rules of a crawler (RFC 9309 2.2.1).
 
-Most files are read for the rules of a crawler, and most of their rows are never looked at again. So a rule is kept
-as the row that it is, with one shared name for all rows that spell the field alike, and the rules of a crawler are
-made from its rows alone. All that is said about a group is found by the numbers of its rows. A quirk that follows from
-the place of a row is noted by that number, too. Lines are made from the text when they are first read, and take their
-quirks from there.
+Most files are read only for the rules of a crawler, and most of their rows are never used again. So a rule is kept as a
+row, rows with the same spelling of the field share one name, and the rules of a crawler are made only from its rows.
+The numbers of its rows identify the records of a group, and the quirks that follow from the place of a row. Lines are
+made from the text at the first access, with these quirks.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ class Outline:
     """The groups of a file, and its other records.
 
     Args:
-        traits: of the dialect.
+        traits: the traits of the dialect.
         control: numbers of rows with a control character.
 
     Attributes:
         others: records that are neither rules nor user-agent lines.
         starts: number of the row that starts each group.
-        names: numbers of the user-agent lines that bear each name, which is in lower case.
+        names: numbers of the user-agent lines with each name, which is in lower case.
         quirks: quirks by row number that follow from the place or the value of a row.
     """
 
@@ -54,7 +53,7 @@ class Outline:
         self._has_unnamed = False
 
     def naming(self, names: Iterable[str]) -> list[Span]:
-        """Return the groups that have any of some names, in the order of the file, each from the first of these on."""
+        """Return the groups with any of the names, in the order of the file, each from its first such name on."""
         found: dict[int, Span] = {}
         for number, alike in sorted((number, name) for name in names for number in self.names.get(name, ())):
             group = self.group_at(number)
@@ -76,7 +75,7 @@ class Outline:
         whole = Span(self.starts[group], self._end(group), "")
         heads = rows_in(self._heads, whole)
         agents: dict[str, int] = {}
-        listed: list[int] = []  # where each agent is listed first
+        listed: list[int] = []  # the number of the first line of each agent
         for number, name in heads:
             if name and name not in agents:
                 agents[name] = len(agents)
