@@ -282,7 +282,7 @@ class Crawl(Generic[Item, Response]):
         left, hosts = counted(self._dispatcher.size, "URL"), counted(len(self._dispatcher.hosts), "host")
         end = "cancelled" if isinstance(error, asyncio.CancelledError) else f"ended by {type(error).__name__}"
         message = f"the crawl was {end}; {left} left at {hosts}"
-        error.add_note(message)  # shown in the traceback of Ctrl-C, for programs without logging
+        error.add_note(message)  # for programs without logging, so that the traceback of Ctrl-C shows it
         logger.warning("%s", message)
 
     def _closed_message(self) -> str:

@@ -72,7 +72,7 @@ class Logged:
         self.exchange = replace(self.exchange, ended=now())
 
     def note(self, piece: bytes) -> None:
-        """Note the end, and also the head of the answer if this piece begins with the whole status line."""
+        """Note the end; if this piece begins with a whole status line, note the head of the answer, too."""
         self.end()
         if self.exchange.status:
             return

@@ -105,8 +105,8 @@ class Reservation:
     def late_s(self, now_mono: float, stretch: float) -> float:
         """Return by how much a start now would be late at most; see ``ServerClock`` for ``stretch``.
 
-        The question was sent before Redis read its clock. So the time since the question, measured here, is at least
-        the time since that reading.
+        The question was sent before Redis read its clock. So the time that this process measures since the question is
+        at least the time since the reading.
         """
         answer = self.answer
         if answer is None:

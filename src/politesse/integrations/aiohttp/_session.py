@@ -323,7 +323,7 @@ def _session(gate: AgentView, options: dict[str, Any]) -> aiohttp.ClientSession:
     headers = CIMultiDict(options.pop("headers", None) or ())
     headers.setdefault(hdrs.USER_AGENT, gate.identity.user_agent)
     resolver = gate.state.public_resolver
-    proxied = options.get("proxy") is not None or options.get("trust_env")  # it may be private, and resolves names
+    proxied = options.get("proxy") is not None or options.get("trust_env")  # a proxy may be private, and looks names up
     if resolver is not None and options.get("connector") is None and not proxied:
         options["connector"] = aiohttp.TCPConnector(resolver=resolver)
     return aiohttp.ClientSession(headers=headers, **options)
