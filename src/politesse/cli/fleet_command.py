@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from politesse._base.text import counted, needs_extra, printable
-from politesse.cli.console import as_lines, errors, output, record_of, say, say_json
+from politesse.cli.console import as_lines, errors, output, say, say_json
 from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from politesse._pacing.fleet.status import FleetHost, FleetReader, UnreadableKey
+    from politesse._pacing.fleet.status import FleetReader
 
 app = typer.Typer(
     name="fleet",
@@ -137,33 +137,23 @@ def _reader(fleet: FleetOptions) -> FleetReader:
 
 
 def _print(
-    found: Iterable[FleetHost | UnreadableKey], totals: dict[str, int], out: Console, *, as_json: bool, with_idle: bool
+    found: Iterable[dict[str, Any]], totals: dict[str, int], out: Console, *, as_json: bool, with_idle: bool
 ) -> None:
-    for one in found:
-        if isinstance(one, tuple):  # this is an UnreadableKey
+    for record in found:
+        if "error" in record:
             totals["foreign"] += 1
-            record, text = one._asdict(), f"{printable(one.key)}: {printable(one.error)}"
+            text = f"{printable(record['key'])}: {printable(record['error'])}"
         else:
-            totals["busy" if one.is_busy else "idle"] += 1
-            totals["closed"] += one.closed_until_wall is not None
-            totals["leases"] += len(one.leases)
-            totals["waiting"] += one.waiting.total()
-            if not (with_idle or one.is_busy):
+            busy = bool(record["leases"] or record["waiting"] or record["closed_until"])
+            totals["busy" if busy else "idle"] += 1
+            totals["closed"] += record["closed_until"] is not None
+            totals["leases"] += len(record["leases"])
+            totals["waiting"] += sum(record["waiting"].values())
+            if not (with_idle or busy):
                 continue
-            record = _record(one)
-            text = "\n".join([f"{one.scope}: {printable(one.name)}", *as_lines(record | {"host": None, "scope": None})])
+            lines = as_lines(record | {"host": None, "scope": None})
+            text = "\n".join([f"{record['scope']}: {printable(record['host'])}", *lines])
         if as_json:
             say_json(out, record)
         else:
             say(out, text)
-
-
-def _record(host: FleetHost) -> dict[str, Any]:
-    """Return a host as ``--json`` prints it, by the clock of Redis."""
-    names = "scope asked_wall closed_until_wall closed_by interval_s adaptive_s"
-    return {
-        "host": host.name,
-        **record_of(host, names),
-        "leases": [record_of(lease, "owner url left_s") for lease in host.leases],
-        "waiting": dict(host.waiting.most_common()),
-    }

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from politesse._base.text import described, shortened
 from politesse._pacing.fleet.messages import ScriptCall, WireLost
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import wire_to
-from politesse.verdict import Bound
+from politesse.verdict import Bound, utc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from politesse._pacing.fleet.options import FleetOptions
 
 T = TypeVar("T")
+Record: TypeAlias = dict[str, Any]
+"""A host as ``politesse fleet status --json`` prints it; or ``key`` and ``error``, if a key holds no host."""
 
 SCOPES: Final = ("host", "address", "domain")
 """The kinds of keys; each key begins with the name of its kind."""
@@ -39,96 +41,6 @@ _FOREIGN: Final = "FOREIGN "  # how the errors of our scripts begin
 _MOST_ERROR: Final = 200  # characters
 _US: Final = 1e6
 _GLOB: Final = re.compile(r"[*?\[\]\\^-]")
-
-
-@dataclass(frozen=True, slots=True)
-class FleetLease:
-    """A request that is under way.
-
-    Attributes:
-        owner: the process that makes it.
-        url: the URL of the request; empty if it is unknown.
-        left_s: for how many seconds the request counts as under way if its process is gone.
-    """
-
-    owner: str
-    url: str
-    left_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class FleetHost:
-    """The state of a host, by the clock of its Redis.
-
-    Attributes:
-        scope: ``"host"``, ``"address"`` or ``"domain"``.
-        name: the name of the host, the address or the domain.
-        read_wall: the Unix time at which the state was read.
-        asked_wall: the Unix time of the last request; in the future if the next start is granted already; None if no
-            request is known.
-        closed_until_wall: the Unix time until which the host is closed; None if it is open.
-        closed_by: the reason for the closing; None if the host is open.
-        interval_s: the longest interval of any request to the host, in seconds.
-        adaptive_s: the interval that its slow answers ask for; 0 for none.
-        leases: the requests under way, ordered by the end of their leases.
-        waiting: how many requests wait in Redis, by process. Each process reserves only for the head of its line, so
-            Redis does not know the others.
-    """
-
-    scope: str
-    name: str
-    read_wall: float
-    asked_wall: float | None
-    closed_until_wall: float | None
-    closed_by: Bound | None
-    interval_s: float
-    adaptive_s: float
-    leases: tuple[FleetLease, ...]
-    waiting: Counter[str]
-
-    @classmethod
-    def of(cls, scope: str, name: str, reply: Sequence[str]) -> FleetHost:
-        """Parse a reply of ``status.lua``; raises ValueError for any other reply."""
-        now, last, closed, why, adaptive, longest, *requests = reply
-        read_wall, asked_wall, closed_wall = int(now) / _US, int(last) / _US, int(closed) / _US
-        is_closed = closed_wall > read_wall
-        leases, waiting = [], Counter[str]()
-        for kind, ticket, words in zip(requests[::3], requests[1::3], requests[2::3], strict=True):
-            owner = ticket.partition(".")[0]
-            if kind == "queue":
-                waiting[owner] += 1
-            else:
-                expiry, _, url = words.split(" ", 2)
-                leases.append(FleetLease(owner, url, max(0.0, int(expiry) / _US - read_wall)))
-        return cls(
-            scope,
-            name,
-            read_wall,
-            asked_wall or None,
-            closed_wall if is_closed else None,
-            Bound(why) if is_closed else None,
-            int(longest) / _US,
-            int(adaptive) / _US,
-            tuple(sorted(leases, key=lambda lease: lease.left_s)),
-            waiting,
-        )
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is under way or waits, or the host is closed."""
-        return bool(self.leases or self.waiting or self.closed_until_wall is not None)
-
-
-class UnreadableKey(NamedTuple):
-    """A key under the prefix of a fleet that holds no host.
-
-    Attributes:
-        key: the key.
-        error: the fault of the key, as a phrase.
-    """
-
-    key: str
-    error: str
 
 
 class FleetReader:
@@ -146,7 +58,7 @@ class FleetReader:
         self._prefix = fleet.prefix
         self._is_open = False
 
-    async def scan(self) -> AsyncIterator[list[FleetHost | UnreadableKey]]:
+    async def scan(self) -> AsyncIterator[list[Record]]:
         """Yield all hosts, in several lists.
 
         Raises:
@@ -168,7 +80,7 @@ class FleetReader:
                 yield await self._read(list(found))
                 found.clear()
 
-    async def find(self, names: Iterable[str]) -> list[FleetHost | UnreadableKey]:
+    async def find(self, names: Iterable[str]) -> list[Record]:
         """Return the states of these hosts, addresses and domains; see ``scan``."""
         return await self._read([f"{self._prefix}{scope}:{name}" for name in names for scope in SCOPES])
 
@@ -176,15 +88,15 @@ class FleetReader:
         """Close the connections."""
         await self._bounded(self._wire.aclose())
 
-    async def _read(self, keys: Sequence[str]) -> list[FleetHost | UnreadableKey]:
-        found: list[FleetHost | UnreadableKey] = []
+    async def _read(self, keys: Sequence[str]) -> list[Record]:
+        found: list[Record] = []
         hosts = []
         for key in keys:
             scope, _, name = key.removeprefix(self._prefix).partition(":")
             if name and scope in SCOPES:
                 hosts.append((key, scope, name))
             else:
-                found.append(UnreadableKey(key, "it is the key of no host"))
+                found.append({"key": key, "error": "it is the key of no host"})
         if not self._is_open:
             await self._bounded(self._wire.open())
             self._is_open = True
@@ -208,13 +120,45 @@ class FleetReader:
         raise ConnectionError(f"Redis at {self._wire.name} is away: {why}") from error
 
 
-def _parsed(key: str, scope: str, name: str, reply: Reply | Exception) -> FleetHost | UnreadableKey | None:
+def _parsed(key: str, scope: str, name: str, reply: Reply | Exception) -> Record | None:
     """Parse the reply about a host; return None if its key is empty."""
     if isinstance(reply, Exception):
-        return UnreadableKey(key, shortened(str(reply).removeprefix(_FOREIGN), _MOST_ERROR))
+        return {"key": key, "error": shortened(str(reply).removeprefix(_FOREIGN), _MOST_ERROR)}
     try:
-        host = FleetHost.of(scope, name, reply)
+        host = _host(scope, name, reply)
     except ValueError as error:
-        return UnreadableKey(key, f"it holds no state of a host: {described(error)}")
-    is_known = host.is_busy or host.asked_wall is not None or host.interval_s > 0.0
-    return host if is_known else None
+        return {"key": key, "error": f"it holds no state of a host: {described(error)}"}
+    return host if any(host[name] for name in ("leases", "waiting", "closed_until", "asked", "interval_s")) else None
+
+
+def _host(scope: str, name: str, reply: Sequence[str]) -> Record:
+    """Parse a reply of ``status.lua``; raises ValueError for any other reply.
+
+    All times are by the clock of Redis. ``asked``, the time of the last request, is in the future if the next start is
+    granted already. ``leases`` are the requests under way, ordered by the end of their leases: for ``left_s`` seconds
+    a request counts as under way if its process is gone. ``waiting`` counts the requests that wait in Redis, by
+    process. Each process reserves only for the head of its line, so Redis does not know the others.
+    """
+    now, last, closed, why, adaptive, longest, *requests = reply
+    read_wall, asked_wall, closed_wall = int(now) / _US, int(last) / _US, int(closed) / _US
+    is_closed = closed_wall > read_wall
+    leases, waiting = list[Record](), Counter[str]()
+    for kind, ticket, words in zip(requests[::3], requests[1::3], requests[2::3], strict=True):
+        owner = ticket.partition(".")[0]
+        if kind == "queue":
+            waiting[owner] += 1
+        else:
+            expiry, _, url = words.split(" ", 2)
+            left_s = round(max(0.0, int(expiry) / _US - read_wall), 3)
+            leases.append({"owner": owner, "url": url, "left_s": left_s})
+    return {
+        "host": name,
+        "scope": scope,
+        "asked": utc(asked_wall) if asked_wall else None,
+        "closed_until": utc(closed_wall) if is_closed else None,
+        "closed_by": Bound(why) if is_closed else None,
+        "interval_s": round(int(longest) / _US, 3),
+        "adaptive_s": round(int(adaptive) / _US, 3),
+        "leases": sorted(leases, key=itemgetter("left_s")),
+        "waiting": dict(waiting.most_common()),
+    }
