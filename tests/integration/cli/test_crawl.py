@@ -291,6 +291,7 @@ async def test_a_full_disk_ends_the_crawl(eager: None) -> None:
     assert len(pages.requests) < 10
 
 
+@pytest.mark.full
 async def test_closed_stdout_ends_it_quietly(eager: None) -> None:
     pages = Pages({f"/{n}": links(f"/{n + 1}") for n in range(100)})
     async with serving(pages) as site:

@@ -118,6 +118,7 @@ async def test_a_server_that_never_answers_holds_up_its_own_urls_only() -> None:
     assert process.returncode == 2
 
 
+@pytest.mark.full
 async def test_closed_stdout_ends_it_quietly_while_the_input_goes_on() -> None:
     async with serving(Origin()) as origin:
         process = await start("filter")
