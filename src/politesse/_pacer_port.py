@@ -163,7 +163,7 @@ class Pacer(Protocol):
         """How many permits have not ended."""
 
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
-        """Return a permit, or when there may be one. Never waits; raises ClosedError."""
+        """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
         """Return for each of ``requests``, in order, a permit if one is free now, otherwise a NotYet.

@@ -39,7 +39,7 @@ __all__ = [
 
 logger = logging.getLogger("politesse")
 
-_MAX_EVENT: Final = 1_000  # characters of an event in the log
+_MAX_EVENT: Final = 1_000  # the most characters of an event in the log
 
 
 class Event:

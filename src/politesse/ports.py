@@ -224,7 +224,7 @@ class Store(Protocol):
         """Return the record, or None."""
 
     async def put(self, key: str, record: bytes, /) -> None:
-        """Keep a record, replacing an earlier one."""
+        """Keep a record, in place of an earlier record."""
 
     async def delete(self, key: str, /) -> None:
         """Delete a record if it exists."""

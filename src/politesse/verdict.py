@@ -342,6 +342,6 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
         lines.append(f"  tried:  {age_s:.0f} s ago")  # "not before" is the time of the next fetch
     else:
         lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")
-    if source.fault and source.result is not AccessResult.UNREACHABLE:  # else it is in the reason
+    if source.fault and source.result is not AccessResult.UNREACHABLE:  # otherwise the reason has it
         lines.append(f"  fault:  {printable(source.fault)}")
     return lines

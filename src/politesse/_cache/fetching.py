@@ -180,7 +180,7 @@ class PacedFetcher:
     An answer that opens its site counts as a request at each host of its hops.
 
     Args:
-        fetcher: makes the requests, one for each hop.
+        fetcher: makes a request for each hop.
         pacer: knows which hosts are closed, and grants the requests.
         clock: the clocks.
         admission: limits how many requests are under way.
@@ -262,7 +262,7 @@ class PacedFetcher:
     async def _send(self, hop: FetchRequest, permit: FetchPermit, trip: _Trip, waited: bool) -> FetchResult:  # noqa: FBT001 - for Admission
         """Make one request, unless the host was closed while the request ``waited`` for its place.
 
-        The permit ends before another request to that host is granted one.
+        Its permit ends before another request to that host gets a permit.
         """
         if waited and (closed := await self._closed(hop)) is not None:
             return closed

@@ -96,7 +96,7 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
 
 
 def was_open(record: Record | None, now_wall: float, policy: AccessPolicy) -> bool:
-    """Return whether pages could be requested by a record until its copy expired.
+    """Return whether a record permitted requests for pages until its copy expired.
 
     The age of the copy does not matter, because a copy may expire while a page waits for a Crawl-delay of a day. If a
     host was idle for long, the pacer counts every request.

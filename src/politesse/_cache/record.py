@@ -203,7 +203,7 @@ def earlier(trouble: Trouble, by_s: float) -> Trouble:
 def believed(record: Record, now_wall: float) -> Record:
     """Return ``record`` without the parts that are dated in the future.
 
-    Such parts would hold for as long as the writer's clock was ahead. If it was ahead by up to ``CLOCK_SKEW_S``, they
+    Such parts would hold for as long as the writer's clock was ahead. Parts that are ahead by up to ``CLOCK_SKEW_S``
     count as dated now. A record without its trouble loses its copy, too, because its renewal has failed at an unknown
     time.
     """

@@ -250,7 +250,7 @@ class Agent:
         return blocking_turn(self.pacer, host)
 
     async def site_file(self, files: SiteFiles, origin: Origin, path: str) -> SiteFile:
-        """Return the file of ``origin`` at ``path`` as this agent may see it.
+        """Return the file of ``origin`` at ``path``, or the verdict that denies it to this agent.
 
         RFC 9309 2.2.2 exempts only /robots.txt itself: a denied file is neither fetched nor returned from the cache.
 

@@ -118,7 +118,7 @@ class EnforcedUsage:
     not_before: float | None = None
 
 
-# Not frozen: each judgement makes one, and that would double the time.
+# Not frozen, because that would double the time of each judgement.
 @dataclass(slots=True)
 class Evidence:
     """The facts that a judgement rests on.

@@ -88,7 +88,7 @@ class AgentUsage:
         return reserved
 
     def enforced(self, evidence: Evidence, reserved: Reserved | None) -> Evidence:
-        """Return ``evidence`` with the preferences to enforce, with the reservations included."""
+        """Return ``evidence`` with the preferences to enforce, including the reservations."""
         if evidence.target in _NOT_ENFORCED:
             return evidence
         if reserved is None:

@@ -145,7 +145,8 @@ class HostState:
 def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
     """Return our state, merged with the parts of another process's state that still bind.
 
-    A merged state is noted by SEVERAL. With our name on it, our next write would replace it without merging.
+    A merged state is noted by SEVERAL. If it had our name, our next write would replace it, and lose the parts of the
+    other process.
 
     Args:
         ours: the state now.

@@ -57,7 +57,7 @@ class ActiveHosts:
         return host
 
     def requested(self, name: str, now_mono: float, *, again: bool) -> None:
-        """Remember a request to an idle host. Only a request ``again`` replaces an earlier one."""
+        """Remember a request to an idle host. Only a request with ``again`` replaces an earlier request."""
         if again or now_mono - self._last_requested.look_up(name) > self.kept_s:
             self._last_requested.keep(name, now_mono, now_mono)
 

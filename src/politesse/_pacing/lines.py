@@ -87,7 +87,7 @@ class LocalLines:
         self._closed = False
 
     def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
-        """Return a permit, or when there may be one. Never waits; raises ClosedError."""
+        """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""
         now_mono, now_wall = self._monotonic(), self._wall()
         host, agent = self._enter(request, now_mono)
         called, order = host.called, next(self._orders)

@@ -69,7 +69,7 @@ def followable_links(
     base = document_base(html.base_href, base_url)
     hrefs = dict.fromkeys(
         link.href.partition("#")[0] for link in html.links if _NOT_FOLLOWED.isdisjoint(link.rel)
-    )  # each once, before the joining, which is slow
+    )  # duplicates are removed before the slow joining
     found: dict[str, None] = {}
     room = _MAX_JOINED
     for href in hrefs:

@@ -51,7 +51,7 @@ _SCRIPT_TOKEN = re.compile(r"<!(?=--)|-->|<(/?)script[\t\n\f\r />]", _IGNORE_CAS
 
 _MAX_STATES: Final = 8  # the most states at one place, and the most places
 _MAX_WORK: Final = 3  # the most work of all states together, in lengths of the page
-_SHORT: Final = 4_096  # a shorter page gets the work of a page of this length
+_SHORT: Final = 4_096  # a page shorter than this gets the same limit of work as a page of this length
 _FAULTS: Final = ASCII_WHITESPACE + "\0\ufeff"  # a NUL or a second byte order mark does not count as text
 
 

@@ -170,7 +170,7 @@ class RobotsPrefetcher(Generic[Item]):
         self.fetching: dict[asyncio.Task[Verdict], OriginQueue[Item]] = {}
         self._deferred: dict[OriginQueue[Item], Timer] = {}
         self._reloading: dict[asyncio.Task[Verdict], Timer] = {}
-        self._unused = 0  # how many origins are ``prefetched``
+        self._unused = 0  # the number of origins that are ``prefetched``
         self._stopped = False
 
     @property

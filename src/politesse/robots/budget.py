@@ -155,7 +155,8 @@ class Wildcards:
 
     def _candidates(self, forms: Sequence[str], start: int, end: int) -> Iterator[int]:
         """Yield the indexes of the wildcards with a cost."""
-        # A file may have 30,000 wildcards, so this makes no call for each, and no call at all if no head fits.
+        # A file may have 30,000 wildcards, so this loop makes no call for each wildcard, and no call at all if no head
+        # fits.
         first, last = forms[0], forms[-1]
         for index in range(start, end, _HEADS_AT_ONCE):
             some = self._cut[index : min(index + _HEADS_AT_ONCE, end)]

@@ -31,7 +31,7 @@ _HOUR_S: Final = 3_600
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traits:
-    """One row of the table. Two are equal only if they are the same one.
+    """One row of the table. Two rows are equal only if they are the same object.
 
     Attributes:
         syntax: how lines are read.

@@ -1,8 +1,8 @@
 """Stores keep records for longer than the cache: robots.txt, and the demands of hosts.
 
-For the gate, each store except MemoryStore and SharedMemoryStore outlives the process, their subclasses included. A
-LeasingStore that outlives the process needs a fleet, or ``PacingOptions(scope="process")``. RedisStore, which processes
-on many machines can share, is in ``politesse.stores.redis``, and needs the extra ``redis``.
+For the gate, each store except MemoryStore and SharedMemoryStore outlives the process, and so do subclasses of these
+two. A LeasingStore that outlives the process needs a fleet, or ``PacingOptions(scope="process")``. RedisStore, which
+processes on many machines can share, is in ``politesse.stores.redis``, and needs the extra ``redis``.
 
 A new store has the methods of ``politesse.ports.Store``, and is exported here. If a URL is to name it, extend
 ``store_at`` (``sqlite.py``) and ``_store`` (``_gate/assemble.py``).

@@ -61,7 +61,7 @@ class StoreStatistics:
 
     Attributes:
         records: number of records.
-        record_bytes: bytes of all records, keys included.
+        record_bytes: bytes of all records, including keys.
         file_bytes: size of the file, without its log, and with its other tables.
         oldest_wall: the Unix time of the oldest record, which is deleted first; None without records.
         newest_wall: the Unix time of the newest record.

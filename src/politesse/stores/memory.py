@@ -50,7 +50,7 @@ class MemoryStore:
         return record
 
     async def put(self, key: str, record: bytes, /) -> None:
-        """Keep a record, replacing an earlier one."""
+        """Keep a record, in place of an earlier record."""
         self._drop(key)  # the earlier record is outdated
         size = len(key) + len(record)
         if size > self._max_bytes:
@@ -105,7 +105,7 @@ class SharedMemoryStore(MemoryStore):
         self._leases: dict[str, str] = {}  # the token of each lease, by key
 
     async def put(self, key: str, record: bytes, /) -> None:
-        """Keep a record, replacing an earlier one."""
+        """Keep a record, in place of an earlier record."""
         await super().put(key, record)
         if key in self._records:
             self._versions[key] = self._next_number()

@@ -92,7 +92,7 @@ class SqliteStore:
         return None if stored is None else stored.record
 
     async def put(self, key: str, record: bytes, /) -> None:
-        """Keep a record, replacing an earlier one. A record that is larger than ``max_bytes`` is not kept.
+        """Keep a record, in place of an earlier record. A record that is larger than ``max_bytes`` is not kept.
 
         Raises:
             StoreError: the file cannot be written, is locked for longer than ``busy_timeout_s``, or the store is

@@ -90,7 +90,7 @@ class Roster:
             raise RoundOver("it has lost data, or another process says so")
 
     def has_reported(self, keys: int) -> bool:
-        """Return whether this process has reported to so many servers."""
+        """Return whether this process has reported to ``keys`` servers."""
         return len(self._reports_until_mono) >= keys
 
     def waits_s(self, now_mono: float) -> float:
@@ -102,7 +102,7 @@ class Roster:
         return sorted({name for members in self._members.values() for name, done in members.items() if not done})
 
     def alive_words(self, owner: str, holders: str) -> str:
-        """Return this process and the holders with dead leases, each with the session before which leases are dead."""
+        """Return this process and the holders with dead leases, each with its session: all earlier leases are dead."""
         return " ".join([f"{owner} {self.session}", *self._later_sessions(holders)])
 
     def has_dead(self, holders: str) -> bool:

@@ -10,9 +10,9 @@ clocks:
 The narrowest bounds of all readings are kept, and widened by the drift of two good clocks. A reading beyond them means
 one of two things:
 
-* The offset has moved by no more than a tenth of the time that has passed: the clock runs too fast or too slowly, as
-  while chrony corrects it. More drift is allowed from then on. If the clock is fast, ``stretch`` is the factor by which
-  intervals are longer on that clock.
+* The offset has moved by no more than a tenth of the time that has passed: the clock runs too fast or too slowly, for
+  example while chrony corrects it. More drift is allowed from then on. If the clock is fast, ``stretch`` is the factor
+  by which intervals are longer on that clock.
 * The offset has moved by more: the clock was set.
 
 In both cases an interval or a lease may have ended early, so ``fault`` reports the reading.

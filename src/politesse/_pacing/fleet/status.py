@@ -36,9 +36,9 @@ SCOPES: Final = ("host", "address", "domain")
 _OTHERS: Final = ("{record:", "members")  # after the prefix, the keys of a RedisStore and of rosters begin with these
 _SCANNED_AT_ONCE: Final = 1_000  # keys in one step of SCAN; other clients are served between the steps
 _READ_AT_ONCE: Final = 250
-_TIMEOUT_S: Final = 5.0  # for one round trip
-_FOREIGN: Final = "FOREIGN "  # how the errors of our scripts begin
-_MOST_ERROR: Final = 200  # characters
+_TIMEOUT_S: Final = 5.0  # the time limit of a round trip
+_FOREIGN: Final = "FOREIGN "  # the errors of our scripts begin with this word
+_MOST_ERROR: Final = 200  # the most characters of an error
 _US: Final = 1e6
 _GLOB: Final = re.compile(r"[*?\[\]\\^-]")
 

@@ -1,4 +1,4 @@
-"""Diagnostics: one per finding, with a code from one table, and a limited number for each code."""
+"""Each finding becomes a diagnostic, with a code from a table; the number for each code is limited."""
 
 from __future__ import annotations
 
