@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 # Measured with tracemalloc, in CPython 3.11: an entry and its places in dicts, without the texts of its source; and a
 # record without its body.
 _ENTRY_BYTES: Final = 700
-_RECORD_BYTES: Final = 500
+_RECORD_BYTES: Final = 300
 _STR_BYTES: Final = 49
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 

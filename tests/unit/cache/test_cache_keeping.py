@@ -108,6 +108,28 @@ async def test_rules_that_origins_share_weigh_once() -> None:
         assert bench.cache.weight_bytes == alone
 
 
+async def test_rules_that_agents_share_weigh_once() -> None:
+    async with caching({SITE: FILE + MORE_RULES}) as bench:
+        rules = (await bench.ask()).rules[BOT]
+        alone = bench.cache.weight_bytes
+        await bench.ask(agent="another-bot")
+        assert 0 <= bench.cache.weight_bytes - alone < rules.weight_bytes / 2
+
+
+async def test_a_copy_that_serves_on_without_its_record_weighs_what_it_takes() -> None:
+    async with caching({SITE: [FILE, 503]}) as bench:
+        before = await bench.ask()
+        bench.clock.advance(0.95 * DAY)
+        await bench.store.delete(SITE)
+        await bench.ask()
+        await settle()
+        kept = bench.cache.entries[SITE]
+        assert kept.own_bytes - before.own_bytes > len(kept.source.fault) > 0
+        assert bench.cache.weight_bytes == kept.own_bytes + kept.rules.weight_bytes
+        await bench.cache.forget(Origin.of(SITE))
+        assert bench.cache.weight_bytes == 0
+
+
 @pytest.mark.full
 async def test_agents_that_the_same_groups_bind_share_one_rule_set() -> None:
     large = FILE + "".join(f"Disallow: /some/pages/{number}\n" for number in range(20_000))
@@ -145,8 +167,8 @@ MORE_RULES = "".join(f"Disallow: /some/pages/{number}?query\nDisallow: /*/{numbe
 
 @pytest.mark.parametrize(
     ("answer", "own"),
-    [(404, ""), (FILE, ""), (FILE, "# {}"), (FILE + MORE_RULES, "# {}")],
-    ids=["no file", "one file", "small files", "larger files"],
+    [(404, ""), (503, ""), (FILE, ""), (FILE, "# {}"), (FILE + MORE_RULES, "# {}")],
+    ids=["no file", "failure", "one file", "small files", "larger files"],
 )
 async def test_the_entries_weigh_about_what_they_take(answer: str | int, own: str) -> None:
     sites: dict[str, Answer | list[Answer]] = {

@@ -156,6 +156,17 @@ def test_a_record_comes_back_as_it_was(record: Record) -> None:
     assert decode(encode(record, KEY), KEY) == record
 
 
+def test_a_head_has_no_field_with_its_default() -> None:
+    copy = Copy(AccessResult.SUCCESSFUL, 200, URL, b"", "", "", 0.0, 0.0, cut_bytes=9)
+    data = encode(Record(copy, None), KEY)
+    head = json.loads(zlib.decompress(data.removeprefix(VERSION)[16:]).partition(b"\n")[0])
+    assert set(head["copy"]) - {"status", "result", "final_url", "etag", "last_modified"} == {
+        "confirmed_wall",
+        "lifetime_s",
+        "cut_bytes",
+    }
+
+
 def test_a_file_is_stored_compressed() -> None:
     copy = Copy(AccessResult.SUCCESSFUL, 200, URL, b"Disallow: /private\n" * 10_000, "", "", 0.0, 0.0)
     assert len(encode(Record(copy, None), KEY)) < len(copy.body) / 20
