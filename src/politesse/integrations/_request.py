@@ -132,12 +132,9 @@ async def _claimed(agent: Agent, turn: Turn, url: str) -> Turn:
     return turn
 
 
-def check_gate(gate: object, user: str, *, takes_user_agent: bool = False) -> None:
+def check_gate(gate: object, user: str, wanted: str = "a Gatekeeper, or a view of one") -> None:
     """Raise ConfigurationError if ``gate`` is no Gatekeeper or AgentView; its message names the class ``user``."""
     if not isinstance(gate, AgentView):
-        wanted = (
-            "a User-Agent, a Gatekeeper, or a view of one" if takes_user_agent else "a Gatekeeper, or a view of one"
-        )
         hint = f", as {user}(Gatekeeper({gate!r:.100}))" if isinstance(gate, str) else ""
         raise ConfigurationTypeError(f"{user}({gate!r:.100}): give {wanted}{hint}")
 

@@ -31,8 +31,6 @@ from politesse.testing import Call, Exchange, Fault, HostileServer
 from politesse.testing.answers import response
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console
 
     from politesse.queue import CrawlPage
@@ -65,7 +63,7 @@ _WORK_S: Final = 0.003  # without this time no two requests could overlap, becau
 _HREF = re.compile(r'href="([^"]*)"')
 
 
-class LittleWeb:
+class LittleWeb(AsyncExitStack):
     """All servers of the demo, on free ports of the loopback interface; an async context manager.
 
     Each host has its own address if the system answers on all of 127/8, as Linux does. Otherwise all are at 127.0.0.1.
@@ -80,9 +78,9 @@ class LittleWeb:
     """
 
     def __init__(self, pages: int, seed: int = SEED) -> None:
+        super().__init__()
         self._pages = pages
         self._seed = seed
-        self._stack = AsyncExitStack()
         self._servers: list[HostileServer] = []
         self._addresses: dict[str, str] = {}
         self._requested: Counter[Site] = Counter()  # pages
@@ -97,19 +95,14 @@ class LittleWeb:
         self.sites = make_sites(self._addresses, self._pages, self._seed)
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
-
     async def _listen(self, place: int, address: str) -> HostileServer:
         """Listen at ``address``, or at 127.0.0.1 if the system lacks that address."""
         answer = partial(self._answer, place)
         fault = Fault(name="none", robots=answer)
         try:
-            return await self._stack.enter_async_context(HostileServer(fault, address=address, every_page=answer))
+            return await self.enter_async_context(HostileServer(fault, address=address, every_page=answer))
         except OSError:
-            return await self._stack.enter_async_context(HostileServer(fault, every_page=answer))
+            return await self.enter_async_context(HostileServer(fault, every_page=answer))
 
     @property
     def front_pages(self) -> list[str]:

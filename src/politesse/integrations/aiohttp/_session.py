@@ -152,7 +152,7 @@ class PoliteSession:
                 if value is not None:
                     hint = "give it to the Gatekeeper, or give a User-Agent in place of the gate"
                     raise ConfigurationError(f"{name}=: {hint}")
-        check_gate(gate, "PoliteSession", takes_user_agent=True)
+        check_gate(gate, "PoliteSession", "a User-Agent, a Gatekeeper, or a view of one")
         check_wait("max_wait_s", max_wait_s)
         check_types({"session": (session, aiohttp.ClientSession)})
         self.gate = gate
