@@ -24,7 +24,7 @@ class PolitesseError(Exception):
     __module__ = "politesse.errors"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The classes have other arguments than the message.
+        # Without a call of ``__init__``, whose arguments in subclasses are not ``args``.
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined] # as object has it
 
 

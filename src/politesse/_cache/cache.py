@@ -164,7 +164,7 @@ class FileCache(ABC, Generic[EntryKind]):
                 return entry
             renewed = await self._flight(key, origin, path, agent).wait()
             if renewed.answers(agent):
-                return renewed  # even if its lifetime is over: the file was fetched for this question
+                return renewed  # fetched for this question, so it serves even after its lifetime
 
     def _flight(self, key: str, origin: Origin, path: str, agent: str) -> FileFlight[EntryKind]:
         """Return the flight of a file with ``agent`` added; start the flight if necessary."""

@@ -51,7 +51,7 @@ class AgentUsage:
     A page is denied if its site does not want a planned use. tdmrep.json is read for TDM only.
 
     Args:
-        agent: an agent that enforces no usage preferences: to read them must not require them.
+        agent: an agent that enforces no usage preferences, because it reads them.
     """
 
     __slots__ = ("_agent", "_purposes", "_reservations")

@@ -228,7 +228,7 @@ class ScopedPacer:
         return self._first.in_flight
 
     def __len__(self) -> int:
-        """How many keys and limits are busy."""
+        """How many keys, and how many addresses and domains with a limit, are busy."""
         return sum(len(scope.pacer) for scope in self._scopes)
 
     def __repr__(self) -> str:

@@ -201,7 +201,7 @@ class RobotsPrefetcher(Generic[Item]):
             self._fetch(self._unfetched.popleft())
 
     def fetch_again(self, origin_queue: OriginQueue[Item]) -> None:
-        """Fetch the robots.txt of an origin that is next, beyond the limits, because the gate fetches it already."""
+        """Fetch the robots.txt of the next origin; no limit applies, because the gate fetches the file already."""
         origin_queue.reloads += 1
         task = self._fetch(origin_queue)
         self._reloading[task] = self._clock.call_later(_SLOW_S, partial(self._end_reload, task))

@@ -74,7 +74,7 @@ class Syntax:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """Which lines belong together, and which crawlers they bind. Two are equal only if they are the same one.
+    """Which lines belong together, and which crawlers they bind. Only the same object is equal.
 
     Attributes:
         rules: the fields that are rules; a user-agent line after a rule starts a group.
