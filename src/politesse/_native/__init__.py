@@ -2,12 +2,12 @@
 
 ::
 
-    scan.c    octets -> the rows with fields that a dialect reads     as robots/lexer.py
+    scan.c    octets -> rows -> the groups that name a crawler        as robots/lexer.py, robots/outline.py
     rules.c   rules -> sorted tables; target -> the rule that decides as robots/rule_sets/most_specific.py
     module.c  both for Python, by the limited API of CPython 3.11
 
-It serves the dialects in which the most specific match decides. The rest is in Python: groups, directives, patterns
-with escapes, and targets that are rare. The answers are those of the reference in Python, which also runs without it.
+It serves the dialects in which the most specific match decides. The rest is in Python: the records besides rules and
+user-agent lines, patterns with escapes, and targets that are rare. The answers are those of the reference in Python, which also runs without it.
 """
 
 from __future__ import annotations

@@ -3,15 +3,15 @@
 ::
 
     octets ─ lexer ─> rows ─ outline ─> rows of groups ─ rule_sets ─> Match
-      └──── native ────┘                                └── native ────┘
-                                ├ crawl_directives ─> crawl-delay, request-rate, visit-time
-                                └ preferences ──────> preferences on the use of content
+      └─────────────── native ───────────────┴───────────── native ────┘
+                                └ other_records ┬ crawl_directives ─> crawl-delay, request-rate, visit-time
+                                                └ preferences ──────> preferences on the use of content
 
 The rules of a crawler are made from rows; ``document`` makes lines and groups on demand. ``explain`` explains an
 answer, ``lint`` finds the faults of a file.
 
-In the dialects in which the most specific match decides, a compiled core (``politesse._native``) finds the rows and
-compiles the rules, if it is built and POLITESSE_PURE is not 1. The modules here are its reference, and give the same
+In the dialects in which the most specific match decides, a compiled core (``politesse._native``) finds the groups and
+compiles their rules, if it is built and POLITESSE_PURE is not 1. The modules here are its reference, and give the same
 answers.
 
 All differences between dialects are rows of the table in ``dialect``; ``traits`` has its columns.

@@ -69,7 +69,7 @@ def rows_of(text: str, syntax: Syntax) -> RowTexts:
     return RowTexts(texts, cut, frozenset(control), odd)
 
 
-def fields_of(texts: Iterable[str], first: int, syntax: Syntax, *, known_only: bool = False) -> Iterator[FieldRow]:
+def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[FieldRow]:
     """Yield number, name and value of each row that is not blank and not only a comment.
 
     Only this function turns rows into fields, for lines and for rules without lines.
@@ -78,7 +78,6 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax, *, known_only: b
         texts: the rows.
         first: the number of the first row.
         syntax: how rows are read.
-        known_only: whether to skip rows with fields that the dialect does not read, such as most rows of a web page.
     """
     # Field names repeat, so each spelling is stripped and looked up only once. Usual spellings are looked up in
     # advance.
@@ -90,17 +89,11 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax, *, known_only: b
         if colon:
             name = usual.get(spelling) or others.get(spelling)
             if name is None:
-                text = spelling.strip(BLANKS)
-                if known_only and not syntax.knows(text):
-                    continue
-                name = others[spelling] = syntax.name_of(text)
+                name = others[spelling] = syntax.name_of(spelling.strip(BLANKS))
             yield number, name, value.strip(BLANKS)
         elif spelling and (text := spelling.strip(BLANKS)):
             named = _without_colon(number, text, syntax, bare)
-            if named is not None:
-                yield named
-            elif not known_only:
-                yield number, FieldName(text, "", _NO_SEPARATOR), ""
+            yield (number, FieldName(text, "", _NO_SEPARATOR), "") if named is None else named
 
 
 def lines_of(rows: RowTexts, syntax: Syntax) -> list[Line]:

@@ -178,10 +178,7 @@ def outline_of(text: str, traits: Traits) -> Outline:
     syntax = traits.syntax
     rows = rows_of(text, syntax)
     outline = Outline(traits, rows.control)
-    # A field that the dialect does not read has no effect, unless it ends a run of user-agent lines. One in thirty
-    # robots.txt is a web page. If their rows were not skipped, they would take a quarter of the time for the corpus.
-    known_only = not traits.grouping.any_field_is_a_rule
     records_of = records(rows.texts) if syntax.blank_lines else [(0, len(rows.texts))]
     for start, end in records_of:
-        outline.read(fields_of(rows.texts[start:end], start + 1, syntax, known_only=known_only))
+        outline.read(fields_of(rows.texts[start:end], start + 1, syntax))
     return outline

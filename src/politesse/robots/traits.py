@@ -54,11 +54,6 @@ class Syntax:
         spellings = {form for name in (*self.fields, *self.misspelled_fields) for form in usual_spellings(name)}
         object.__setattr__(self, "usual_names", {spelling: self.name_of(spelling) for spelling in spellings})
 
-    def knows(self, spelling: str) -> bool:
-        """Whether the name of a field, without surrounding blanks, stands for a field that the dialect reads."""
-        lower = spelling.lower()
-        return lower in self.fields or lower in self.misspelled_fields or lower.startswith(tuple(self.field_starts))
-
     def name_of(self, spelling: str) -> FieldName:
         """Return the field that a name, without surrounding blanks, stands for."""
         lower = spelling.lower()
