@@ -7,7 +7,8 @@
     module.c  both for Python, by the limited API of CPython 3.11
 
 It serves the dialects in which the most specific match decides. The rest is in Python: the records besides rules and
-user-agent lines, patterns with escapes, and targets that are rare. The answers are those of the reference in Python, which also runs without it.
+user-agent lines, patterns with escapes, and targets that are rare. The answers are those of the reference in Python,
+which also runs without it.
 """
 
 from __future__ import annotations
