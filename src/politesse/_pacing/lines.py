@@ -8,9 +8,8 @@ timer for all hosts. Each event changes a host first. Then ``_advance`` sets the
                                                   -> the callback calls try_start within OFFER_S
              -> the host is idle, and its interval is over: forget it
 
-A permit is stamped when its waiter takes it, not when the waiter is called. The clock is read again at that time: a
-task may resume late, and a timer may fire early. If the host was closed in between, the waiter waits again, at its old
-place.
+A permit is stamped when its waiter takes it, by the clock of that moment: a task may resume late, and a timer may fire
+early. If the host was closed in between, the waiter waits again, at its old place.
 
 A turn in one process, from the request to the next one:
 
@@ -18,8 +17,7 @@ A turn in one process, from the request to the next one:
     2. If the request may start now and delays no earlier waiter (``PacedHost.may_start``), continue with 6.
     3. Otherwise a Waiter joins the line. ``PacedHost.start_of`` calculates when the first waiter may start.
     4. The heap has the time of each host. At that time ``_look_at`` calls the next waiter.
-    5. The task resumes in ``_take``, and checks ``may_start`` with the clock of that moment. If the request may not
-       start, the task waits again.
+    5. The task resumes in ``_take``, and checks ``may_start`` by the clock of that moment. If not, it waits again.
     6. ``_grant`` makes the LocalPermit and stamps it. With ``max_concurrent`` requests under way the host is full.
     7. ``LocalPermit.observe`` records the answer: it may close the host, or change its pace (``backoff.py``).
     8. ``LocalPermit.end`` sets ``last_mono``: the interval counts from now, or from the start if several requests may

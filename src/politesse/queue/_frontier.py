@@ -1,7 +1,4 @@
-"""The queued URLs by host, the tasks that wait for them, and the journal.
-
-The theory of operation is in ``_dispatch``, which hands the URLs out.
-"""
+"""The queued URLs by host, the tasks that wait for them, and the journal; ``_dispatch`` has the theory."""
 
 from __future__ import annotations
 

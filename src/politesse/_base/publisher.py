@@ -1,0 +1,81 @@
+"""The base of all events, and their publisher, which logs them and calls the subscribers."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from politesse._base.text import printable_traceback, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("politesse")
+
+_MAX_EVENT: Final = 1_000  # the most characters of an event in the log
+
+
+class Event:
+    """The base of all events.
+
+    >>> from politesse.events import RobotsFetched
+    >>> issubclass(RobotsFetched, Event)
+    True
+    """
+
+    __slots__ = ()
+
+
+class Publisher:
+    """Writes events to a log, and calls its subscribers in the order in which they subscribed.
+
+    A subscriber is a plain function and must not block. If it raises, the error is logged with its traceback, the other
+    subscribers are still called, and the decision stands. A CancelledError is logged like any other error, because a
+    plain function cannot be cancelled. KeyboardInterrupt and SystemExit are raised, and stop the program.
+
+    Args:
+        log: called with each event of this publisher, or None.
+
+    >>> from politesse.events import ComponentFailed
+    >>> publisher = Publisher()
+    >>> unsubscribe = publisher.subscribe(print)
+    >>> publisher.publish(ComponentFailed(None, "store", TimeoutError()))
+    ComponentFailed(origin=None, component='store', error=TimeoutError())
+    >>> unsubscribe()
+    """
+
+    __slots__ = ("_log", "subscribers")
+
+    def __init__(self, log: Callable[[Event], None] | None = None) -> None:
+        self._log = () if log is None else (log,)
+        self.subscribers: tuple[Callable[[Event], None], ...] = ()
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
+        """Call ``subscriber`` with every event from now on; the returned function unsubscribes it."""
+        self.subscribers = (*self.subscribers, subscriber)
+
+        def unsubscribe() -> None:
+            remaining = list(self.subscribers)
+            if subscriber in remaining:
+                remaining.remove(subscriber)
+            self.subscribers = tuple(remaining)
+
+        return unsubscribe
+
+    def publish(self, event: Event) -> None:
+        """Log ``event``, and hand it to every subscriber."""
+        self._call(event, (*self._log, *self.subscribers))
+
+    def forward(self, event: Event) -> None:
+        """Hand an event that another publisher has logged to every subscriber."""
+        self._call(event, self.subscribers)
+
+    def _call(self, event: Event, subscribers: tuple[Callable[[Event], None], ...]) -> None:
+        for subscriber in subscribers:
+            try:
+                subscriber(event)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 - foreign code: logged in full, and the gate goes on
+                shown = shortened(repr(event), _MAX_EVENT), printable_traceback(error)
+                logger.error("a subscriber failed on %s\n%s", *shown)  # noqa: TRY400 - exc_info is not printable
