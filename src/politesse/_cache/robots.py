@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES: Final = 120  # the digest of a file, and its place among the digests
 _NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
-_PARSE_IN_THREAD_BYTES: Final = 8 * 1024  # takes 5 ms at worst (thousands of lines, URLs as rules)
+_PARSE_IN_THREAD_BYTES: Final = 6 * 1024  # takes 5 ms at worst (thousands of lines, URLs as rules)
 
 
 class FileRules(dict[str, RuleSet]):

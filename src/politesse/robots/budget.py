@@ -149,12 +149,11 @@ class Wildcards:
                 return index, False
             if meter.exhausted:
                 start = self._allows.find(b"\0", index, end)
-                undecided = self._candidates(forms, end if start < 0 else start, end)
-                return next((other for other in undecided if not self._allows[other]), end), True
+                return next(self._candidates(forms, end if start < 0 else start, end, disallows=True), end), True
         return end, False
 
-    def _candidates(self, forms: Sequence[str], start: int, end: int) -> Iterator[int]:
-        """Yield the indexes of the wildcards with a cost."""
+    def _candidates(self, forms: Sequence[str], start: int, end: int, *, disallows: bool = False) -> Iterator[int]:
+        """Yield the indexes of the wildcards with a cost, or only of the Disallows among them."""
         # A file may have 30,000 wildcards, so this loop makes no call for each wildcard, and no call at all if no head
         # fits.
         first, last = forms[0], forms[-1]
@@ -165,8 +164,11 @@ class Wildcards:
                 yield from [
                     other
                     for other, one in enumerate(some, index)
-                    if (len(first) >= one.octets and first.startswith(one.head))
-                    or (last is not first and len(last) >= one.octets and last.startswith(one.head))
+                    if not (disallows and self._allows[other])
+                    and (
+                        (len(first) >= one.octets and first.startswith(one.head))
+                        or (last is not first and len(last) >= one.octets and last.startswith(one.head))
+                    )
                 ]
 
     def _at_most(self, forms: Sequence[str]) -> int:
