@@ -22,7 +22,7 @@ This package exports the names that most programs need; the modules above export
 their first use, so that the command ``politesse`` handles Ctrl-C from its first moment.
 """
 
-TYPE_CHECKING = False  # as in typing, which takes time to load
+TYPE_CHECKING = False  # replaces ``typing.TYPE_CHECKING``, because typing takes time to load
 
 if TYPE_CHECKING:
     from politesse._gate.gatekeeper import Gatekeeper
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from politesse.robots import Dialect, RobotsTxt
     from politesse.verdict import Bound, NotYet, Reason, Verdict
 
-__docformat__ = "google"  # of the docstrings, for pdoc
+__docformat__ = "google"  # pdoc reads the docstrings in this format
 __version__ = "0.1.0"
 
 _HOMES = (

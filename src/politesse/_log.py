@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from politesse.verdict import Verdict
 
 GATE: Final = logging.getLogger("politesse.gate")
-"""The logger of decisions. Its level decides whether the event of a denial is made."""
+"""The logger of decisions; the level of this logger decides whether the event of a denial is made."""
 
 PACING: Final = logging.getLogger("politesse.pacing")
 """The logger of pacers."""
@@ -61,9 +61,9 @@ _ROOT: Final = logging.getLogger("politesse")
 _CACHE: Final = logging.getLogger("politesse.cache")
 _ROOT.addHandler(logging.NullHandler())  # so that the library prints no messages unless the program configures logging
 
-_LONG_S: Final = 900.0  # from this length on, a closing is a WARNING
-_MAX_SHOWN: Final = 200  # the most characters of remote text in a line
-_MAX_SITES: Final = 10_000  # the most sites that are remembered
+_LONG_S: Final = 900.0  # if a host or site is closed for at least this time, the line is a WARNING
+_MAX_SHOWN: Final = 200  # a line shortens remote text to this many characters
+_MAX_SITES: Final = 10_000  # at most this many sites are remembered
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _DONE: Final = {"obey": "it is obeyed", "cap": "it is capped", "skip": "the site is skipped"}
 

@@ -168,8 +168,8 @@ class Pacer(Protocol):
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
         """Return for each of ``requests``, in order, a permit if one is free now, otherwise a NotYet.
 
-        The call waits for at most one answer of a server, and reserves no later start. It grants only permits that may
-        be used at the same time. If the caller is cancelled, no permit is lost.
+        The call waits for at most one answer of a server, and reserves no later start. All granted permits may be used
+        at the same time. If the caller is cancelled, no permit is lost.
 
         Raises:
             ClosedError: if the pacer is closed.
@@ -210,8 +210,8 @@ class Pacer(Protocol):
         """Wait in line to request a robots.txt; with ``made`` the request was made already, and does not wait.
 
         Such a request does not wait for pages or their interval, only for other requests for robots.txt. A host gets
-        these one at a time, and after the first two in a minute with the floor between them. The caller has to wait for
-        the end of a closing.
+        these one at a time, and after the first two in a minute with the floor between them. If the host is closed, the
+        caller has to wait until the host opens.
 
         Raises:
             ClosedError: if the pacer is closed.

@@ -73,7 +73,7 @@ def client_of(url: str, *, argument: str, retries: int = 0, **options: float | N
     Args:
         url: see the module.
         argument: the name of the URL in errors.
-        retries: how often a command is sent again after its connection was lost.
+        retries: how many times a command is sent again after its connection was lost.
         options: options of redis-py; options in the URL replace these.
 
     Raises:

@@ -30,18 +30,18 @@ most 16,663 octets of a line. The cost of a decision is bounded by octets of pat
 target must be bounded, too.
 """
 
-# RFC 3986 3.2.2 allows more characters in a reg-name; DNS and hosts files allow these.
+# Names in DNS and in hosts files have only these characters. RFC 3986 3.2.2 allows more in a reg-name.
 _HOST = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 # WHATWG URL 3.5: a host whose last label is a number is an IPv4 address, or invalid.
 _NUMERIC_LABEL = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<target>[^#]*)", re.DOTALL)
 _UNCHANGED: Final = "%/:=&?~+!$,;'@()*[]"
 _MAX_PORT = 65535
-_MAX_SUGGESTED: Final = 100  # characters
+_MAX_SUGGESTED: Final = 100  # a suggested URL is cut to this many characters
 _MAX_HOST = 253  # RFC 1035 2.3.4: octets of a name, without the dot of the root
-_MAX_HOST_TEXT = 1024  # the most characters before the mapping to A-labels, which takes more than linear time
-_MAX_KNOWN: Final = 16_384  # the most origins in the table; the key, the origin and its texts take 0.4 kB
-_MAX_KNOWN_TEXT: Final = 300  # the most characters of such an origin
+_MAX_HOST_TEXT = 1024  # a longer host is refused before the mapping to A-labels, which takes more than linear time
+_MAX_KNOWN: Final = 16_384  # the table keeps this many origins; an origin with its key and texts takes 0.4 kB
+_MAX_KNOWN_TEXT: Final = 300  # the table keeps no origin with more characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def escaped(target: str) -> str:
 
 
 def target_of(url: StrOrURL, name: str = "url") -> str:
-    """Return the request target of a URL, as ``split`` does; a text that starts with ``/`` is returned unchanged.
+    """Return the request target of a URL; a text that starts with ``/`` is returned unchanged.
 
     Raises:
         InvalidURL: the text is neither a URL nor a target.

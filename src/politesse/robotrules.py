@@ -1,4 +1,4 @@
-"""The interface of Perl's WWW::RobotRules. It parses files and answers questions, but fetches no file.
+"""The interface of Perl's WWW::RobotRules, which parses files and answers questions, but fetches no file.
 
 ::
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HostStatus", "RobotsStatus", "Statistics"]
 
-_MAX_SHOWN: Final = 200  # the most characters of remote text
+_MAX_SHOWN: Final = 200  # remote text is shortened to this many characters
 
 
 @dataclass(frozen=True, slots=True)

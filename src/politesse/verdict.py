@@ -178,8 +178,8 @@ class Verdict:
 
     Attributes:
         url: the URL in question, as given.
-        allowed: the answer. With ``mode="report"`` this is always true; ``reason`` and ``rule`` show the answer of the
-            other mode.
+        allowed: the answer. With ``mode="report"`` this is always true; ``reason`` and ``rule`` then show the answer
+            that ``mode="enforce"`` would give.
         match: the reason and the rule.
     """
 
@@ -249,7 +249,7 @@ class Verdict:
     def usage(self) -> Usage | None:
         """The preferences of robots.txt about the use of the page, and of tdmrep.json with ``enforce_usage``.
 
-        The preferences change the answer only with ``enforce_usage``. They are computed on access. The result is None
+        The preferences change the answer only with ``enforce_usage``, and are computed on access. The result is None
         if another reason denies the page, even in report mode: preferences apply only to pages that may be requested
         (draft-ietf-aipref-attach 3.4).
 

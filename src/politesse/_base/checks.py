@@ -107,7 +107,7 @@ def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> 
 
 
 def check_range(name: str, value: float, least: float, most: float) -> None:
-    """Check one number as ``check_ranges`` does."""
+    """Check one number against its range; see ``check_ranges``."""
     check_number(name, value, f"{least:g} to {most:g}", whole=isinstance(least, int))
     if not least <= value <= most:  # NaN is within no range
         raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")

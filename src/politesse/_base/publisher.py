@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("politesse")
 
-_MAX_EVENT: Final = 1_000  # the most characters of an event in the log
+_MAX_EVENT: Final = 1_000  # the log shortens an event to this many characters
 
 
 class Event:

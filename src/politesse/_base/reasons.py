@@ -161,7 +161,7 @@ class Bound(StrEnum):
     QUEUE = "queue"
     """Other requests have waited longer."""
     FLEET = "fleet"
-    """Only the Redis of the fleet can grant the turn. It is away, or the call does not ask it, such as ``try_turn``."""
+    """Only the fleet's Redis can grant the turn, but Redis is away, or the call (``try_turn``) never asks Redis."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -12,8 +12,8 @@ BLANKS: Final = " \t"
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 """A control character of ASCII."""
 
-_MAX_DESCRIBED: Final = 200  # the most characters of an exception
-_MAX_LINE: Final = 500  # the most characters of a line of a traceback
+_MAX_DESCRIBED: Final = 200  # the text of an exception is cut to this many characters
+_MAX_LINE: Final = 500  # a line of a traceback is shortened to this many characters
 _MAX_LINES: Final = 100
 
 
@@ -76,7 +76,7 @@ def type_name(value: object) -> str:
 def described(error: BaseException) -> str:
     """Return the type and the message of an exception, escaped, with at most 200 characters.
 
-    It never raises, even if ``str(error)`` does.
+    This function never raises, even if ``str(error)`` does.
     """
     return printable(without_tls(traceback.format_exception_only(error)[0].strip())[:_MAX_DESCRIBED])
 

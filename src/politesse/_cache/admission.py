@@ -1,14 +1,14 @@
 """Limits how many requests for files of sites are under way at once, so that slow hosts do not delay the others.
 
-A request is admitted for one hop. It takes one of ``max_concurrent`` quick places; further requests wait in one line
-for all hosts. A waiting request may hold the turn of its host. Each hop ends within the time limit of its fetcher, so
-two requests never wait for each other for ever.
+A request is admitted for one hop, and takes one of ``max_concurrent`` quick places. These are for requests that have
+not taken long yet. Further requests wait in one line for all hosts. A waiting request may hold the turn of its host.
+Each hop ends within the time limit of its fetcher, so two requests never wait for each other for ever.
 
 A server that accepts a connection and never answers would hold a quick place until the time limit, and a hundred such
 servers would hold all places. So a request that has taken longer than ``_MOMENT_S`` loses its quick place if another
-request waits. It then counts as slow. The number of slow requests is limited, too, because each holds a socket. At that
-limit, the slow request that started first is given up if it started at least ``_MIN_SLOW_S`` ago: its block is
-cancelled.
+request waits, and counts as slow from then on. The number of slow requests is limited, too, because each holds a
+socket. At that limit, the slow request that started first is given up if it started at least ``_MIN_SLOW_S`` ago: its
+block is cancelled.
 
     waits for a quick place -> quick -> slow -> given up
                                  |        |         |
@@ -49,7 +49,7 @@ class _Request:
 
     Attributes:
         scope: cancels the request.
-        granted: done when the request has its quick place; None if it had not to wait.
+        granted: the future that is done when the request gets its quick place; None if the request did not wait.
         started_mono: when the request got its quick place.
         reason: why the request was given up; empty if the request was not given up.
     """
@@ -182,7 +182,7 @@ class Admission:
         return self._give_up(now_mono)
 
     def _give_up(self, now_mono: float) -> float | None:
-        """Give up as many slow requests as waiters need; return when to try again, as ``_hand_on`` does."""
+        """Give up as many slow requests as waiters need; return when to try again, or None for no timer."""
         for _ in range(min(len(self._waiting), self._max_quick) - len(self._ending)):
             if not self._slow:
                 break

@@ -334,8 +334,8 @@ class FileCache(ABC, Generic[EntryKind]):
 
     @abstractmethod
     async def _entry_of(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
-        """Return the entry for a judged record."""
+        """Return an entry with a record and its present meaning."""
 
     @abstractmethod
     def _entry_of_failure(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
-        """Return the entry for a judged record after an internal fault; must not raise."""
+        """Return an entry with a record and its present meaning, after an internal fault; must not raise."""

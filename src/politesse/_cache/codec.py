@@ -2,8 +2,8 @@
 
 The content of a file's record is compressed: a JSON head, a line feed, and the file. The content of a host's state is
 JSON. The version changes if an earlier politesse must not read the content. A reader ignores unknown fields, which a
-later version has added. It gives missing fields their defaults: an earlier version did not know these fields, and a
-head leaves out fields with default values.
+later version has added. A missing field gets its default: an earlier version did not know the field, or the head has
+left the field out because it has its default value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 def encode(record: Record, key: str) -> bytes:
-    """Return ``record`` as octets, bound to the key under which it is stored."""
+    """Return ``record`` as octets that contain the key of the record, so that ``decode`` rejects any other key."""
     copy, trouble, moment = record.copy, record.trouble, record.moment
     head = {"copy": _stored(copy), "trouble": _stored(trouble), "moment": _stored(moment), "key": key}
     body = b"" if copy is None else copy.body
@@ -48,7 +48,7 @@ def decode(data: object, key: str) -> Record:
     """Return the record in ``data``, the value of ``key`` in a store.
 
     Raises:
-        StoreError: ``data`` is damaged, of another version, or bound to another key.
+        StoreError: ``data`` is damaged, of another version, or contains another key.
     """
     with _damage():
         decoder = zlib.decompressobj()
@@ -62,7 +62,7 @@ def decode(data: object, key: str) -> Record:
 
 
 def encode_state(state: HostState, key: str) -> bytes:
-    """Return ``state`` as octets, bound to the host."""
+    """Return ``state`` as octets that contain the key of the host, so that ``decode_state`` rejects any other host."""
     return framed(_STATE, json.dumps(asdict(state) | {"key": key}).encode())
 
 

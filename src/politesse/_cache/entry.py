@@ -1,7 +1,7 @@
 """The entry of a file in the cache, and the flight that renews the entry.
 
-A flight is a task that belongs to the owner of the flights. All waiters get its result. Cancelling a waiter does not
-end the flight.
+A flight is one task, such as the fetch of a file, and all waiters for the result of the task. The task belongs to the
+owner of the flights: cancelling a waiter does not end the task.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Flight(Generic[Result]):
         if not self._result.done():
             self._result.set_exception(error)
             if expected:
-                self._result.exception()  # it counts as retrieved
+                self._result.exception()  # the error then counts as retrieved
             self._wake()
 
     def cancel(self) -> None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from politesse._cache.options import AccessPolicy
     from politesse.clock import Clock
 
-_TARGETS_BYTES: Final = 4 * 1024 * 1024  # the size of all kept answers; a larger answer is not kept
+_TARGETS_BYTES: Final = 4 * 1024 * 1024  # limits the size of all kept answers; a larger answer is not kept
 _ANSWER_BYTES: Final = 1_500
 _ORIGIN_BYTES: Final = 150
 
@@ -237,7 +237,7 @@ class PacedFetcher:
         permit = await self._pacer.start_fetch(self._request(hop.origin, hop.url))
         limit_s = max(0.0, self._total_timeout_s - trip.seconds) if is_limited else None
         try:
-            if (closed := await self._closed(hop)) is not None:  # before taking a place, because a store may be slow
+            if (closed := await self._closed(hop)) is not None:  # this check holds no place: a store may be slow
                 return closed
             return await self._admission.run(partial(self._send, hop, permit, trip), limit_s)
         except GivenUp as error:
@@ -262,7 +262,7 @@ class PacedFetcher:
     async def _send(self, hop: FetchRequest, permit: FetchPermit, trip: _Trip, waited: bool) -> FetchResult:  # noqa: FBT001 - for Admission
         """Make one request, unless the host was closed while the request ``waited`` for its place.
 
-        Its permit ends before another request to that host gets a permit.
+        The permit of the request ends before another request to that host gets a permit.
         """
         if waited and (closed := await self._closed(hop)) is not None:
             return closed

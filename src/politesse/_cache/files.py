@@ -73,13 +73,13 @@ class SiteFiles(FileCache[FileEntry]):
     """Keeps files by their URL, in memory only; see FileCache.
 
     Args:
-        fetcher: fetches files as politely as pages; not closed with the cache. It may raise Disallowed, which is not
-            kept.
+        fetcher: fetches files as politely as pages; not closed with the cache. If the fetcher raises Disallowed, the
+            cache keeps no entry.
         options: see CacheOptions.
         clock: both clocks.
         publisher: receives SiteFileFetched and ComponentFailed.
         jitter: returns 0 to 1, to spread retries.
-        max_days: the most days for which a file holds: 1, as for robots.txt, up to 7.
+        max_days: a file holds for at most this many days: 1, as for robots.txt, up to 7.
     """
 
     what = "a file of a site"

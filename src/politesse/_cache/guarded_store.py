@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_AT_ONCE: Final = 1_000  # the number of calls that SqliteStore serves together
+_AT_ONCE: Final = 1_000  # SqliteStore serves this many calls together
 _FAILURES: Final = 3
 _LONGEST_PAUSE_S: Final = 300.0
 
@@ -78,7 +78,7 @@ class GuardedStore:
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._pending: set[asyncio.Task[Any]] = set()
         self._failures = 0
-        self._pauses = 0  # in a row
+        self._pauses = 0  # counts the pauses in a row
         self._until_mono = 0.0
         self._on_trial = False
 
@@ -93,15 +93,15 @@ class GuardedStore:
         return self.call(partial(self._store.get, key))
 
     def put(self, key: str, record: bytes) -> Coroutine[Any, Any, None]:
-        """Keep a record; raises as ``get`` does."""
+        """Keep a record. Raises the same errors as ``get``."""
         return self.call(partial(self._store.put, key, record))
 
     def delete(self, key: str) -> Coroutine[Any, Any, None]:
-        """Delete a record; raises as ``get`` does."""
+        """Delete a record. Raises the same errors as ``get``."""
         return self.call(partial(self._store.delete, key))
 
     async def update(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
-        """Replace a record by ``change(record)``; raises as ``get`` does.
+        """Replace a record by ``change(record)``. Raises the same errors as ``get``.
 
         Args:
             key: the key of the record.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from politesse._pacing.host_state import HostState
     from politesse.clock import Clock, Timer
 
-_AT_ONCE: Final = 100  # so many hosts are written together
+_AT_ONCE: Final = 100  # this many hosts are written together
 _RETRY_S: Final = 30.0
 _MAX_UNWRITTEN: Final = 10_000
 

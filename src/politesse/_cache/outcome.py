@@ -53,10 +53,10 @@ from politesse.verdict import AccessResult, Source
 if TYPE_CHECKING:
     from politesse._cache.options import AccessPolicy
 
-_MIN_RETRY_S: Final = 1.0  # the least wait, even if the options permit less
+_MIN_RETRY_S: Final = 1.0  # the wait is at least this long, even if the options permit less
 _MAX_RETRY_S: Final = DAY_S  # the longest wait: a large Retry-After must not close a site for a year without a question
 _JITTER: Final = 0.1
-_MAX_TYPE: Final = 256  # the most characters of a media type
+_MAX_TYPE: Final = 256  # a media type is cut to this many characters
 _MAX_GAP_S: Final = 2 * DAY_S
 _TROUBLES: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _TICK_S: Final = 0.001  # an answer holds at least this long, for the questions that wait for it

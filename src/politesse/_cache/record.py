@@ -209,7 +209,7 @@ def believed(record: Record, now_wall: float) -> Record:
     """
     copy, trouble = record.copy, record.trouble
     if (copy is None or copy.confirmed_wall <= now_wall) and (trouble is None or trouble.last_wall <= now_wall):
-        return record  # nearly all records
+        return record  # nearly all records end here
     latest_wall = now_wall + CLOCK_SKEW_S
     if copy is not None and copy.confirmed_wall > now_wall:
         copy = replace(copy, confirmed_wall=now_wall) if copy.confirmed_wall <= latest_wall else None

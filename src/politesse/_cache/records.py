@@ -46,10 +46,10 @@ Judged = TypeVar("Judged")
 Result = TypeVar("Result")
 
 LARGE_OCTETS: Final = 64 * 1024
-"""The most octets that are compressed, unpacked or digested on the event loop; more would take over a millisecond."""
+"""More octets are compressed, unpacked and digested in a thread: the event loop would stop for over a millisecond."""
 
 _THREADS: Final = 2  # two, so that the largest file does not delay the next file
-_LARGE_PACKED_OCTETS: Final = 4 * 1024  # zlib unpacks so many octets to at most 4 MiB, in 3 ms
+_LARGE_PACKED_OCTETS: Final = 4 * 1024  # zlib unpacks this many octets to at most 4 MiB, in 3 ms
 _FIRST_WAIT_S: Final = 0.01
 _LONGEST_WAIT_S: Final = 0.25
 _LONGER: Final = 1.5

@@ -163,7 +163,7 @@ class RobotsCache(FileCache[Entry]):
         max_wait_s: how long to wait for the fetch of another process, with a store that leases.
 
     Attributes:
-        fetches: how often robots.txt was fetched.
+        fetches: how many times robots.txt was fetched.
         normalise: converts a request target to the form that the rules compare.
         reading: threads for large files, which other readers share; closed with the cache.
     """

@@ -193,7 +193,7 @@ def _store_and_pacer(
     shared, cache_options = options.pacer, options.cache or CacheOptions()
     fleet_given = options.fleet if shared is None else shared.fleet
     fleet = FleetOptions(fleet_given) if isinstance(fleet_given, str) else fleet_given
-    wire = None if fleet is None else fleet_wire(fleet)  # before a store is made, because this may raise
+    wire = None if fleet is None else fleet_wire(fleet)  # this may raise, so it comes before a store is made
     store = _store(options.store, fleet, timeout_s=cache_options.store_timeout_s, clock=clock)
     is_of_processes = store.leasing is not None and store.outlives
     if is_of_processes and fleet is None and pacing.scope != PER_PROCESS:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Larger files are read in threads, because they would block the event loop for milliseconds.
 _READ_IN_THREAD_BYTES: Final = 8 * 1024
 _CHECK_IN_THREAD_BYTES: Final = 4 * 1024
-_MAX_DETAIL: Final = 300  # the most characters that are quoted of an exception
+_MAX_DETAIL: Final = 300  # the detail of a fault is cut to this many characters
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class GateState:
     def close(self) -> None:
         """Close the gate: give no more answers, and call the methods that were given to ``when_closed``."""
         closing, self.closing = self.closing, None
-        self.cache.shut()  # first, because a hit of ``peek`` checks only the entries
+        self.cache.shut()  # the cache comes first, because a hit of ``peek`` checks only the entries
         for reference in list(closing or ()):
             method = reference()
             if method is not None:
@@ -126,4 +126,4 @@ class GateState:
                 closing.push_async_callback(part.aclose)
             for aclose in tuple(self.closed_with):
                 closing.push_async_callback(aclose)
-            await self.pacer.aclose()  # before any other wait, so that no turn is granted meanwhile
+            await self.pacer.aclose()  # no other wait comes earlier, so that no turn is granted meanwhile

@@ -188,7 +188,7 @@ class Turn:
         else:
             soon(loop, end)
         soon(loop, partial(self._state.publisher.publish, self._dropped()))
-        warnings.warn(message, ResourceWarning, stacklevel=2)  # last, because a filter may raise the warning
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # this comes last, because a filter may raise the warning
 
     def _dropped(self) -> TurnDropped:
         return TurnDropped(Origin.of(self.url).pacing_host, self.url)

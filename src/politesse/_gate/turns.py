@@ -187,7 +187,10 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
         return None
 
     def _refuse_to_wait_for_itself(self) -> None:
-        """Raise TurnHeld for a task that holds all the turns that the host grants at once; Disallowed if known."""
+        """Raise TurnHeld if this task already holds as many turns of the host as the host grants at once.
+
+        If the verdict on the URL is known and denies it, raise Disallowed instead.
+        """
         origin, _ = split(self._url)
         held = self.agent.blocking_turn(origin.pacing_host)
         if held is None:

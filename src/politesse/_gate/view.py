@@ -175,10 +175,10 @@ class AgentView(Agent):
         return TurnWait(self, url, max_wait_s, exempt)
 
     async def take_turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
-        """Wait as ``turn`` does, for a turn that is not bound to a block; the caller has to end the turn.
+        """Wait for a turn that is not bound to a block, and return it; the caller has to end the turn.
 
-        No task holds the turn before a task enters it, so a task can take turns for others. Raises the same errors as
-        ``turn``.
+        The turn belongs to no task until a task enters it with ``with``, so a task can take turns for other tasks. The
+        arguments and the errors are those of ``turn``.
         """
         return await TurnWait(self, url, max_wait_s, exempt).take()
 
@@ -202,9 +202,9 @@ class AgentView(Agent):
         """Return the answer for each URL, in order: a turn if it may be requested now. For many hosts at once.
 
         A URL without a turn gets a NotYet, or the verdict that denies it. A value of any type that is no URL gets a
-        verdict with the reason INVALID_URL, so it costs no other URL its turn. Several URLs of a host get as many turns
-        as the host grants at once, in their order. The other URLs keep no place in line: ask again. The robots.txt of
-        an unknown origin is fetched in the background.
+        verdict with the reason INVALID_URL, so it costs no other URL its turn. If several URLs have the same host, the
+        first of them get turns, as many as the host grants at once. A URL without a turn keeps no place in line: ask
+        again. The robots.txt of an unknown origin is fetched in the background.
 
         In one process the call does not wait at all. A fleet asks its Redis for all hosts in one round trip. A caller
         that is cancelled during that trip loses no turn.
@@ -285,7 +285,7 @@ class AgentView(Agent):
         r"""Return the status of each host: its pace, its waiters, its holder, and the robots.txt of its origins.
 
         The pace is that of all agents together; before the first turn at a host, it is the pace that robots.txt states
-        for this agent. The call changes nothing. Its time grows with the number of hosts. A host is listed while its
+        for this agent. The call changes nothing, and takes time for each host. A host is listed while its
         robots.txt is in memory, or while it is busy: a request waits or is under way, or the last request still sets a
         pace. A closed gatekeeper lists busy hosts only.
 

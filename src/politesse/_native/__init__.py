@@ -6,9 +6,9 @@
     rules.c   rules -> sorted tables; target -> the rule that decides as robots/rule_sets/most_specific.py
     module.c  both for Python, by the limited API of CPython 3.11
 
-It serves the dialects in which the most specific match decides. The rest is in Python: the records besides rules and
-user-agent lines, patterns with escapes, and targets that are rare. The answers are those of the reference in Python,
-which also runs without it.
+The core serves the dialects in which the most specific match decides. The rest is in Python: the records besides rules
+and user-agent lines, patterns with escapes, and targets that are rare. The answers are those of the reference in
+Python, which also runs without the core.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ if _PURE != "1":
     try:
         from politesse._native import _core
     except ImportError:
-        pass  # not built: there was no compiler
+        pass  # the core was not built, because there was no compiler
     else:
         core = _core

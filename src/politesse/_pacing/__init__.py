@@ -11,11 +11,11 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |
     FleetPacer     fleet/      only with a fleet: the first request in line reserves its start in Redis
       |
-    LocalPacer     local.py    the hosts of this process: closings, limits, requests for robots.txt
+    LocalPacer     local.py    the hosts of this process: when they open, limits, requests for robots.txt
       |  LocalLines  lines.py   clocks, timer, tasks: it checks each host when its time has come
       |- PacedHost      host.py      the state machine of a host: phases, line, requests under way (pure)
       |   |- AgentPace    permit.py    the pace of an agent, and its waiters; Waiter and LocalPermit are there, too
-      |   |- HostBackoff  backoff.py   answers of the host: closings, adaptive delay, quotas (pure)
+      |   |- HostBackoff  backoff.py   answers of the host: refusals, adaptive delay, quotas (pure)
       |   `- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
       |- ActiveHosts    hosts.py     active hosts, and the last requests to idle hosts
       |- Wakeups        hosts.py     one heap and one timer for all hosts
@@ -28,11 +28,12 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
 Where to change what:
 
 * A new header that slows the pace: its parser is in ``_http``. Add it to ``PACE_HEADERS`` in ``backoff.py``.
-  ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host. Its end belongs in
-  ``remembered_until_mono``, otherwise the host is forgotten early, and in ``PacedHost.start_of``, which keeps a start.
-  ``BackoffRecord`` keeps its numbers: a new field needs a default, and a place in ``binds``, ``later`` and ``joined``.
-  Add its name to ``Bound`` (``_base/reasons.py``), and to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in
-  Scrapy's ``_waits.py``, so that it counts for ``max_wait_s``.
+  ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host. Add the time at which the
+  header ceases to apply to ``remembered_until_mono``; otherwise the host is forgotten early. ``PacedHost.start_of``
+  must not keep a start that it has calculated before that time. ``BackoffRecord`` keeps the numbers of the header: a
+  new field needs a default, and a place in ``binds``, ``later`` and ``joined``. Add the name of the header to
+  ``Bound`` (``_base/reasons.py``), and to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's
+  ``_waits.py``, so that it counts for ``max_wait_s``.
 * A bound that closes the host belongs in ``CLOSINGS`` of ``state.lua``, ``_CLOSINGS`` of ``fleet/messages.py``,
   ``CLOSURES`` of ``queue/_robots.py`` and ``_CLOSURES`` of Scrapy's ``_waits.py`` instead, and ``Turn.observe`` sets
   ``may_close``.

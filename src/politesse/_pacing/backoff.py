@@ -1,9 +1,9 @@
 """The pace and the closings that a host asks for with its answers. Pure; the time is an argument.
 
 Theory of operation. A refusal is a 429 or a 503. A refusal closes the host for our own backoff, or until its
-Retry-After if that is later, and never for longer than ``backoff_max_s``. The backoff is remembered, and changes by
-this table. Overlapping refusals count once: the refusal of a request that had started before the last refusal does not
-double the backoff.
+Retry-After if that is later, and never for longer than ``backoff_max_s``. Such a time without requests is a closing.
+The backoff is remembered, and changes by this table. Overlapping refusals count once: the refusal of a request that had
+started before the last refusal does not double the backoff.
 
     event                 backoff of pages                            backoff of robots.txt
     the first refusal     first_s = max(backoff_min_s, 4 x interval)  first_s = 60 s
@@ -17,10 +17,9 @@ double the backoff.
 The cache fetches robots.txt again when its backoff is over (``_cache/outcome.py``), so that the host is open by then.
 This backoff is at least ``backoff_min_s``, and begins with at most six times ``backoff_min_s``.
 
-Any answer to a page also sets the adaptive delay, and may state a quota (RateLimit headers); of an answer to robots.txt
-only a 429 or 503 counts. The delay follows the smoothed
-response time of requests in a row; after a rest that is much longer than the delay, the average begins anew
-(``rested``).
+Any answer to a page also sets the adaptive delay, and may state a quota (RateLimit headers). An answer to robots.txt
+does neither: it only closes the host if it is a refusal. The delay follows the smoothed response time of requests in a
+row; after a rest that is much longer than the delay, the average begins anew (``rested``).
 
 ``politesse._pacing`` says what a new header needs.
 """
@@ -53,9 +52,9 @@ _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
 _SERVER_ERROR: Final = 500
 _SMOOTHING: Final = 0.5
-_RESTS: Final = 1.1  # the most delays between two requests in a row; more than 1, as the event loop may be late
+_RESTS: Final = 1.1  # a rest of this many delays ends a row of requests; more than 1, as the event loop may be late
 _JITTER: Final = 0.1
-_PACES: Final = 4.0  # the least backoff, in intervals of the host
+_PACES: Final = 4.0  # the first backoff is at least this many intervals of the host
 _FETCH_S: Final = 60.0
 _MOST_TIMES: Final = 6.0
 _OPEN: Final = Closing(-inf, Bound.BACKOFF)
@@ -261,7 +260,7 @@ class HostBackoff:
 
     @property
     def remembered_until_mono(self) -> float:
-        """When this object may be forgotten. After the backoff, a refusal is remembered for the same time again."""
+        """When this object may be forgotten. A refusal is remembered for one more backoff after the host opens."""
         return max(self._backoff_until_mono, self.quota_until_mono)
 
     @property

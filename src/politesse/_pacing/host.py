@@ -7,7 +7,7 @@ Theory of operation. A host is in one phase at a time. Events change the host; `
     RECALLING  the memory of an earlier process answers
     FULL       a request ends, is given back or expires; or max_concurrent is raised
     CALLED     the called waiter takes its permit, or leaves; a callback loses its place after OFFER_S
-    CLOSED     the closing is over
+    CLOSED     the host opens again
     SPACED     the interval is over, or a window of the day begins; robots.txt states another pace; a limit changes
     IDLE       a request comes; otherwise the host is soon forgotten
 
@@ -26,9 +26,9 @@ three consequences:
   agents never overlap, each agent gets its own window.
 * All waiters with the same agent and floor have the same start. So only the first of them is checked (``firsts``).
 
-A waiter may give its permit back because it has to check something first. It then joins again with its old ``order``,
-and so keeps its place. A callback has OFFER_S to take its permit by ``try_start``. After that it leaves the line, and
-the next waiter is called.
+A waiter may give its permit back because it has to check something first. Then the waiter joins again with its old
+``order``, and so keeps its place. A callback has OFFER_S to take its permit by ``try_start``. After that time the
+callback leaves the line, and the next waiter is called.
 """
 
 from __future__ import annotations

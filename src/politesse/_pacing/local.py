@@ -1,8 +1,9 @@
 """The pacer of a single process: lines (``lines.py``), closings, limits, and requests for robots.txt.
 
 Theory of operation. Requests for robots.txt to one host run one at a time. After the first two, the floor separates
-them. Requests for robots.txt and requests for pages do not wait for each other. They share only the closings of the
-host and ``FetchPermit.opened``. The requests for robots.txt of a host stand in one line, first come, first served:
+them. Requests for robots.txt and requests for pages do not wait for each other. They share only
+``FetchPermit.opened`` and the closings of the host, in which neither may start. The requests for robots.txt of a host
+stand in one line, first come, first served:
 
     waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
 
@@ -227,7 +228,7 @@ class LocalPacer(LocalLines):
         return LocalFetch(self, host, url, self._fetch_lines)
 
     def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
-        """Record the answer to a request for robots.txt. It restarts the interval only after a long idle time."""
+        """Record the answer to a request for robots.txt, which restarts the interval only after a long idle time."""
         now_mono, now_wall = self._monotonic(), self._wall()
         host = self._active_host(fetch, now_mono, becomes_active=status in CLOSING)
         if host is None:

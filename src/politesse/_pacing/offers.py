@@ -1,7 +1,7 @@
 """Permits that are kept for callbacks, by pacers whose ``try_start`` cannot get a permit at once.
 
 Theory of operation. ``try_start`` cannot wait. But a pacer of several scopes waits in line for each permit of a
-request, and a pacer of a fleet has to ask Redis. So a task waits in line as ``start`` does, in place of the callback.
+request, and a pacer of a fleet has to ask Redis. So a task calls ``start``, and waits in line in place of the callback.
 When the task has the permit, it calls the callback, whose ``try_start`` takes the permit. An unused permit is given
 back after OFFER_S.
 """
@@ -45,14 +45,14 @@ class Offers(Generic[Granted]):
     """The permits that are kept for callbacks.
 
     Args:
-        start: waits in line for a permit.
-        clock: the timer.
+        start: the method ``start`` of the pacer, which waits in line for a permit.
+        clock: makes the timers after which unused permits are given back.
     """
 
     def __init__(self, start: Callable[[TurnRequest], Coroutine[object, object, Granted]], clock: Clock) -> None:
         self._start = start
         self._clock = clock
-        self._kept: dict[tuple[str, str], deque[_Offer[Granted]]] = {}  # by host and agent
+        self._kept: dict[tuple[str, str], deque[_Offer[Granted]]] = {}  # the kept offers, by host and agent
         self._tasks: dict[asyncio.Task[None], _Offer[Granted]] = {}
         self._closed = False
 

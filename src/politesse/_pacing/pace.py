@@ -2,8 +2,8 @@
 
 Theory of operation. Two kinds of facts are kept apart:
 
-* Facts about the host bind every request to it: the time of its last request (``last_mono``), the end of a closing
-  (429, 503, Retry-After), the adaptive delay, and a quota.
+* Facts about the host bind every request to it: the time of its last request (``last_mono``), the end of a closing (a
+  time without requests, after a 429, 503 or Retry-After), the adaptive delay, and a quota.
 * Statements of robots.txt bind the agent that they name: Crawl-delay, Request-rate, Visit-time. Each request brings
   these statements, and the floor of its gate.
 
@@ -183,7 +183,7 @@ def slower(one: Pace, other: Pace) -> Pace:
 
 
 PACES_HELD: Final = 2.0
-"""A copy of robots.txt has to stay fresh for so many intervals, so that a turn comes before it expires."""
+"""For how many intervals a copy of robots.txt has to stay fresh, so that a turn comes before the copy expires."""
 
 
 def longest_stated_s(said: Collection[StatedPace]) -> float:

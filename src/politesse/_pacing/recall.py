@@ -6,9 +6,9 @@ is in the phase RECALLING: requests wait in line, and ``try_start`` answers NotY
     new host -> RECALLING -> recalled:        its state is added to the host
                           -> failed, or late: the host counts as requested just now
 
-When a host is recalled, its callbacks are called even if they cannot start yet: their owners may give up a host that is
-closed for long. Changes are noted in the memory. The memory reads the state later, once for several notes, so a note
-costs little.
+When a host is recalled, its callbacks are called even if no request may start there yet, because the owner of a
+callback may give up a host that is closed for long. Changes are noted in the memory. The memory reads the state later,
+once for several notes, so a note costs little.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Recalls:
         except StoreError:
             pass  # the memory has published the error, and ``passed_s`` is None
         finally:
-            self._end(host, state, passed_s)  # also after an error: the host must not wait for ever
+            self._end(host, state, passed_s)  # this also runs after an error: the host must not wait for ever
 
     def _end(self, host: PacedHost, state: HostState | None, passed_s: float | None) -> None:
         """Apply the state of a host, once. If it is unknown, the host counts as requested just now."""
@@ -108,7 +108,7 @@ class Recalls:
             return
         self._apply(host, state, passed_s)
         if not recall[1].done():
-            recall[1].set_result(None)  # first, because a callback may raise
+            recall[1].set_result(None)  # this comes first, because a callback may raise
         self._recalled(host)
 
     def _apply(self, host: PacedHost, state: HostState | None, passed_s: float | None) -> None:
@@ -127,7 +127,7 @@ class Recalls:
         if record is not None:
             host.backoff.recall(record, now_mono, host.options)
         if state.is_ahead(self._run, now_wall):
-            self.note(host)  # otherwise the closing would begin again in full at the next restart
+            self.note(host)  # otherwise the next restart would close the host for the full time again
 
     def _state(self, host: PacedHost) -> HostState:
         """Return the state of a host now."""

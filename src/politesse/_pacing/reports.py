@@ -1,4 +1,4 @@
-"""Publishes long waits and closings, and ends permits that were held for too long.
+"""Publishes long waits, and that a host is closed; ends permits that were held for too long.
 
 Theory of operation. A new permit arms the timer unless it is armed already. The end of a permit does not touch the
 timer. When the timer fires, every permit that has not ended is checked. Then the timer is armed again for the first
@@ -41,7 +41,7 @@ HELD_S: Final = 5.0
 _MIN_TIMER_S: Final = 0.001
 
 _STALL_S: Final = 1.0  # if a check comes later than this, the event loop was blocked
-_SAME_S: Final = 1.0  # several requests under way may be refused one after the other: these refusals are one closing
+_SAME_S: Final = 1.0  # a closing is not published again if its end moves by less than this
 
 
 class Reports:

@@ -15,8 +15,8 @@ in the lines.
                    ^                                                                        one is void: again
                    +------------------------------------------------------------------------+
 
-``try_start`` returns a permit if all scopes have one at once. A callback of ``when_ready`` waits as ``start`` does, in
-a task (``offers.py``), so that tasks and callbacks stand in the same lines.
+``try_start`` returns a permit if all scopes have one at once. For a callback of ``when_ready``, a task calls ``start``
+(``offers.py``), so that tasks and callbacks stand in the same lines.
 
 A turn expires in all scopes at once, ``max_turn_s`` after all of them granted it. While a request waits for the
 address, it may hold the permit of its host for longer. So no scope has its own ``max_turn_s``.

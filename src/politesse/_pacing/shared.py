@@ -83,7 +83,7 @@ class SharedPacer:
         self._jitter = jitter
         self._pacer: Pacer | None = None
         self._publisher = Publisher()
-        self._shares: dict[GateShare, MemoryOf | None] = {}  # in the order in which the gates joined
+        self._shares: dict[GateShare, MemoryOf | None] = {}  # keeps the order in which the gates joined
         self._remembers = False
         self.loop: asyncio.AbstractEventLoop | None = None
 
@@ -183,7 +183,7 @@ class GateShare:
         self._shared = shared
         self._unsubscribe = unsubscribe
         self._waits: set[asyncio.Timeout] = set()
-        self._callbacks: dict[object, Callable[[], None]] = {}  # in the order in which the callbacks came
+        self._callbacks: dict[object, Callable[[], None]] = {}  # keeps the order in which the callbacks came
         self._closed = False
 
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
@@ -206,7 +206,7 @@ class GateShare:
         """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
         self._check_open()
         closed = ClosedError(f"the pacer was closed during the wait for a turn at {request.host}")
-        wait = asyncio.timeout(None)  # without a time limit, so that ``aclose`` can end the wait
+        wait = asyncio.timeout(None)  # this sets no time limit, but lets ``aclose`` end the wait
         self._waits.add(wait)
         try:
             async with wait:

@@ -23,7 +23,7 @@ import os
 import signal
 import sys
 
-TYPE_CHECKING = False  # the same as in typing, which takes time to load
+TYPE_CHECKING = False  # replaces ``typing.TYPE_CHECKING``, because typing takes time to load
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from politesse.status import HostStatus
 
 _ERRORS: Final = 400  # this status and above are errors
-_SHOWN: Final = 10  # the most links and sitemaps in the text; --json lists all
+_SHOWN: Final = 10  # the text shows at most this many links and sitemaps; --json lists all
 
 
 async def print_verdicts(
@@ -52,7 +52,7 @@ async def print_verdicts(
         try:
             for verdict, page in zip(verdicts, pages, strict=True):
                 if not as_json:
-                    _explain(verdict, out)  # first the verdict, because the page may take long
+                    _explain(verdict, out)  # the verdict comes first, because the page may take long
                 with err.status("fetching pages") if err.is_terminal and not page.done() else nullcontext():
                     record = await page
                 faults += record is not None and bool(record["fault"])
@@ -103,7 +103,7 @@ def reason_of(verdict: Verdict) -> str:
 
 
 def _explain(verdict: Verdict, out: Console) -> None:
-    answer, *details = verdict.explain().splitlines()  # already printable
+    answer, *details = verdict.explain().splitlines()  # these lines are printable already
     word, colon, url = answer.partition(":")
     undecided = verdict.reason in UNDECIDED
     line = plain(word + colon, "bold green" if verdict.allowed else "bold yellow" if undecided else "bold red")

@@ -1,9 +1,9 @@
 """Input and output of the commands: text, JSON, and octets beside an event loop.
 
 Daemon threads read and write octets with blocking calls. asyncio joins the threads of its executor at the end of the
-program, so a thread that reads a terminal would delay Ctrl-C; daemon threads are not joined. They call the operating
-system directly: if a daemon thread holds the lock of a buffered stream while the interpreter ends, that is a fatal
-error.
+program, so a thread that reads a terminal would delay Ctrl-C; daemon threads are not joined. The daemon threads call
+the operating system directly: if a daemon thread holds the lock of a buffered stream while the interpreter ends, that
+is a fatal error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _PipeConsole(Console):
     """A console that ends the program quietly when its output is closed."""
 
     def on_broken_pipe(self) -> None:
-        """Exit quietly, as ``cat`` does."""
+        """Exit without a message."""
         self.quiet = True
         abandon_output()
         sys.exit(BROKEN_PIPE)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from politesse.robots import Group
 
-_MAX_ROW: Final = 160  # the most characters of a line of the file
+_MAX_ROW: Final = 160  # a line of the file is cut to this many characters
 _IN_GROUP, _MATCHES, _DECIDES = "|", "*", ">"
 _MAX_NAMES: Final = 5
 _WIDEST: Final = max(len(dialect.value) for dialect in Dialect)
@@ -144,7 +144,7 @@ def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
 
 
 def _print_answer(answer: _Explained, out: Console) -> None:
-    first, *details = answer.verdict.explain().splitlines()  # already printable
+    first, *details = answer.verdict.explain().splitlines()  # these lines are printable already
     say(out, first, "bold green" if answer.verdict else "bold red")
     explanation = answer.explanation
     if explanation is not None:

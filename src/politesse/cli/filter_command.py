@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ALLOWED, _DISALLOWED, _UNDECIDED = "allowed", "disallowed", "could not be decided"
 _LAST_FLUSH_S: Final = 1.0
 _MAX_REASONS: Final = 10
-_MAX_SHOWN: Final = 200  # the most characters of a line that is no URL
+_MAX_SHOWN: Final = 200  # the URL or line of a reason is cut to this many characters
 
 
 @dataclass(slots=True)

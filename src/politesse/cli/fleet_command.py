@@ -64,8 +64,8 @@ def status(
 
     Without HOST it shows the busy hosts, in no order, each as soon as it is read, and then totals. A host is busy if a
     request is under way or waits, or if it is closed. A host that comes or goes meanwhile may be missing. The command
-    reads Redis in small steps (SCAN) and changes nothing. Each process reserves for the first request of its line:
-    those behind it are not counted.
+    reads Redis in small steps (SCAN) and changes nothing. Of the requests that wait at a host in one process, only the
+    first reserves its start in Redis, so only this request is counted as waiting.
 
     Exit code: 0; 1 if the fleet does not know one of the HOSTs; 2 if Redis is away, or refuses.
 

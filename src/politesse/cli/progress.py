@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LINE_EVERY_S: Final = 5.0
 _FRAMES_PER_S: Final = 4
 _HOSTS_EVERY_S: Final = 0.5
-_MAX_SHARE: Final = 0.05  # the most time, as a share, for reading the hosts
+_MAX_SHARE: Final = 0.05  # reading the hosts takes at most this share of the time
 _OTHER_LINES: Final = 8  # lines for head, column titles, blank lines, count of hidden hosts and cursor
 _GAP: Final = 2
 _QUEUED: Final = 7

@@ -51,7 +51,7 @@ _DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; missing 
 # RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. A bit in it tells
 # whether the IPv4 address is globally unique.
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
-_MAX_KNOWN: Final = 4_096  # the most addresses that are kept parsed, 0.3 kB each, because many sites share an address
+_MAX_KNOWN: Final = 4_096  # this many addresses are kept parsed, 0.3 kB each, because many sites share an address
 
 
 class _ConnectorResolver:
@@ -255,7 +255,7 @@ class CurrentGuard(AbstractResolver):
 
         Raises:
             OSError: see ``AddressGuard.resolve``.
-            LookupError: no fetch is under way in this context, so that no connection is made.
+            LookupError: no fetch is under way in this context, so no guard can permit an address.
         """
         return await GUARD.get().resolve(host, port, family)
 

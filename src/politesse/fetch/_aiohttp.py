@@ -52,7 +52,9 @@ if TYPE_CHECKING:
 # RFC 9110 5.3: several lines of these headers are one list. Of all other headers only the first line is read.
 _LISTS: Final = frozenset({"cache-control", "content-encoding", "transfer-encoding", "vary"})
 _INSPECT_S: Final = 1.0
-_OVERHEAD: Final = 8  # a chunk of 1 octet takes 6 octets on the wire; the others are for chunk extensions and trailers
+# The wire may carry 8 octets for each octet that a body may have. A chunk of 1 octet takes 6 octets on the wire; the
+# other 2 are for chunk extensions and trailers.
+_OVERHEAD: Final = 8
 _LOCALHOST: Final = re.compile(r"(?:.*\.)?localhost\.?", re.IGNORECASE)  # RFC 6761 6.3: these names are always loopback
 
 

@@ -39,7 +39,7 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_HEADERS: Final = MAX_HEAD_BYTES // len(b"a:\r\n")
 """More header lines than fit into such a head."""
 
-_UNREAD_BYTES: Final = 1024 * 1024  # before the body is read; more than aiohttp buffers before it pauses
+_UNREAD_BYTES: Final = 1024 * 1024  # limits the octets before the body is read; aiohttp buffers fewer before it pauses
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _INTERIM: Final = re.compile(rb"\s*HTTP/\d\.\d 1(?!01)\d\d\b")  # RFC 9110 15.2.2: no other head follows a 101
@@ -70,7 +70,7 @@ class Wire(asyncio.Protocol):
 
     def detach(self) -> None:
         """Reconnect the transport and aiohttp, unless another wire has been installed."""
-        transport = self._transport  # a closing transport needs no protocol
+        transport = self._transport  # a transport that is being closed needs no protocol
         if transport is not None and not transport.is_closing() and transport.get_protocol() is self:
             transport.set_protocol(self._protocol)
 
@@ -223,7 +223,7 @@ class SharedClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
             trust_env=False,
-            auto_decompress=False,  # because aiohttp accepts a truncated gzip body as complete
+            auto_decompress=False,  # aiohttp would accept a truncated gzip body as complete
             middlewares=(),
             response_class=WatchedResponse,
             max_line_size=MAX_HEAD_BYTES,

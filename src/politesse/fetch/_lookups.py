@@ -78,7 +78,7 @@ class SystemResolver:
 
         Args:
             host: a name.
-            limit_s: the most seconds that the lookup may take. Waiting for a thread does not count.
+            limit_s: the time limit of the lookup, in seconds. Waiting for a thread does not count.
 
         Raises:
             OSError: the name does not exist, or the system has no threads left; TimeoutError after ``limit_s``.

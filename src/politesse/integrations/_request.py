@@ -79,7 +79,7 @@ class OpenTurns(set["Turn"]):
 
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""
-        turn.claim()  # unless the request has claimed a turn of the caller already
+        turn.claim()  # this changes nothing if the request has claimed a turn of the caller already
         self.add(turn.__enter__())
 
     def end(self, turn: Turn) -> None:

@@ -68,7 +68,7 @@ class RequestDisallowed(Disallowed, httpx.RequestError):
 class RequestInvalidURL(InvalidURL, httpx.RequestError):
     """A request or a redirect has a URL that no robots.txt covers; also an ``httpx.RequestError``.
 
-    It is not an ``httpx.InvalidURL``, which is no ``httpx.RequestError``.
+    This error is not an ``httpx.InvalidURL``, which is no ``httpx.RequestError``.
 
     Attributes:
         url: the URL that was not requested.
@@ -284,7 +284,7 @@ class _Turns(OpenTurns):
     def close_dropped(self, stream: httpx.AsyncByteStream, turn: Turn) -> None:
         """Close the connection of a response that was garbage collected, then end its turn."""
 
-        def closed(task: asyncio.Task[None]) -> None:  # also if the task was cancelled before its first step
+        def closed(task: asyncio.Task[None]) -> None:  # also called if the task was cancelled before its first step
             self._closing.discard(task)
             self.drop(turn)
 
@@ -324,7 +324,7 @@ class _TurnStream(httpx.AsyncByteStream):
             return
         soon(self._loop, partial(self._turns.close_dropped, self._stream, self._turn))
         message = f"a response of {printable(self._turn.url)} was dropped without being closed"
-        warnings.warn(message, ResourceWarning, stacklevel=2)  # last, because a filter may raise the warning
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # this comes last, because a filter may raise the warning
 
 
 def _spelt(url: str) -> str:

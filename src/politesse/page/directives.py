@@ -26,7 +26,7 @@ _EVERYBODY: Final = "robots"
 _NAMES = re.compile(r"[\s,;\"'\u2018\u2019\u201c\u201d\u200b\ufeff]+")  # the separators include typographic quotes
 _NUMBER = re.compile(r"-1|[0-9]{1,10}")
 _DAYS = re.compile(r"([0-9]{1,5})\s*(?:days?)?", re.IGNORECASE)
-_PREVIEWS: Final = ("none", "standard", "large")  # ordered, the most restrictive first
+_PREVIEWS: Final = ("none", "standard", "large")  # the most restrictive comes first
 _NO_LIMIT: Final = -1
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 _BYTE_ORDER_MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, because the mark of UTF-32 begins with the mark of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # comes before UTF-16, whose mark is the beginning of this mark
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),

@@ -25,7 +25,7 @@ MAX_BYTES: Final = 524_288
 MAX_METAS: Final = 4_096
 MAX_BASES: Final = 16
 MAX_LINKS: Final = 65_536
-"""The most links of each kind, A and AREA."""
+"""How many links of each kind, A and AREA, are read at most."""
 MAX_LICENSES: Final = 256
 
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})

@@ -41,7 +41,7 @@ _START_OF_DATE = re.compile(rf"{_WEEKDAY.pattern}|{_MONTH}\s*[0-9]{{1,2}}|[0-9]{
 _QUOTES: Final = " \t\r\n\f\v\xa0\u200b\ufeff\"'"
 _MAX_SHOWN: Final = 200
 _EVERYBODY: Final = frozenset({"*", "robots"})
-_MAX_NAMES: Final = 20  # the most crawlers before a colon; more address all crawlers, so that time stays linear
+_MAX_NAMES: Final = 20  # a list of more names addresses all crawlers, so that time stays linear
 
 
 @dataclass(frozen=True, slots=True)

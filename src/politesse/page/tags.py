@@ -49,8 +49,8 @@ _TEXT_END: Final = {
 # 13.2.5.18, 13.2.5.19: the dashes of "<!--" lead to the escaped dash dash state, so they count for "-->" as well.
 _SCRIPT_TOKEN = re.compile(r"<!(?=--)|-->|<(/?)script[\t\n\f\r />]", _IGNORE_CASE)
 
-_MAX_STATES: Final = 8  # the most states at one place, and the most places
-_MAX_WORK: Final = 3  # the most work of all states together, in lengths of the page
+_MAX_STATES: Final = 8  # limits the states at one place, and the number of places
+_MAX_WORK: Final = 3  # limits the work of all states together; the unit is the length of the page
 _SHORT: Final = 4_096  # a page shorter than this gets the same limit of work as a page of this length
 _FAULTS: Final = ASCII_WHITESPACE + "\0\ufeff"  # a NUL or a second byte order mark does not count as text
 
@@ -99,7 +99,7 @@ class Scan:
         self._names = names
         self._head_only = head_only
         self._room = _MAX_WORK * max(len(text), _SHORT)
-        self._ahead: dict[int, list[TreeState]] = {}  # the states by the place of their next markup
+        self._ahead: dict[int, list[TreeState]] = {}  # maps the place of the next markup to its possible states
 
     def __iter__(self) -> Iterator[Tag]:
         text, ahead = self._text, self._ahead
@@ -240,7 +240,7 @@ def _after_markup(text: str, at: int) -> int:
         end = _COMMENT_END.search(text, at + 4)
         return len(text) if end is None else end.end()
     if _TAG_OPEN.match(text, at) is not None:
-        return len(text)  # a tag without an end
+        return len(text)  # the tag has no end
     return _behind(text, ">", at)  # 13.2.5.41: a bogus comment
 
 

@@ -25,7 +25,7 @@ MAX_OCTETS: Final = 1_048_576
 """A longer file is ignored, because a part of it could have another meaning."""
 
 _MAX_DIGITS: Final = 20  # a longer number is slow to convert, and is neither 0 nor 1
-_MAX_KEPT: Final = 1_000  # the most characters of each value in the text of a statement
+_MAX_KEPT: Final = 1_000  # the text of a statement cuts each value to this many characters
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ _BREAKOUT: Final = frozenset(
 # Integration points: elements of SVG and MathML whose children are HTML; some of them only with some attributes.
 _SVG_POINTS: Final = frozenset({"desc", "foreignobject", "title"})
 _MATH_POINTS: Final = frozenset({"annotation-xml", "mi", "mn", "mo", "ms", "mtext"})
-_MAX_DEPTH: Final = 32  # the most open elements that are kept
+_MAX_DEPTH: Final = 32  # at most this many open elements are kept
 _UNKNOWN: Final = ""  # stands for further elements that may be open; no end tag closes it
 
 

@@ -94,7 +94,7 @@ class Crawl(Generic[Item, Response]):
         self._error: BaseException | None = None
 
     async def run(self) -> CrawlReport:
-        """Crawl until the end; raises as ``PoliteQueue.crawl`` does."""
+        """Crawl until the end. Raises the same errors as ``PoliteQueue.crawl``."""
         if self._client.is_closed:
             raise ClosedError(self._closed_message())
         await self._dispatcher.ready()
@@ -282,7 +282,7 @@ class Crawl(Generic[Item, Response]):
         left, hosts = counted(self._dispatcher.size, "URL"), counted(len(self._dispatcher.hosts), "host")
         end = "cancelled" if isinstance(error, asyncio.CancelledError) else f"ended by {type(error).__name__}"
         message = f"the crawl was {end}; {left} left at {hosts}"
-        error.add_note(message)  # for programs without logging, so that the traceback of Ctrl-C shows it
+        error.add_note(message)  # the traceback of Ctrl-C then shows the message, even without logging
         logger.warning("%s", message)
 
     def _closed_message(self) -> str:

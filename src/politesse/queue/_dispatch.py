@@ -58,14 +58,14 @@ Item = TypeVar("Item")
 _LOGGER: Final = logging.getLogger("politesse.queue")
 
 _BATCH: Final = 100
-_MAX_SHOWN: Final = 200  # the most characters of remote text in a log line
+_MAX_SHOWN: Final = 200  # a log line shortens remote text to this many characters
 
 
 class Dispatcher(Frontier[Item]):
     """Hands out the URLs of the frontier; see the module."""
 
     async def take(self) -> tuple[Turn, QueuedUrl[Item]]:
-        """Wait for a turn; raises as ``PoliteQueue.turn`` does."""
+        """Wait for a turn. Raises the same errors as ``PoliteQueue.turn``."""
         await self.ready()
         try:
             while True:
@@ -211,7 +211,7 @@ class Dispatcher(Frontier[Item]):
             self._move(host, HostEvent.TURN_ENDED)
 
     def _refuse(self, queued: QueuedUrl[Item], verdict: Verdict, event: HostEvent | None = None) -> None:
-        """Count a URL as done without a request. Its host goes on if it was first in line."""
+        """Count a URL as done without a request, and move its host on if the URL was first in line."""
         host = queued.origin_queue.host
         self.stalls.note_progress()
         if event is not None:
@@ -231,7 +231,7 @@ class Dispatcher(Frontier[Item]):
                 self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
         finally:
             if self.journal is not None:
-                self.journal.ended(queued)  # last, after the URLs that on_disallowed has put
+                self.journal.ended(queued)  # this comes after the URLs that on_disallowed has put
             if self.note_refusal is not None:
                 self.note_refusal(queued.url)
             self._finish_if_done()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-_MAX_SITES: Final = 10_000  # the most sites that are remembered as logged
+_MAX_SITES: Final = 10_000  # at most this many sites are remembered as logged
 _SLICE_S: Final = 0.002
 
 
@@ -53,7 +53,7 @@ class TimeSlice:
         """Whether there is time left in this round; the first call of a round begins it."""
         loop = asyncio.get_running_loop()
         if self._until is None:
-            self._until = loop.time() + _SLICE_S  # real time, not the clock of the gate
+            self._until = loop.time() + _SLICE_S  # this is real time, not the clock of the gate
             loop.call_soon(self._end_round)
         return loop.time() < self._until
 
@@ -110,7 +110,7 @@ class Frontier(Generic[Item]):
         self._unsorted: deque[tuple[OriginQueue[Item], Iterator[QueuedUrl[Item]]]] = deque()
         self.refused = self.given_up = 0
         self._logged: LRUCache[Origin, None] = LRUCache(_MAX_SITES)  # the logged sites that have not answered since
-        self._time_slice = TimeSlice()  # for the sorting and refusing of all workers
+        self._time_slice = TimeSlice()  # limits how long all workers together sort and refuse URLs
         self._puts = 0
         self.size = 0
         self.under_way: dict[int, str] = {}
@@ -129,7 +129,7 @@ class Frontier(Generic[Item]):
             agent.state.closed_with.add(self.journal.aclose)
 
     async def join(self) -> None:
-        """Wait until no URL waits or is under way; raises as ``PoliteQueue.join`` does."""
+        """Wait until no URL waits or is under way. Raises the same errors as ``PoliteQueue.join``."""
         await self.ready()
         if not self._finished.is_set():
             with self.stalls:
@@ -252,7 +252,7 @@ class Frontier(Generic[Item]):
             self._unsorted.append((origin_queue, _each_of(origin_queue)))
             self.workers.wake()
         if origin_queue.reloads and not host.is_watched:
-            self._move(host, HostEvent.LOOK, first=True)  # first in line, before its robots.txt is evicted again
+            self._move(host, HostEvent.LOOK, first=True)  # its turn must come before its robots.txt is evicted again
             self.workers.wake()
         elif not host.is_watched and (
             not verdict.allowed or self._agent.may_wait_long(origin, self._patience.max_wait_s)

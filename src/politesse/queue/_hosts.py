@@ -10,7 +10,7 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
     READY      a worker, in the line of ready hosts
     IN_TURN    the answer of the pacer, and the end of that turn if the host has more URLs
     PACED      its interval, or the end of the requests of others
-    CLOSED     the end of a closing, or a Visit-time
+    CLOSED     its next opening: after a refusal or a quota, or at a Visit-time
     GIVEN_UP   a worker, which refuses its next URL, too, unless the host has opened
 
     phase                    event                                          next phase
@@ -217,7 +217,7 @@ class QueuedUrl(Generic[Item]):
         number: the number of the call of ``put``.
         origin_queue: the queue in which the URL waits.
         hops: the URLs that redirected here, in a crawl.
-        attempt: how often the URL was put in a crawl, because its host was closed.
+        attempt: the number of this attempt, from 1; a crawl puts a URL again if its host was closed.
         withdrawn: whether the URL no longer competes.
     """
 
@@ -245,7 +245,7 @@ class OriginQueue(Generic[Item]):
         size: how many URLs wait, including URLs that wait to be refused.
         blocked: whether the origin waits for its robots.txt: for a fetch, or until a deferral is over.
         prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
-        reloads: how often robots.txt was unknown when the host had its turn, since a URL was handed out or refused.
+        reloads: at how many turns of the host in a row robots.txt was unknown; 0 after a URL was handed out or refused.
         deferred_wall: the Unix time at which the first deferral in a row began; None without a deferral.
         not_before: the Unix time at which the last deferral ends.
         sorted_by: the digest of the file by which its URLs were last sorted; see ``Refusals``.

@@ -51,10 +51,10 @@ Item = TypeVar("Item")
 
 logger = logging.getLogger("politesse.queue")
 
-_ROWS: Final = 100  # rows that are read together when a journal is resumed; takes 2 ms
-_MAX_BEHIND: Final = 10_000  # the most unwritten changes; at this number no URL is handed out
+_ROWS: Final = 100  # this many rows of a resumed journal are read together, in 2 ms
+_MAX_BEHIND: Final = 10_000  # with this many unwritten changes, no URL is handed out until they are written
 _MAX_INTEGER: Final = 2**63  # all integers of SQLite are smaller
-_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # made once, not by each json.dumps
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # json.dumps would make one each time
 
 
 class Journal:
@@ -117,7 +117,7 @@ class Journal:
         if self.is_open:
             return
         if self._unread is None:
-            self._mark = uuid4().hex  # made here, because a queue may be created before a fork
+            self._mark = uuid4().hex  # it is made here, because a queue may be created before a fork
             try:
                 await self._file.write(self._take_over, None)
             except StoreError as error:
@@ -253,7 +253,7 @@ class Journal:
         self._noted += 1
         if not self._is_writing:
             self._is_writing = True
-            asyncio.get_running_loop().call_soon(self._write)  # with all changes of the present step
+            asyncio.get_running_loop().call_soon(self._write)  # this writes all changes of the present step
 
     def _write(self) -> None:
         changes, self._changes = self._changes, []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_MAX_SHOWN: Final = 200  # the most characters of a damaged value in a message
+_MAX_SHOWN: Final = 200  # a message shortens each damage to this many characters
 _LOCK_WAIT_S: Final = 0.5  # wait for a queue that is just closing, or a process that is just ending
 
 _QUEUED: Final = (

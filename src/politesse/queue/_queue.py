@@ -40,12 +40,12 @@ class PoliteQueue(Generic[Item]):
     first. A disallowed URL is passed to ``on_disallowed`` without a wait, and counts as done. If robots.txt is
     unreachable, or was answered with 429, the queue keeps the URLs of its origin until robots.txt may be fetched again.
     If that takes too long (``max_unreachable_s``, ``max_wait_s``), the queue gives the URLs up and refuses them. If the
-    host name is not found, the queue refuses the URLs at once. The queue belongs to one event loop. Its tasks end with
-    their fetches, or when the gate is closed.
+    host name is not found, the queue refuses the URLs at once. The queue belongs to one event loop. The queue's tasks
+    end with their fetches, or when the gate is closed.
 
     Args:
         gate: grants the turns. All tasks and queues wait for a host in one line, first come, first served.
-        maxsize: how many URLs may wait at each host; 0 for any number. If so many wait, ``put`` waits. Turns under way
+        maxsize: how many URLs may wait at each host; 0 for any number. At that number ``put`` waits. Turns under way
             do not count. A consumer never waits, because it would wait for itself. Consumers are: code within a turn,
             its child tasks, and any task that has taken a turn of this queue.
         on_disallowed: called when a worker finds a URL disallowed. The first argument is the item, or the URL if it has
@@ -58,7 +58,7 @@ class PoliteQueue(Generic[Item]):
             robots.txt, a Visit-time, or a longer interval. The wait for other URLs and the crawler's own
             ``min_delay_s`` do not count. 0 or more; None for no limit.
         journal: a file that keeps each URL until it has ended, so that the next run continues: a path, or
-            ``"sqlite:///crawl.db"``. It may be the file of the gate's store. None for no file.
+            ``"sqlite:///crawl.db"``. The file may be that of the gate's store. None for no file.
 
     With a journal, ``put`` returns when the URL is in the file. A URL leaves the file when its turn ends, or when it is
     refused. If the task or the process ends during the turn, the next run hands the URL out again. ``put`` ignores a
@@ -179,7 +179,7 @@ class PoliteQueue(Generic[Item]):
         Raises:
             asyncio.QueueFull: if there is no room, for a producer.
             ConfigurationError: if the journal was not read yet.
-            TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: as ``put`` does.
+            TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: see ``put``.
         """
         text, origin = self._checked(url, item, priority)
         if self._dispatcher.journal is not None:
@@ -203,7 +203,7 @@ class PoliteQueue(Generic[Item]):
             QueueClosed: if the queue is closed and empty.
             TurnHeld: if this task holds the turns of all hosts that have URLs, so that it would wait for itself.
             RuntimeError: if the returned object is entered again.
-            ClosedError, StoreError, WrongEventLoop: as ``put`` does.
+            ClosedError, StoreError, WrongEventLoop: see ``put``.
         """
         return QueueTurn(self._dispatcher)
 
@@ -272,7 +272,7 @@ class PoliteQueue(Generic[Item]):
         return report
 
     async def join(self) -> None:
-        """Wait until every URL that was put is done; raises ClosedError, StoreError, WrongEventLoop as ``put`` does."""
+        """Wait until every URL that was put is done; for ClosedError, StoreError, WrongEventLoop see ``put``."""
         self._gate.state.check_loop()
         await self._dispatcher.join()
 

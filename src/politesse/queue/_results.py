@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 _GIVING_UP: Final = {Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN, Reason.WAIT_TOO_LONG}
 _MAX_NAMED: Final = 3
-_MAX_SHOWN: Final = 200  # the most characters of a URL in a message
+_MAX_SHOWN: Final = 200  # a message shortens a URL to this many characters
 
 
 class QueueClosed(ClosedError):
@@ -165,7 +165,7 @@ class CrawlPage(Generic[Item]):
         url: the URL that was requested; links are relative to it.
         item: the item that was put with the URL, or None.
         hops: the URLs that redirected here, in the order of the redirects.
-        attempt: how often the URL was requested; more than 1 only after an answer of 429 or 503.
+        attempt: how many times the URL was requested; more than 1 only after an answer of 429 or 503.
 
     Example:
         >>> page = CrawlPage("https://example.com/a/", None, (), 1, lambda base, link, item, priority: link == "b")
@@ -215,7 +215,7 @@ class CrawlCounts:
         given_up: how many URLs were given up because robots.txt was unreachable, or a wait was too long. The crawl
             passes them to ``on_disallowed``, too.
         retried: how many requests were repeated after an answer of 429 or 503.
-        bad_links: how many links were no URLs; links with other schemes than http(s) are not counted.
+        bad_links: how many links were invalid URLs; links with other schemes than http(s) are not counted.
         elapsed_s: for how many seconds the crawl has run.
     """
 

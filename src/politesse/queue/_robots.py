@@ -53,10 +53,10 @@ Item = TypeVar("Item")
 _AHEAD: Final = 100
 MAX_FETCHING: Final = 2_500  # more than the cache has under way, so that it gives up servers that never answer
 _SLOW_S: Final = 0.05
-_AGAIN_S: Final = 1.0  # the pause after a fetch whose task was cancelled
+_AGAIN_S: Final = 1.0  # a fetch whose task was cancelled is repeated after this pause
 _MAX_RELOADING: Final = 20
 _MIN_LOOK_S: Final = 1.0  # even with a small ``max_wait_s``, a host is not tried more often
-_MIN_DEFERRAL_S: Final = 1.0  # the least deferral, so that a wall clock that jumps causes no busy loop
+_MIN_DEFERRAL_S: Final = 1.0  # a deferral is at least this long, so that a wall clock that jumps causes no busy loop
 
 CLOSURES: Final = frozenset({Bound.RETRY_AFTER, Bound.BACKOFF, Bound.RATE_LIMIT, Bound.VISIT_TIME})
 _INTERVALS: Final = frozenset({Bound.CRAWL_DELAY, Bound.REQUEST_RATE, Bound.ADAPTIVE})
@@ -192,7 +192,7 @@ class RobotsPrefetcher(Generic[Item]):
         self.start_fetches()
 
     def start_fetches(self, at_least: int = 0) -> None:
-        """Start as many fetches as the limits allow, but ``at_least`` so many if only ``_AHEAD`` limits them."""
+        """Start as many fetches as the limits allow; ``_AHEAD`` alone never prevents the first ``at_least``."""
         under_way = len(self.fetching)
         wanted = max(MAX_FETCHING if self._workers else at_least, _AHEAD - under_way - self._unused)
         room = min(wanted, MAX_FETCHING - under_way)
@@ -219,7 +219,7 @@ class RobotsPrefetcher(Generic[Item]):
     def _fetched(self, task: asyncio.Task[Verdict]) -> None:
         self._end_reload(task)
         origin_queue = self.fetching.pop(task)
-        if task.cancelled():  # by other code, or at the end of the event loop, when no new task would run
+        if task.cancelled():  # other code has cancelled it, or the event loop is ending, and no new task would run
             self._unfetched.append(origin_queue)
             self._clock.call_later(_AGAIN_S, self.start_fetches)
             return

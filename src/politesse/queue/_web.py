@@ -141,7 +141,7 @@ def _answer(status: int, headers: Mapping[str, str]) -> Answer:
 
 
 def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentView) -> CrawlClient[Response]:
-    """Return the client that requests with ``web``. It sends the gate's User-Agent if ``web`` has no User-Agent.
+    """Return the client that requests with ``web``, and with the gate's User-Agent if ``web`` has no User-Agent.
 
     Raises:
         ConfigurationError: ``web`` is not a client of aiohttp or httpx, is a PoliteSession of another gatekeeper, or

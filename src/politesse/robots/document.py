@@ -163,7 +163,7 @@ class RobotsTxt:
             agent: as for ``rules_for``.
 
         Raises:
-            ConfigurationError: as ``rules_for`` does.
+            ConfigurationError: see ``rules_for``.
         """
         binding, others = array("I"), self._outline.others
         for span in self._spans(agent):
@@ -177,7 +177,7 @@ class RobotsTxt:
             agent: as for ``rules_for``.
 
         Raises:
-            ConfigurationError: as ``rules_for`` does.
+            ConfigurationError: see ``rules_for``.
         """
         return [self.groups[self._reference.group_at(span.listed_at)] for span in self._spans(agent)]
 

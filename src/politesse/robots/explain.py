@@ -50,7 +50,10 @@ class Explanation:
 
     @property
     def quirks(self) -> tuple[Quirk, ...]:
-        """The quirks of the decision: MATCHING_BOUND if some rules, perhaps also the winner, were not compared."""
+        """The quirks of the decision: MATCHING_BOUND if the bound on matching work left rules uncompared, else none.
+
+        An uncompared Disallow counts as matching, so the winner may be such a rule.
+        """
         return (Quirk.MATCHING_BOUND,) if self.match.bound_reached else NO_QUIRKS
 
 
@@ -68,7 +71,7 @@ def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Exp
     Raises:
         InvalidURL: ``url`` has no target.
         TypeError: ``url`` is neither a str nor a yarl.URL.
-        ConfigurationError: as ``RobotsTxt.rules_for`` does.
+        ConfigurationError: see ``RobotsTxt.rules_for``.
     """
     url = url_text(url)
     groups = robots.groups_for(agent)

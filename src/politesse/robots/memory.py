@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _MAX_TWO_OCTETS: Final = 65_535
-_STEP: Final = 16  # memory is allocated in steps of so many octets
+_STEP: Final = 16  # memory is allocated in multiples of this many octets
 
 
 def memory_of(objects: Iterable[object]) -> int:

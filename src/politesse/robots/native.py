@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 IMPLEMENTATION: Final = "python" if core is None else "native"
 """``native`` if the compiled core decides, in the dialects that it serves; else ``python``."""
 
-_FIELD, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 6)  # as in _native/scan.h
+_FIELD, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 6)  # _native/scan.h has the same numbers
 
 
 class NativeOutline:
@@ -58,7 +58,7 @@ class NativeOutline:
             self.others.add(row, has_control=has_control, stray=None if in_group else Quirk.BEFORE_ANY_GROUP)
 
     def naming(self, names: Iterable[str]) -> list[Span]:
-        """See ``Outline.naming``; a file of these dialects is asked for one name at a time."""
+        """See ``Outline.naming``. In the dialects of the compiled core, callers give a single name."""
         return [Span(listed_at, end, name) for name in names for listed_at, end in self._file.named(name)]
 
     def rule_set(self, found: Sequence[Span], directives: Directives, _: Origin | None) -> NativeRuleSet:

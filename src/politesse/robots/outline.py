@@ -130,7 +130,10 @@ class Outline:
         self._versions.append(VERSION_1)
 
     def _is_unnamed(self, number: int) -> bool:
-        """Whether a rule outside of groups is in the group before any user-agent line; if not, it binds no crawler."""
+        """Whether a rule outside of named groups belongs to the unnamed group; if not, the rule binds no crawler.
+
+        The unnamed group has the rules before the first user-agent line, in the dialects in which these bind crawlers.
+        """
         everybody = self._grouping.before_any_agent
         if everybody and not self.starts:
             self._has_unnamed = True

@@ -128,7 +128,7 @@ def decode_target(target: str) -> str:
     Dot segments are resolved, the fragment is dropped.
 
     Raises:
-        InvalidURL: as ``normalise_target`` does.
+        InvalidURL: see ``normalise_target``.
     """
     path, question, query = _components(target)
     path, query = _normalise(path, _TO_CHANGE, _but_slash), _normalise(query, _TO_CHANGE, _but_slash)
@@ -152,7 +152,7 @@ def fold_target(target: str) -> str:
     fragment is dropped.
 
     Raises:
-        InvalidURL: as ``normalise_target`` does.
+        InvalidURL: see ``normalise_target``.
     """
     path, question, query = _components(target)
     return _as_sent(_normalise(path + question + query, _TO_CHANGE_OR_FOLD, _upper_case))
@@ -164,7 +164,7 @@ def fold_pattern(value: str) -> str:
 
 
 def keep_target(target: str) -> str:
-    """Return a request target as ``fold_target`` does, but with its escapes exactly as written."""
+    """Return a request target in the form of ``fold_target``, but with its escapes exactly as written."""
     path, question, query = _components(target)
     return _as_sent(_normalise(path + question + query, _TO_CHANGE_OR_KEEP, _upper_case))
 
@@ -177,8 +177,8 @@ def keep_prefix(value: str) -> str:
 def query_as_written(target: str) -> str | None:
     """Return the normal form of a target, but with the escapes of its query; None if both are the same.
 
-    A pattern that reaches the query only by its star was normalised without a query, so it has kept its escapes. It is
-    compared with this form, so that equal octets match.
+    A pattern that reaches the query only by its star was normalised without a query, so it has kept its escapes. Such a
+    pattern is compared with this form, so that equal octets match.
     """
     path, question, query = target.partition("#")[0].partition("?")
     if _query_escape(query) is None:
@@ -253,7 +253,7 @@ def _components(target: str) -> tuple[str, str, str]:
     """Return path, question mark and query without the fragment, in ASCII: all other characters are escaped.
 
     Raises:
-        InvalidURL: as ``normalise_target`` does.
+        InvalidURL: see ``normalise_target``.
     """
     _bounded(target)
     if target.isascii() and target.isprintable():

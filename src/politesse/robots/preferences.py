@@ -2,9 +2,9 @@
 
 Content-Usage and Content-Signal are resolved independently. The Content-Usage lines with the longest matching path
 count, also if several paths are equally long (draft-ietf-aipref-attach 3.1). Such a line counts as a whole: a purpose
-that it does not name is unstated, even if a line with a shorter path names the purpose. The Content-Signals of the
-crawler's own groups count. Without such signals, the Content-Signals of the groups for ``*`` count, or those before the
-first group.
+that it does not name is unstated, even if a line with a shorter path names the purpose. Of the Content-Signals,
+those in the groups for the crawler apply. If there are none, those in the groups for ``*`` apply, and otherwise those
+before the first group.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LICENSE: Final = "license"
 
 _WHOLE_SITE: Final = "/"  # the path of a rule without a path
 _PARSED_AT_ONCE: Final = 50
-_MOST_LINES: Final = 1_000  # of each kind; with more, the garbage collector would stop all threads for 30 ms
+_MOST_LINES: Final = 1_000  # limits each kind; with more, the garbage collector would stop all threads for 30 ms
 _BYTES_PER_LINE: Final = 1_000  # the measured size of a line, its two statements and its pattern, without their text
 
 

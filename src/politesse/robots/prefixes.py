@@ -25,7 +25,7 @@ class PrefixIndex:
 
     def __init__(self, prefixes: Iterable[str]) -> None:
         self.prefixes = tuple(sorted(prefixes))
-        links: list[int] = []  # the link of each prefix: the index plus one, or 0 without a link
+        links: list[int] = []  # for each prefix: the index of the prefix at its link, plus one; 0 without a link
         for place, prefix in enumerate(self.prefixes):
             link = place
             while link and not prefix.startswith(self.prefixes[link - 1]):

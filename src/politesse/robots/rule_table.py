@@ -37,7 +37,7 @@ class RuleTable:
     def __init__(self, patterns: Iterable[str], rows: Collection[FieldRow]) -> None:
         self.patterns = tuple(patterns)
         self._numbers = flat([row[0] for row in rows])
-        names = {id(row[1]): row[1] for row in rows}  # by identity, because hashing names would double the time
+        names = {id(row[1]): row[1] for row in rows}  # identity is the key, because hashing names would double the time
         places = dict(zip(names, range(len(names)), strict=True))
         self._names = tuple(names.values())
         self._name_of = flat([places[id(row[1])] for row in rows])

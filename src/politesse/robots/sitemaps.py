@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_REJECTED: Final = 100
-"""The most rejected lines that are reported."""
+"""How many rejected lines are reported at most."""
 
 _UNFIT: Final = frozenset(" \t\\")
 
@@ -41,7 +41,7 @@ class RejectedSitemap:
 
 
 class SitemapLines:
-    """The Sitemap lines of a file, each value once. They are validated on demand, because few callers read them.
+    """The Sitemap lines of a file, each value once. A line is validated on demand, because few callers read any.
 
     Attributes:
         lines: (line number, value) in the order of the file.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from politesse.robots.pattern import TargetForm
 
 
-_MISSPELLED: Final = (Quirk.MISSPELLED_FIELD,)  # one tuple for all names
+_MISSPELLED: Final = (Quirk.MISSPELLED_FIELD,)  # all names share one tuple
 
 
 @dataclass(frozen=True, slots=True)

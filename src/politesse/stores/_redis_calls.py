@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _FOREIGN: Final = ("FOREIGN", "WRONGTYPE")
-_PIPELINE: Final = 500  # the most scripts that are sent together
+_PIPELINE: Final = 500  # at most this many scripts are sent together
 
 
 @dataclass(slots=True, eq=False)

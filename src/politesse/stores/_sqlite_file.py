@@ -16,7 +16,7 @@ after the commit, so acknowledged writes are in the file.
     the file is not closed  the threads end once the SqliteFile is collected, or with the process: they are daemons
 
 Acknowledged writes survive the end of the process, even by ``kill -9``: the operating system has them, in the
-write-ahead log. They are forced to the disk only at checkpoints (``synchronous=NORMAL``), so a power failure may lose
+write-ahead log. The log is forced to the disk only at checkpoints (``synchronous=NORMAL``), so a power failure may lose
 the last writes, but leaves the file consistent.
 """
 
@@ -53,7 +53,7 @@ __all__ = ["Part", "SqliteFile"]
 
 _LOCK_WAIT_S: Final = 0.05  # how long SQLite waits for a lock in one attempt
 _PAUSE_S: Final = 0.005  # the pause between two attempts, because SQLite does not wait for every lock
-_MAX_TOGETHER: Final = 1_000  # the most calls in a transaction, for whose end other processes wait
+_MAX_TOGETHER: Final = 1_000  # limits the calls of a transaction, because other processes wait for its end
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -75,9 +75,9 @@ class SqliteFile:
     ...     asyncio.run(use(folder))
     ['polite', 'crawler']
 
-    An operation is a function of the connection and of the argument of a call. It runs in a thread of the file, within
-    a transaction that it must neither begin nor end, and may run again after a rollback. The caller gets its
-    sqlite3.Error as a StoreError, and any other exception unchanged.
+    An operation is a function of the connection and of the argument of a call. The operation runs in a thread of the
+    file, within a transaction that it must neither begin nor end, and may run again after a rollback. The caller gets a
+    sqlite3.Error of the operation as a StoreError, and any other exception unchanged.
 
     Several SqliteFiles may be open at one path, in one process or in several, also with different parts.
 

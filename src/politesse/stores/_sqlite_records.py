@@ -31,7 +31,7 @@ RECORDS: Final = Part(
 )
 
 _OCTETS: Final = "CAST(record AS BLOB)"  # so that a foreign value counts as a damaged record, not as a wrong type
-_STEP: Final = 1_000  # the most rows or pages in a transaction, for whose end other writers wait
+_STEP: Final = 1_000  # limits the rows or pages of a transaction, because other writers wait for its end
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from politesse.ports import Lease, LeaseHeld, VersionedRecord
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LEASE_S: Final = 3600.0  # longer than any fetch; the holder, in this process, ends the lease
+_LEASE_S: Final = 3600.0  # no fetch takes longer; the holder, in this process, ends the lease
 
 
 class MemoryStore:

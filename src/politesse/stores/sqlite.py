@@ -1,4 +1,4 @@
-"""A store in an SQLite file. It outlives the process, and all processes of a machine may share it."""
+"""A store in an SQLite file. The file outlives the process, and all processes of a machine may share it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _WANTED: Final = "give the path of a file, 'sqlite:///relative.db' or 'sqlite:////absolute/path.db'"
 _IN_MEMORY: Final = ("sqlite:", "sqlite://", "sqlite:///")  # the URLs of SQLAlchemy for a database in memory
-_PAGE_OF_RECORDS: Final = 50  # so many records are read together; a record may have some hundred KB
+_PAGE_OF_RECORDS: Final = 50  # this many records are read together; a record may have some hundred KB
 
 
 class SqliteStore:
@@ -49,7 +49,7 @@ class SqliteStore:
     A store that was used before a fork raises StoreError in the child: create the store after the fork.
 
     Args:
-        path: the path of the file. Its folder must exist.
+        path: the path of the file, in a folder that exists.
         max_bytes: how many bytes of records to keep, including keys; positive. The oldest records are deleted first.
             The file is about a fifth larger than its records.
         busy_timeout_s: how many seconds to wait while another process has the file locked. Give less than
@@ -212,7 +212,7 @@ def path_at(location: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Return the path of the file at a location; see ``store_at``.
 
     Raises:
-        ConfigurationError: the location is a URL that is not ``sqlite:///`` and a path, or that has options.
+        ConfigurationError: the location is a URL of another form than ``sqlite:///PATH``, or a URL with options.
     """
     if not isinstance(location, str):
         return location

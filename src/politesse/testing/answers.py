@@ -63,7 +63,10 @@ def now() -> float:
 
 @dataclass(slots=True)
 class Logged:
-    """A request in the log. It ends just before the last part of its answer is written, which a client may then see."""
+    """A request in the log. The request ends before the server writes the last part of the answer.
+
+    A client that has seen the whole answer also sees the end in the log.
+    """
 
     exchange: Exchange = _NOTHING
 
@@ -96,7 +99,7 @@ class Call:
         method: the method, such as ``GET``.
         target: the path and query.
         headers: the headers, names in lower case.
-        number: how often this target has been requested, including this request.
+        number: how many times this target has been requested, including this request.
         reader: the rest of the input.
         writer: writes to the client.
         logged: the record in the log of the server.

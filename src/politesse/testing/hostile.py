@@ -102,7 +102,7 @@ class HostileServer:
 
     @property
     def robots_requests(self) -> int:
-        """How often robots.txt was requested."""
+        """How many times robots.txt was requested."""
         return self._asked[ROBOTS_TXT]
 
     def url(self, target: str = ROBOTS_TXT) -> str:

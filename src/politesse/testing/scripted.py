@@ -172,7 +172,7 @@ class ScriptedFetcher:
 
     Attributes:
         requests: every request so far, in order.
-        gate: an event; while it is cleared, all answers wait. It is set at first.
+        gate: an event, which is set at first; while the event is cleared, all answers wait.
         closed: whether aclose() was called.
     """
 
@@ -185,7 +185,7 @@ class ScriptedFetcher:
         self.closed = False
 
     def count(self, asked: str) -> int:
-        """Return how often the robots.txt of an origin, or the file at a URL, was requested."""
+        """Return how many times the robots.txt of an origin, or the file at a URL, was requested."""
         return sum(_key(request) == asked for request in self.requests)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:

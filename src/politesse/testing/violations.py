@@ -133,7 +133,7 @@ class _RobotsHistory:
     opened: list[float] = field(default_factory=list)
 
     def known(self, at: float) -> float:
-        """Return when the crawler received the newest copy that it could have at a time."""
+        """Return the end of the last answer up to ``at`` that opened the site; _NEVER without such an answer."""
         return max((opened for opened in self.opened if opened <= at), default=_NEVER)
 
 

@@ -20,7 +20,7 @@ from politesse._base.text import printable, shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_MAX_SHOWN: Final = 160  # the most characters of a statement in an explanation
+_MAX_SHOWN: Final = 160  # an explanation shortens a statement to this many characters
 
 
 class Purpose(StrEnum):
@@ -41,7 +41,7 @@ class Purpose(StrEnum):
 
     @classmethod
     def given(cls, name: str, option: str) -> Purpose:
-        """Return the purpose with the name ``name``, the value of ``option``.
+        """Return the purpose called ``name``, which the caller gave as the value of ``option``.
 
         Raises:
             ConfigurationError: the purpose is unknown.

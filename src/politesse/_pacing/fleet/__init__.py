@@ -22,12 +22,12 @@ present round. A round ends when the server loses data.
 The steps of a request.
 
 1.  The request waits in the line of its process until it is first in line and its interval is over (``LocalPacer``).
-    It takes a LocalPermit there, and holds it while it asks Redis.
+    Then the request has a LocalPermit, and holds the permit while its process asks Redis.
 2.  The reserver makes a ticket, and runs ``reserve.lua`` with the interval, the tolerance of the start, and the lease.
     Each process asks for one request of a host at a time.
-3.  If the host has room, Redis grants a start: now, or after the last end plus the interval, or after the closing. It
-    stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue of the host.
-    If the start is too far away, the answer is ``wait``, and nothing is stored.
+3.  If the host has room, Redis grants a start: now, or after the last end plus the interval, or when a closed host
+    opens. Redis stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue
+    of the host. If the start is too far away, the answer is ``wait``, and nothing is stored.
 4.  A queued ticket is granted by the script that makes room. Redis publishes the answer to the owner of the ticket.
     Redis does nothing when a lease ends: the waiting process reserves again then.
 5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant still holds.
@@ -37,7 +37,7 @@ The steps of a request.
     line.
 8.  While the request is under way, its process renews the lease. If the process dies, the lease ends.
 9.  If an answer closes the host, the process runs ``close.lua``. Redis tells all processes with a lease at the host. A
-    process with a queued ticket learns of the closing from its next answer.
+    process with a queued ticket learns from its next answer that the host is closed.
 10. At the end ``release.lua`` drops the lease, stores the time of this request, and grants the first queued ticket.
 
 Why no start is too early. A granted start is used only if, at that moment,
@@ -51,8 +51,8 @@ Why no start is too early. A granted start is used only if, at that moment,
 
 After the process reconnects, or if the server has just started, a host waits for the interval of its next request, and
 at least for ``HOLD_S``: a server that has lost data does not know when the last request ended. Only the processes that
-have requested a host know its adaptive interval. They send this interval again before they report, with their requests
-under way and the closings. No request starts until all known processes have reported.
+have requested a host know its adaptive interval. These processes send the interval again before they report, with their
+requests under way and the closed hosts. No request starts until all known processes have reported.
 
 If several requests may be under way at a host, the interval counts from start to start. The interval is then longer by
 ``slack``, the time by which a start may be late. Otherwise the interval counts from the end of the last request. Redis

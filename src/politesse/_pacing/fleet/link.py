@@ -4,8 +4,8 @@ Theory of operation. One task does all the work. Calls that come while a batch i
 many hosts share a round trip. There are two kinds of calls:
 
     ask    a reservation: its caller waits for the answer. After a loss the call raises WireLost and is not sent again
-    post   the end of a request, a closing, a renewal: after a loss it is sent again, in the same order, until Redis
-    answers
+    post   the end of a request, the closing of a host, the renewal of a ticket: after a loss the call is sent again,
+    in the same order, until Redis answers
 
 Each of these counts as a loss: an error of a connection, no answer for ``timeout_s``, an error that says that the
 server cannot serve now, a clock of the server that was set or runs too fast (``server_clock.py``), and lost data
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from politesse.events import Publisher
 
 _NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
-_MOST_NODE: Final = 20  # at most so many characters of the machine's name
-_LONGEST_RETRY_S: Final = 0.5  # well below HOLD_S
-_OPENING: Final = 5.0  # times the timeout: connecting takes several round trips
+_MOST_NODE: Final = 20  # the machine's name is cut to this many characters
+_LONGEST_RETRY_S: Final = 0.5  # the pause must stay well below HOLD_S
+_OPENING: Final = 5.0  # connecting may take this many timeouts, because it takes several round trips
 _ALL: Final = "all"  # the channel of all processes
 _CANCELLED: Final = "its task was cancelled"
-_FLUSH_S: Final = 1.0  # for the last calls at the close
+_FLUSH_S: Final = 1.0  # the close waits this long for the last calls
 
 
 class FleetLink(Session):
@@ -86,7 +86,7 @@ class FleetLink(Session):
         self._start()
 
     async def tried(self) -> None:
-        """Wait until the first attempt to connect has ended, or Redis counts as away; raises as ``check`` does."""
+        """Wait until the first attempt to connect has ended, or Redis counts as away. For errors see ``check``."""
         self.check()
         if not self._tried.is_set():
             with suppress(TimeoutError):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
 
 _US: Final = 1_000_000
-_MOST_CALLS: Final = 500  # the most calls in one batch
-_MOST_POSTED: Final = 100_000  # calls that wait until Redis is back
+_MOST_CALLS: Final = 500  # a batch has at most this many calls
+_MOST_POSTED: Final = 100_000  # at most this many calls wait until Redis is back
 _OF_SESSION: Final = (Script.MEMBER, Script.RENEW)  # each session makes these calls itself
 
 

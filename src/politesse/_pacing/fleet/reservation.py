@@ -64,8 +64,8 @@ class Reservation:
         asked_mono: when the last question was sent.
         asked_at_us: the time of Redis when it answered that question.
         starts_mono: the time from which the request may start, according to a grant.
-        losses: how often the connection had been lost when the question was sent; -1 before the first, when Redis
-            cannot know the ticket.
+        losses: how many times the connection had been lost when the last question was sent; -1 before the first
+            question, when Redis cannot know the ticket.
         not_yet: the reason for the wait; None if the reservation has only waited for the answer.
     """
 
@@ -184,7 +184,7 @@ class FleetFetch:
     def end(
         self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
     ) -> None:
-        """End the request; a closing holds in all processes."""
+        """End the request. If its answer closes the host, close the host for all processes."""
         before_s, last_mono = self._own.heard(self._host).closed_s, self._own.last_mono(self._host)
         self._permit.end(status, headers, elapsed_s)
         if self._own.last_mono(self._host) != last_mono:

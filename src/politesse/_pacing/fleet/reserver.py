@@ -91,7 +91,7 @@ class Reserver:
             reservation.wake()
 
     def lost(self) -> None:
-        """Void all answers and the times of closings, because the next answers may come from another clock."""
+        """Void all answers and the times at which hosts open, because the next answers may come from another clock."""
         for state in self._states.values():
             state.version = 0
         self.wake()
@@ -234,7 +234,7 @@ class Reserver:
         left_s = reservation.deadline_mono - now_mono
         if left_s <= 0.0 or (wait_s or 0.0) > left_s:
             raise TooFar(reservation.request.host, not_yet, reservation.max_wait_s)
-        if wait_s is None:  # until a message comes, or the lease of the request under way ends
+        if wait_s is None:  # wait until a message comes, or the lease of the request under way ends
             wait_s = self._link.options.lease_s
             if reservation.answer is not None:
                 wait_s = reservation.starts_mono + _AFTER_LEASE_S - now_mono
@@ -321,7 +321,7 @@ class Reserver:
     def _report_slow(self, host: str) -> None:
         """If the answers of a host ask for a long interval, let all processes wait for that interval from now on.
 
-        Processes that have not requested the host do not know this interval. They wait for ``HOLD_S`` and their own
+        A process that has not requested the host does not know this interval, and waits for ``HOLD_S`` and its own
         interval.
         """
         heard = self._own.heard(host)

@@ -1,14 +1,15 @@
 """The known processes of a fleet, and whether the server may have lost data. Times are arguments.
 
 Theory of operation. The server keeps a roster (``member.lua``): each process with its session, the number of its
-connection. The name of the present round is the epoch. A round and its epoch end when the roster is gone (FLUSHALL),
-when another run of the server has taken over (a restart, a failover), or when a process finds that the clock of the
-server was set. Each batch of scripts checks the epoch in the same round trip, so a process notices the end
-of a round before it uses a grant of the next one.
+connection. A round is a time in which the server loses no data and its clock is not set. Each round has a name, the
+epoch. A round ends when the roster is gone (FLUSHALL), when another run of the server has taken over (a restart, a
+failover), or when a process finds that the clock of the server was set. Each batch of scripts checks the epoch in the
+same round trip, so a process notices the end of a round before it uses a grant of the next round.
 
-In a new round each process reports: it renews its tickets in a new session, repeats its closings, and says so in the
-roster. The first process to report also names all other processes that it has known. Until all of them have reported,
-or ``lease_s`` seconds have passed since the round began, no process starts a request.
+In a new round each process reports: it renews its tickets in a new session, tells the server again which hosts are
+closed, and notes in the roster that it has reported. The first process to report also names all other processes that it
+has known. Until all of them have reported, or ``lease_s`` seconds have passed since the round began, no process starts
+a request.
 
 A lease names the session in which it was last renewed. A lease is dead if its owner has reported in a later session:
 the owner renewed its live tickets in that session, and the ticket of this lease was not among them.

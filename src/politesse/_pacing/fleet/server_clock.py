@@ -23,10 +23,10 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-_DRIFT: Final = 0.001  # twice the most by which a crystal drifts, or ntpd adjusts a clock
+_DRIFT: Final = 0.001  # a crystal drifts by at most half of this, and ntpd adjusts a clock by at most half of this
 _MOST_DRIFT: Final = 0.1  # chrony corrects a clock by 8 % at most
 _MARGIN: Final = 1.5  # the factor by which a measured drift is widened
-_TOLERANCE_S: Final = 0.01  # starts are spaced by so much more than their interval
+_TOLERANCE_S: Final = 0.01  # starts are spaced by their interval and this time
 
 _Reading = tuple[float, float, float]  # the least and the greatest offset, and when it was read
 

@@ -1,7 +1,8 @@
 """The exchange between a process and its Redis while they are connected; ``link.py`` connects them.
 
-In each session the process first joins the rosters. Then it renews its tickets and repeats its closings, and then it
-reports. After that it sends the calls of its pacers, reads messages, and reports again every few seconds.
+In each session the process first joins the rosters. Then it renews its tickets, and tells Redis again which hosts are
+closed: these are its closings. Then it reports. After that it sends the calls of its pacers, reads messages, and
+reports again every few seconds.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ RETRY_S: Final = 0.05
 _LOOK_S: Final = 5.0  # the time between two reports; a third of lease_s if that is shorter
 _OTHERS_S: Final = 1.0  # the same while other processes have to report; after it, the wait for them is published
 _ROSTER: Final = "members"
-_MOST_NAMES: Final = 10  # the most processes that a message names
-_MOST_UNUSABLE: Final = 1_000  # the most unusable keys that are remembered, so that each is reported once
+_MOST_NAMES: Final = 10  # a message names at most this many processes
+_MOST_UNUSABLE: Final = 1_000  # this many unusable keys are remembered, so that each is reported once
 _MEMBER_WORDS: Final = 5
 
 
@@ -58,7 +59,7 @@ class Session:
         roster: the processes of the fleet.
         clocks: the clocks of the server or of its nodes.
         is_up: whether the connection is there.
-        losses: how often the connection was lost.
+        losses: how many times the connection was lost.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Session:
         self._run_id = ""
         self._keys: list[str] = []  # the keys of the rosters of all nodes
         self._echo = asyncio.Event()
-        self._look_at = 0.0  # in the time of the event loop, like the times below
+        self._look_at = 0.0  # the clock of the event loop measures this time and the times below
         self._answered_at = 0.0
         self._waiting_since = inf  # the time since which this process waits for the reports of others
         self._unusable: set[str] = set()

@@ -34,11 +34,11 @@ SCOPES: Final = ("host", "address", "domain")
 """The kinds of keys; each key begins with the name of its kind."""
 
 _OTHERS: Final = ("{record:", "members")  # after the prefix, the keys of a RedisStore and of rosters begin with these
-_SCANNED_AT_ONCE: Final = 1_000  # keys in one step of SCAN; other clients are served between the steps
+_SCANNED_AT_ONCE: Final = 1_000  # a step of SCAN reads this many keys; Redis serves other clients between the steps
 _READ_AT_ONCE: Final = 250
-_TIMEOUT_S: Final = 5.0  # the time limit of a round trip
+_TIMEOUT_S: Final = 5.0  # a round trip may take at most this time
 _FOREIGN: Final = "FOREIGN "  # the errors of our scripts begin with this word
-_MOST_ERROR: Final = 200  # the most characters of an error
+_MOST_ERROR: Final = 200  # an error is shortened to this many characters
 _US: Final = 1e6
 _GLOB: Final = re.compile(r"[*?\[\]\\^-]")
 

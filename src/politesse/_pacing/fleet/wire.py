@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Client = TypeVar("Client", _redis.Redis, _redis.RedisCluster)
 
-_MOST_TRIED: Final = 200  # so many keys are tried until each node of a cluster has one
+_MOST_TRIED: Final = 200  # at most this many keys are tried to find one for each node of a cluster
 _PRIMARIES: Final = _redis.RedisCluster.PRIMARIES
 
 
@@ -181,7 +181,7 @@ class RedisWire(_Wire[_redis.Redis]):
     async def aclose(self) -> None:
         """Close the connections; raises WireLost if one cannot be closed in time."""
         connection, self._connection = self._connection, None
-        if connection is not None:  # first of all, because the next steps may be cut short
+        if connection is not None:  # this comes first, because the next steps may be cut short
             await connection.disconnect(nowait=True)
             with self._failures():
                 await self._client.connection_pool.release(connection)
@@ -197,7 +197,7 @@ class RedisWire(_Wire[_redis.Redis]):
         """Check the server; return it, with the answers to the commands, all in one round trip."""
         found, memory, *others = await self._send([("INFO", "server"), ("INFO", "memory"), *commands])
         info = _fields_of(_redis.text_of(found))
-        _redis.check_mode(self.name, info)  # before the other checks: a Sentinel knows no scripts
+        _redis.check_mode(self.name, info)  # this check comes first, because a Sentinel knows no scripts
         for reply in (found, memory, *others):
             if isinstance(reply, Exception):
                 raise reply

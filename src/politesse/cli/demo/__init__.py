@@ -83,7 +83,7 @@ class LittleWeb(AsyncExitStack):
         self._seed = seed
         self._servers: list[HostileServer] = []
         self._addresses: dict[str, str] = {}
-        self._requested: Counter[Site] = Counter()  # pages
+        self._requested: Counter[Site] = Counter()  # counts the requested pages
         self.sites: list[Site] = []
         self.sharing = 0
 

@@ -33,7 +33,7 @@ RETRY_MIN_S: Final = 1.0
 
 MIN_LIFETIME_S: Final = 1.0
 """The least time for which the crawler of the demo uses a copy, even if the headers state less."""
-_LATE_S: Final = 1.5  # on a busy machine, a request may reach the server so long after its permission
+_LATE_S: Final = 1.5  # on a busy machine, a request may reach the server this long after its permission
 
 _OK: Final = 200
 _SERVED: Final = frozenset({_OK, 302})

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LINE_EVERY_S: Final = 1.0
 _STALLED_S: Final = 20.0
 _MOST_VIOLATIONS: Final = 10
-_WIDEST: Final = 80  # the most columns of a paragraph
+_WIDEST: Final = 80  # a paragraph has at most this many columns
 
 
 async def watch(

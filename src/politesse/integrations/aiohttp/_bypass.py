@@ -91,8 +91,8 @@ class _TracedRequest:
 
 
 _logger: Final = logging.getLogger("politesse.integrations")
-_MAX_SITES: Final = 1_000  # the most sites that are remembered as logged
-_MAX_SHOWN: Final = 200  # the most characters of a URL in a message
+_MAX_SITES: Final = 1_000  # at most this many sites are remembered as logged
+_MAX_SHOWN: Final = 200  # a message shortens a URL to this many characters
 
 _TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", default=None)
 

@@ -96,14 +96,14 @@ class RobotsMiddleware:
     def trace_config(self) -> aiohttp.TraceConfig:
         """Return a trace that finds unjudged requests, for ``aiohttp.ClientSession(trace_configs=[...])``.
 
-        The trace compares the URL and the Host header of each sent hop with the judged URL. It publishes each
+        The trace compares the URL and the Host header of each sent hop with the judged URL, and publishes each
         difference as a MiddlewareBypassed event to the subscribers of the gate; the request is still sent. If no hop of
         a request was judged, the request is reported once. A request that a middleware answers without the server, or
         that fails before it is sent, is not reported.
 
-        List the trace last, too, because another trace can change the headers during the sending. A request that a
-        middleware makes with ``ClientRequest(...)`` is traced only if the middleware passes on the traces of the
-        original request.
+        Make this trace the last of ``trace_configs``: a later trace could change the headers after this trace has
+        compared them. A request that a middleware makes with ``ClientRequest(...)`` is traced only if the middleware
+        passes on the traces of the original request.
         """
         return tracing(self._gate.publish)
 

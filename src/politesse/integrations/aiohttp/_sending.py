@@ -138,7 +138,7 @@ class RequestTurns:
     _exempt_host: str = field(default="", init=False)
     _prepared: Turn | None = field(default=None, init=False)
     _prepared_gate: AgentView | None = field(default=None, init=False)
-    _prepared_url: str = field(default="", init=False)  # as sent; the turn may have another spelling
+    _prepared_url: str = field(default="", init=False)  # the URL as it is sent; ``_prepared`` may spell it otherwise
     _response: ClientResponse | None = field(default=None, init=False)
 
     async def prepare(self, url: str, stated: Sequence[str]) -> None:
@@ -225,7 +225,7 @@ class OpenResponse:
     def give_up(self, close: Callable[[], None]) -> None:
         """Call ``close`` and end the turn: after the total timeout of the request, the response cannot be read."""
         if self._turn.under_way:
-            self._drop()  # first, because closing the connection calls ``released``
+            self._drop()  # end the turn before ``close``, which calls ``released``
             close()
             self._warn("was neither read to its end nor released within its total timeout")
 

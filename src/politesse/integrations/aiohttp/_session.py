@@ -92,8 +92,8 @@ class PoliteSession:
         pacing: see Gatekeeper.
         cache: see Gatekeeper.
         fetch: see Gatekeeper.
-        options: the options of the ClientSession that is created if none is given. It sends the gate's User-Agent
-            unless ``headers`` has a User-Agent.
+        options: the options of the ClientSession that is created if none is given. That session sends the gate's
+            User-Agent unless ``headers`` has a User-Agent.
 
     Attributes:
         gate: the gate that judges and paces.

@@ -49,9 +49,9 @@ class PolitesseAddon:
     errback with IgnoreRequest, when the spider has no other work. If the site opens while the spider is busy with other
     sites, the crawl goes on there. ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions.
     ``DOWNLOAD_DELAY`` replaces its ``min_delay_s``, and ``max_concurrent`` is always 1. The spiders of a process share
-    the pace of each host, and its closings: requests never overlap, and each spider keeps its own interval after the
-    previous request. Only spiders with the same ``key``, ``address``, ``domain`` and ``scope`` share a pace, with the
-    PacingOptions of the first spider. The log (INFO) names the scope. ``POLITESSE_FLEET``: the URL of a Redis or
+    each host's pace, and wait while it is closed: requests never overlap, and each spider keeps its own interval after
+    the previous request. Only spiders with the same ``key``, ``address``, ``domain`` and ``scope`` share a pace, with
+    the PacingOptions of the first spider. The log (INFO) names the scope. ``POLITESSE_FLEET``: the URL of a Redis or
     Valkey, or FleetOptions. All processes with the same fleet share the pace of each host, as the spiders of a process
     do. None by default. While Redis is away, no request starts; after ``POLITESSE_MAX_WAIT`` seconds all sites are
     given up. If Redis refuses the crawler, the spider is closed. ``POLITESSE_STORE``: the path of a file, or a Store,

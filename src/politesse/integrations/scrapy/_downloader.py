@@ -5,7 +5,7 @@ spider and ``download_slot`` change or evade it. So slots can only add to the wa
 its slot, the request takes its turn at its host immediately before it is sent.
 
 A request that waits in the downloader occupies one of ``CONCURRENT_REQUESTS`` places, so enough slow hosts would hold
-up all others. So requests wait in the scheduler. Its queue hands out one request per host, and no request of a site
+up all others. So requests wait in the scheduler, whose queue hands out one request per host, and no request of a site
 that waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back there,
 so that JOBDIR keeps it. Requests that bypass the scheduler, such as those of ``engine.download_async``, wait in the
 downloader.
@@ -141,7 +141,7 @@ class PoliteDownloader(Downloader):
         (self._last if is_last else self._handed_out).add(request)
 
     def postpone(self, request: Request, verdict: Verdict) -> Request | None:
-        """If ``request`` came from the scheduler and its site is not ready, return the request to schedule instead."""
+        """If ``request`` came from the scheduler and its site is not ready, return a copy to schedule, else None."""
         origin = origin_of(request.url)
         if request not in self._handed_out or origin is None:
             return None
@@ -152,7 +152,7 @@ class PoliteDownloader(Downloader):
         return self._put_back(request)
 
     def keep(self, request: Request) -> Request | None:
-        """If another run may follow, return the request to schedule instead of ``request``, else None."""
+        """If another run may follow, return a copy of ``request`` to schedule again, else None."""
         # A request of ``engine.download_async`` must end, because it would come here again at once.
         may_be_kept = self._has_job_dir if request in self._handed_out else self.is_bypassed
         if not may_be_kept or request in self._bounced:
@@ -186,13 +186,13 @@ class PoliteDownloader(Downloader):
         return later
 
     def _kept(self, failure: Failure, request: Request) -> Request | Failure:
-        """Return the request to schedule instead of a request without a turn, or the failure for its errback."""
+        """Return a copy of a request without a turn, to schedule again, or the failure for its errback."""
         if isinstance(failure.value, PutBack):
             return self._put_back(request)
         if isinstance(failure.value, SpiderClosing) and (later := self.keep(request)) is not None:
             return later
         if isinstance(failure.value, RobotsTxtFailed):
-            raise failure.value.as_in_scrapy()  # after the middlewares, or RetryMiddleware would send it again
+            raise failure.value.as_in_scrapy()  # the middlewares are over: RetryMiddleware would retry the request
         return failure
 
     def _get_slot(self, request: Request, spider: Spider | None = None) -> tuple[str, Slot]:  # noqa: ARG002 - Scrapy's signature
@@ -330,7 +330,7 @@ class PoliteDownloader(Downloader):
 
     async def _spider_closed(self) -> None:
         for queue in self.queues:
-            queue.note_left()  # because the scheduler closes only its queue on disk
+            queue.note_left()  # the scheduler closes only its queue on disk
         self.waits.close()
         self.tally.log_summary()
         if self._robots is None:

@@ -47,8 +47,8 @@ _WITH_ROBOTS_TXT: Final = frozenset({"http", "https"})
 class RobotsTxtMiddleware:
     """A downloader middleware that replaces Scrapy's own, with its settings, meta key, signal, stats and messages.
 
-    Differences: a robots.txt is valid for one scheme, host and port. It is fetched again when its copy has expired. If
-    it cannot be fetched, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
+    Differences: a robots.txt is valid for one scheme, host and port, and is fetched again when its copy has expired. If
+    robots.txt cannot be fetched, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
 
     URLs of other schemes, such as ``ftp:`` and ``data:``, go to Scrapy's handlers without a judgement.
 

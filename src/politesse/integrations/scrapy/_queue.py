@@ -22,7 +22,7 @@ is done when its callback or errback has ended, and the engine has removed the r
 journal.
 
 If both exist when a queue is opened, the last run was killed. The next run then starts from the copy and from the
-pushed requests of the journal. It skips the requests of the copy that are done. So no request is lost, and a request
+pushed requests of the journal, but skips the requests of the copy that are done. So no request is lost, and a request
 that was under way is made again. The journal identifies requests by their fingerprint. Scrapy may have been killed
 while it wrote its own state of the queue. So that file is removed before Scrapy reads it; the copy has a valid state.
 
@@ -118,8 +118,8 @@ class ReadySlots:
 class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     """Scrapy's queue by slots, with a slot for each origin; it hands out no request of a site that is not ready.
 
-    For the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader. Its length does not count the requests of sites
-    that were given up: see ``POLITESSE_MAX_WAIT`` of PolitesseAddon.
+    This class is for the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader. The length of the queue does not
+    count the requests of sites that were given up: see ``POLITESSE_MAX_WAIT`` of PolitesseAddon.
 
     Raises:
         ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader, or the journal in ``JOBDIR`` is of

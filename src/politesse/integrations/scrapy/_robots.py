@@ -44,7 +44,7 @@ ROBOTS_TXT: Final = "politesse_robots_txt"
 """The meta key of a request for robots.txt or another file of the gate: the number of octets received."""
 
 _PRIORITY: Final = 1000  # the priority in Scrapy's own middleware
-_TIMEOUT_S: Final = 30.0  # the time limit of one request
+_TIMEOUT_S: Final = 30.0  # a request may take at most this time
 _LOOKUP_S: Final = 10.0
 _GRACE_S: Final = 2.0  # more time, so that Scrapy's own timeout comes first, and closes the connection properly
 _MAX_ERRORS: Final = 10_000
@@ -235,7 +235,7 @@ class EngineFetcher:
                 raise StopDownload(fail=False)
 
     async def _send_parsed(self, response: FetchResponse, cause: Request | None) -> None:
-        """Send ``robots_parsed``, as Scrapy does since 2.18, with a parser of the present rules."""
+        """Send the signal ``robots_parsed`` of Scrapy 2.18 and later, with a parser of the present rules."""
         signal = getattr(signals, "robots_parsed", None)
         if signal is None or cause is None or response.status == 304:  # noqa: PLR2004 - 304: the rules have not changed
             return

@@ -49,8 +49,8 @@ _OF_SITE: Final = _CLOSURES | {Bound.VISIT_TIME, Bound.CRAWL_DELAY, Bound.REQUES
 _LONG_S: Final = 60.0  # a longer wait is logged
 _HTTP: Final = ("http://", "https://")
 _WITHOUT_HOST: Final = frozenset({"data", "file"})
-_MAX_NAMED: Final = 10  # the most sites that the summary names
-_MAX_SHOWN: Final = 200  # the most characters of remote text in a message
+_MAX_NAMED: Final = 10  # the summary names at most this many sites
+_MAX_SHOWN: Final = 200  # a message shortens remote text to this many characters
 
 
 @lru_cache(maxsize=100_000)

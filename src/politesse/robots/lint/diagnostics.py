@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from politesse._base.text import printable
 
-_MAX_QUOTED: Final = 80  # characters
+_MAX_QUOTED: Final = 80  # a quoted text is cut to this many characters
 
 
 class Severity(StrEnum):

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from politesse.robots.rule_sets.base import RuleSet
     from politesse.verdict import Match
 
-_MAX_PROBE: Final = 2_000  # the most characters; longer URLs are not requested in practice
+_MAX_PROBE: Final = 2_000  # URLs with more characters are not requested in practice
 _MAX_SAMPLES: Final = 2
-_MAX_EFFORT: Final = 10_000_000_000  # in bytes of rules that are searched; takes a few seconds
+_MAX_EFFORT: Final = 10_000_000_000  # the unit is a byte of rules that is searched; this effort takes a few seconds
 _EFFORT_OF_A_MATCH: Final = 20_000  # the least effort of a match
 _EFFORT_OF_A_RULE: Final = 20_000  # the effort to compile a rule
 _EFFORT_OF_A_NAME: Final = 10_000  # the effort to compare a name with the name of a crawler

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from politesse.robots.line import Group, Line
     from politesse.robots.lint.lines import Rows
 
-_MAX_COMPARED: Final = 2_000_000  # the most comparisons of names, in dialects that compare all names with each other
+_MAX_COMPARED: Final = 2_000_000  # limits the comparisons, in dialects that compare all names with each other
 
 
 class Binding(NamedTuple):

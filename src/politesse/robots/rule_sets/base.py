@@ -130,7 +130,7 @@ class RuleSet(ABC):
         """Whether an http(s) URL, or a target that starts with ``/``, may be requested.
 
         Raises:
-            InvalidURL, TypeError: as ``match`` does.
+            InvalidURL, TypeError: see ``match``.
         """
         return self.match(url).allowed
 
@@ -154,7 +154,7 @@ class RuleSet(ABC):
         draft-ietf-aipref-attach 3.4: preferences apply only to pages that may be requested.
 
         Raises:
-            InvalidURL, TypeError: as ``match`` does.
+            InvalidURL, TypeError: see ``match``.
         """
         url = url_text(url)
         if not self.match(url).allowed:
@@ -166,7 +166,7 @@ class RuleSet(ABC):
         """Return the match of a request target; ``target`` is the text as written.
 
         Raises:
-            InvalidURL: as ``match`` does.
+            InvalidURL: see ``match``.
         """
 
     @property
