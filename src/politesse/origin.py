@@ -119,7 +119,7 @@ def url_text(url: StrOrURL, name: str = "url") -> str:
         return url
     if isinstance(url, URL):
         text = str(url)
-        if " " in text:  # only with URL(..., encoded=True); by RFC 9112 3.2 the target ends at a blank
+        if " " in text:  # URL(..., encoded=True) permits this; by RFC 9112 3.2 the target ends at a blank
             raise InvalidURL(text, "would be sent with a blank; percent-encode it as %20")
         return text
     raise TypeError(f"{name}={url!r:.100}: give a str or yarl.URL, not {type_name(url)}")

@@ -51,7 +51,7 @@ class FileEntry:
         refresh_mono: from this moment on a question starts a refresh; not after the deadline.
         refresh_wall: the same moment, on the wall clock.
         deadline_mono: the end of the entry.
-        deadline_wall: likewise.
+        deadline_wall: the end of the entry on the wall clock; infinite for an entry that closes its site.
         used: second-chance bit of the eviction, set on every hit.
     """
 

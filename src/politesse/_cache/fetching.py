@@ -1,7 +1,7 @@
 """Fetches a file for the cache hop by hop, so that each hop is permitted, paced and limited.
 
 Thousands of sites of a hoster may redirect to one robots.txt. The first site requests the file, and the answer is kept
-for the others:
+for the other sites:
 
     a request is under way    the other sites wait for its answer
     the answer is fresh       the answer serves each origin once, with its age

@@ -46,7 +46,8 @@ class FetchConditions:
         )
 
 
-# This and the next are not frozen: each answer makes them, and that would double the time. Nothing changes them.
+# This class and the next class are not frozen, though no code changes an instance: each answer makes an instance of
+# both, and making frozen instances would take twice the time.
 @dataclass(slots=True)
 class Copy:
     """The last definite answer.

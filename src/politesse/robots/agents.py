@@ -134,7 +134,7 @@ def is_start_of(name: str, crawler: str) -> bool:
 def shares_a_name(name: str, crawler: str) -> bool:
     """Whether the crawler's name is a substring of the name in the file, or the other way around.
 
-    draft-koster-robots-00 3.2.1 defines the former; all other texts about the draft define the latter.
+    draft-koster-robots-00 3.2.1 defines the first rule; all other texts about the draft define the second rule.
     """
     named = without_version(name)
     return crawler in name or (bool(named) and named in crawler)

@@ -2,8 +2,8 @@
 
 Most files are read only for the rules of a crawler, and most of their rows are never used again. So a rule is kept as a
 row, rows with the same spelling of the field share one name, and the rules of a crawler are made only from its rows.
-The numbers of its rows identify the records of a group, and the quirks that follow from the place of a row. Lines are
-made from the text at the first access, with these quirks.
+Row numbers identify the records of a group, and the quirks that a row has because of its place. Lines are made from the
+text at the first access, with these quirks.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class FleetHostState:
     used: set[str] = field(default_factory=set)
 
     def was_late(self) -> None:
-        """Permit later starts, and space them by as much more."""
+        """Permit that starts are later, and space the starts by that additional time."""
         self.patience = min(self.patience * _PATIENCE, _MOST_PATIENCE)
 
     def was_in_time(self) -> None:

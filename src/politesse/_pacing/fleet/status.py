@@ -137,7 +137,8 @@ def _host(scope: str, name: str, reply: Sequence[str]) -> Record:
     All times are by the clock of Redis. ``asked``, the time of the last request, is in the future if the next start is
     granted already. ``leases`` are the requests under way, ordered by the end of their leases: for ``left_s`` seconds
     a request counts as under way if its process is gone. ``waiting`` counts the requests that wait in Redis, by
-    process. Each process reserves only for the head of its line, so Redis does not know the others.
+    process. A process reserves a start only for the first request in its line, so Redis does not know the other
+    requests of the line.
     """
     now, last, closed, why, adaptive, longest, *requests = reply
     read_wall, asked_wall, closed_wall = int(now) / _US, int(last) / _US, int(closed) / _US

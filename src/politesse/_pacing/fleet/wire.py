@@ -128,7 +128,7 @@ class RedisWire(_Wire[_redis.Redis]):
         self._shas: dict[Script, str] = {}
 
     async def open(self, *channels: str) -> Server:
-        """Connect, load the scripts and subscribe; few round trips, because each may take half a second.
+        """Connect, load the scripts and subscribe, in few round trips, because each may take half a second.
 
         Raises:
             WireLost: Redis is away.

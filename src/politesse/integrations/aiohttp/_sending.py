@@ -214,7 +214,7 @@ class OpenResponse:
         self._loop = get_running_loop()
 
     def released(self) -> None:
-        """End the turn, because the connection was released or closed; a dropped response may do so in any thread."""
+        """End the turn, because the connection was released or closed, in any thread if the response was dropped."""
         response = self._response()
         if response is not None and response.closed:
             self._turns.end(self._turn)

@@ -46,7 +46,7 @@ def _check_scrapy() -> None:
 
 _check_scrapy()
 
-# After the check, because the modules below import Scrapy.
+# The imports come after the check, because these modules import Scrapy.
 from politesse.integrations.scrapy._addon import PolitesseAddon  # noqa: E402
 from politesse.integrations.scrapy._downloader import PoliteDownloader  # noqa: E402
 from politesse.integrations.scrapy._engine import requests_under_way  # noqa: E402

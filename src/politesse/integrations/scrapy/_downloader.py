@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 _DONT_FILTER: Final = "politesse_dont_filter"
 _LEAST_WAIT_S: Final = 0.1
-_MOMENT_S: Final = 30.0  # the same time for which a request may wait for its robots.txt
+_MOMENT_S: Final = 30.0  # in a fleet, a request of the scheduler waits at most this long for its turn
 
 
 class PutBack(IgnoreRequest):
