@@ -38,6 +38,7 @@ async def reports(kind: str, place: str, *, used: bool) -> list[object]:
     return [json.loads(line) for line in printed.splitlines()]
 
 
+@pytest.mark.full
 async def test_gates_of_a_fleet_that_are_made_before_a_fork_keep_one_pace(server: RedisServer) -> None:
     await asyncio.sleep(max(0.0, 1.5 - server.age_s))
     one, other = await reports("fleet", server.url, used=False)

@@ -106,6 +106,7 @@ async def test_lost_keys_are_noticed_before_anything_starts(fleet: Members, own_
     assert any("lost data" in event.error for event in fleet.events if isinstance(event, FleetAway))
 
 
+@pytest.mark.full
 async def test_a_redis_that_goes_on_from_an_older_snapshot_is_used_again_soon(
     fleet: Members, own_server: RedisServer
 ) -> None:
@@ -176,6 +177,7 @@ async def test_a_redis_that_is_half_a_second_away_serves_a_fleet(
         await fleet.aclose()
 
 
+@pytest.mark.full
 async def test_a_silent_redis_is_noticed_soon_while_requests_are_under_way(
     fleet: Members, own_server: RedisServer
 ) -> None:
