@@ -121,10 +121,10 @@ class RedirectTargets:
         result = self._kept(key, hop)
         if result is not None:
             return result
-        under_way = self._under_way.get(key)
-        if under_way is not None:
+        while (under_way := self._under_way.get(key)) is not None:
             await asyncio.wait((under_way,))  # a cancelled waiter does not cancel the other waiters
-            return self._kept(key, hop) or under_way.result()
+            if not under_way.cancelled():  # otherwise its request was cancelled, and the first waiter asks again
+                return self._kept(key, hop) or under_way.result()
         answered = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
             result = await ask(hop)

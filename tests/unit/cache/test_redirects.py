@@ -150,6 +150,20 @@ async def test_a_url_that_many_redirect_to_is_asked_once(clock: ManualClock) -> 
         assert web.asked["cdn.example"] == 2, "an answer serves each origin once"
 
 
+async def test_a_cancelled_fetch_of_a_url_that_many_redirect_to_harms_no_other_site(clock: ManualClock) -> None:
+    web = Web(clock, moving_to_cdn(RULES), lambda url: 1.0 if url.startswith(CDN) else 0.01)
+    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
+        asking = [asyncio.ensure_future(gate.check(url)) for url in sites(3)]
+        await clock.sleep(0.5)
+        assert web.in_flight["cdn.example"] == 1
+        (first,) = [task for task in asyncio.all_tasks() if task.get_name() == "robots.txt of https://site0.example"]
+        first.cancel()
+        verdicts = await asyncio.gather(*asking[1:])
+        assert [verdict.reason for verdict in verdicts] == [Reason.NO_RULE] * 2
+        await asyncio.wait(asking)
+        assert (web.asked["cdn.example"], web.most_at_a_host) == (2, 1)
+
+
 async def test_copies_with_different_validators_are_revalidated_each(clock: ManualClock) -> None:
     answers = iter(FetchResponse(200, f"{CDN}/robots.txt", {"etag": f'"{number}"'}) for number in range(4))
     web = Web(clock, lambda url: next(answers) if url.startswith(CDN) else f"{CDN}/robots.txt")
