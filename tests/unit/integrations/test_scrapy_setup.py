@@ -9,6 +9,7 @@ from typing import Any, Final
 from unittest.mock import MagicMock
 
 import pytest
+import scrapy.exceptions
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware as ScrapyRobotsTxtMiddleware
@@ -28,6 +29,7 @@ from politesse.integrations.scrapy import (
     RobotsTxtMiddleware,
 )
 from politesse.options import FleetOptions
+from politesse.ports import FaultKind, FetchFault
 from politesse.testing import ScriptedFetcher
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -331,3 +333,20 @@ async def test_parser_that_is_handed_over_is_asked_for_the_crawler_that_the_requ
     parser.allowed.return_value = False
     with pytest.raises(IgnoreRequest, match=r"^Forbidden by robots\.txt$"):
         middleware.process_request_2(parser, request)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (FaultKind.TIMEOUT, "DownloadTimeoutError"),
+        (FaultKind.DNS, "CannotResolveHostError"),
+        (FaultKind.CONNECT, "DownloadFailedError"),
+    ],
+)
+async def test_a_fault_that_an_earlier_run_has_stored_has_the_cause_of_plain_scrapy(kind: FaultKind, name: str) -> None:
+    fault = FetchFault(kind, "as stored", "https://site.example/robots.txt")
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({"https://site.example": fault})) as gate:
+        verdict = await gate.check("https://site.example/page")
+    error = RobotsTxtMiddleware.from_crawler(crawler_with()).forbidden(Request(verdict.url), verdict)
+    # Scrapy has exceptions of its own since 2.15.
+    assert type(error.__cause__) is getattr(scrapy.exceptions, name, type(None))
