@@ -4,8 +4,8 @@
    File     the rows of a body; it holds the body
    Rules    the rules of a crawler; they hold the dialect, and no body
 
-   What is rare is left to Python: Dialect holds functions that normalise paths with escapes, and `decide` returns OTHER
-   for a target that needs another reader. */
+   Python does the rare work: Dialect holds functions that normalise paths with escapes, and `decide` returns OTHER for
+   a target that needs another reader. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -16,18 +16,18 @@
 
 #include "scan.h"
 
-enum { LARGE_OCTETS = 32 * 1024, MANY_RULES = 500 }; /* more are read without the GIL */
+enum { LARGE_OCTETS = 32 * 1024, MANY_RULES = 500 }; /* from these sizes on, the GIL is released during the work */
 
 typedef struct {
     PyObject_HEAD
     po_forms forms;
     po_work work;
     po_syntax syntax;
-    PyObject *names; /* the tuples, str and bytes of `syntax` */
-    PyObject *starts;
-    PyObject *odd_blanks;
-    PyObject *forms_of;      /* (value) -> (pattern in normal form, form that is compared) */
-    PyObject *implied_allow; /* (pattern) -> pattern, or None */
+    PyObject *names;         /* the tuple that owns the names of `syntax` */
+    PyObject *starts;        /* the tuple that owns the starts of `syntax` */
+    PyObject *odd_blanks;    /* the bytes that own the odd blanks of `syntax` */
+    PyObject *forms_of;      /* a function: (value) -> (pattern in normal form, form that is compared) */
+    PyObject *implied_allow; /* a function: (pattern) -> the pattern that it implies, or None; or None itself */
 } dialect_object;
 
 typedef struct {
@@ -231,7 +231,7 @@ static void file_free(PyObject *object)
     freed(object);
 }
 
-/* Append `made`, which may be NULL, to a list, and release it. */
+/* Append `made` to a list, and release it; `made` may be NULL. */
 static bool append(PyObject *list, PyObject *made)
 {
     bool done = made && PyList_Append(list, made) == 0;
@@ -274,12 +274,12 @@ static PyObject *file_others(PyObject *object, PyObject *Py_UNUSED(ignored))
     return found;
 }
 
-/* The rules that are collected for a crawler, and the str that own their texts. */
+/* The rules of a crawler while they are collected. */
 typedef struct {
     po_rule *rules;
     size_t count;
-    size_t room;
-    PyObject *owned;
+    size_t room;     /* the number of rules for which `rules` has room */
+    PyObject *owned; /* a list of the tuples whose str own the texts of the rules */
 } collection;
 
 static bool collect(collection *found, po_rule one)
@@ -320,7 +320,7 @@ static bool set_pattern(const dialect_object *dialect, collection *found, po_rul
 {
     one->pattern = one->form = one->value;
     if (is_plain_pattern(dialect, one->value)) {
-        /* A trailing star, or "*$", matches nothing more. */
+        /* A star at the end, or "*$", is left out: the pattern matches the same targets without it. */
         size_t length = one->value.length - (one->value.start[one->value.length - 1] == '$');
         if (length && one->value.start[length - 1] == '*') {
             one->form.length = length - 1;
@@ -340,7 +340,7 @@ static bool set_pattern(const dialect_object *dialect, collection *found, po_rul
     return done;
 }
 
-/* Add the Allow that an Allow implies, if any: google/robotstxt, HandleAllow. */
+/* Add the Allow that another Allow implies, if it implies one (google/robotstxt, HandleAllow). */
 static bool add_implied(const dialect_object *dialect, collection *found, po_rule one)
 {
     PyObject *allowed = str_of(one.pattern);
@@ -363,7 +363,7 @@ static bool add_implied(const dialect_object *dialect, collection *found, po_rul
     return done;
 }
 
-/* Whether a path names an index page, which Python looks at more closely. */
+/* Whether a path may name an index page; `implied_allow` decides it. */
 static bool names_index(po_text pattern)
 {
     static const char index[] = "/index.htm";
@@ -377,7 +377,7 @@ static bool names_index(po_text pattern)
 
 static bool collect_row(const dialect_object *dialect, collection *found, const po_row *row)
 {
-    /* RFC 9309 2.2: a path starts with "/"; 5.1 uses "*.gif$". An empty one restricts nothing. */
+    /* RFC 9309 2.2: a path starts with "/"; the example in 5.1 starts with "*". An empty path restricts nothing. */
     if (row->has_control || !row->value.length ||
         (row->value.start[0] != '/' && row->value.start[0] != '*')) {
         return true;
@@ -390,7 +390,7 @@ static bool collect_row(const dialect_object *dialect, collection *found, const 
     return !implies || add_implied(dialect, found, one);
 }
 
-/* Collect the rules of some spans. */
+/* Collect the rules in the given spans of the file. */
 static bool collect_all(const file_object *file, PyObject *spans, collection *found)
 {
     Py_ssize_t count = PyList_Size(spans);

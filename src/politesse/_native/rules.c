@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory: one block. Texts are offsets into `texts`. */
+/* All tables and texts of the rules are in one block of memory. Each text is a span: an offset into `texts`, and a
+   length. */
 
 typedef struct {
     uint32_t start;
@@ -13,42 +14,41 @@ typedef struct {
 typedef struct {
     span pattern;
     span value;
-    span name; /* of its field */
-    uint32_t line_and_allow; /* the line doubled, plus one for an Allow */
+    span name;               /* the name of the field */
+    uint32_t line_and_allow; /* twice the number of the line, plus one for an Allow */
 } rule;
 
-/* A literal, sorted by its text. `link`: the place plus one of the longest other one that it starts with; 0 for none. */
+/* A pattern without stars. The tables of literals are sorted by `text`. */
 typedef struct {
     span text;
-    uint32_t link;
-    uint32_t rule;
+    uint32_t link; /* of a prefix: one plus the index of the longest other prefix that `text` starts with; else 0 */
+    uint32_t rule; /* the index of its rule */
 } literal;
 
-/* A pattern with stars: text, star, text, ... `octets`: of the texts. `segments`: texts behind the first star; the
-   longest of them has `longest` octets. */
+/* A pattern with stars: text, star, text, and so on. Its segments are the texts behind the first star. */
 typedef struct {
     span form;
-    uint32_t head;
-    uint32_t octets;
-    uint32_t rule;
-    uint32_t segments;
-    uint32_t longest;
-    bool anchored;
-    bool allow;
+    uint32_t head;     /* the octets of the text before the first star */
+    uint32_t octets;   /* the octets of all texts */
+    uint32_t rule;     /* the index of its rule */
+    uint32_t segments; /* the number of segments */
+    uint32_t longest;  /* the octets of the longest segment */
+    bool anchored;     /* whether the pattern ends with "$" */
+    bool allow;        /* true for an Allow, false for a Disallow */
 } wildcard;
 
 struct po_rules {
-    size_t octets; /* of the block */
-    size_t count;
+    size_t octets; /* the octets of the block */
+    size_t count;  /* the number of all rules */
     size_t prefix_count;
     size_t exact_count;
     size_t wildcard_count;
-    uint64_t segments; /* of all wildcards */
-    uint64_t longest;  /* the octets of the longest segment of each, added up */
+    uint64_t segments; /* the number of segments of all wildcards */
+    uint64_t longest;  /* the sum of `longest` of all wildcards */
     rule *rules;
-    literal *prefixes; /* of these, `rule` is the best of all that enclose it */
-    literal *exact;
-    wildcard *wildcards; /* the most specific first */
+    literal *prefixes;   /* `rule` of each is the most specific rule of this prefix and of its own prefixes */
+    literal *exact;      /* the patterns that match one target only */
+    wildcard *wildcards; /* the most specific wildcard comes first */
     char *texts;
 };
 
@@ -88,7 +88,8 @@ static po_text text_of(const po_rules *rules, span place)
     return (po_text){rules->texts + place.start, place.length};
 }
 
-/* How specific a rule is: by the octets of its pattern, at one length an Allow first (RFC 9309 2.2.2). */
+/* Return how specific a rule is: a longer pattern ranks above a shorter pattern, and an Allow ranks above a Disallow of
+   the same length (RFC 9309 2.2.2). */
 static uint64_t rank_of(const po_rules *rules, int64_t place)
 {
     if (place < 0) {
@@ -102,7 +103,7 @@ static uint64_t rank_of(const po_rules *rules, int64_t place)
 
 typedef struct {
     po_text text;
-    char digit; /* the hex digit behind a "%" that ends the text: the start of an escape; 0 for none */
+    char digit; /* the hex digit behind a "%" that ends the text, which is the start of an escape; 0 for other texts */
 } segment;
 
 /* Return the segment that starts at `at`, and move `at` behind the star that ends it. */
@@ -122,7 +123,7 @@ static segment next_segment(po_text form, size_t *at)
     return found;
 }
 
-/* Whether a form holds a star, or the start of an escape at its end. */
+/* Whether a form has neither a star nor an incomplete escape. */
 static bool is_literal(po_text form)
 {
     if (form.length && memchr(form.start, '*', form.length)) {
@@ -142,14 +143,14 @@ static bool is_literal(po_text form)
 
 typedef enum { PREFIX, EXACT, WILDCARD, KINDS } form_kind;
 
-/* A rule on its way into the tables. */
+/* A rule that is not yet in the tables. */
 typedef struct {
     const po_rule *given;
-    po_text key; /* the form; without the "$" of an exact one */
+    po_text key; /* the form, without the "$" at the end if its kind is EXACT */
     form_kind kind;
-    bool is_kept; /* no other rule with this pattern goes before it */
-    uint32_t place;
-    uint32_t key_start; /* in the texts */
+    bool is_kept;       /* whether the rule counts: no other rule with this pattern precedes it */
+    uint32_t place;     /* the index of the rule among the kept rules */
+    uint32_t key_start; /* the offset of the key in `texts` */
 } draft;
 
 static draft draft_of(const po_rule *given)
@@ -164,7 +165,8 @@ static draft draft_of(const po_rule *given)
     return made;
 }
 
-/* By kind and key. Of one key the longest patterns come first, and of one pattern the rule that counts. */
+/* Sort by kind and key. Of rules with one key, the longest pattern comes first. Of rules with one pattern, the rule
+   that counts comes first. */
 static int by_key(const void *left, const void *right)
 {
     const draft *one = *(draft *const *)left, *other = *(draft *const *)right;
@@ -181,7 +183,7 @@ static int by_key(const void *left, const void *right)
     return order ? order : (first > second) - (first < second);
 }
 
-/* The most specific first, and of equal ones the first of the file. */
+/* Sort the most specific rule first; equally specific rules stay in the order of the file. */
 static int by_rank(const void *left, const void *right)
 {
     const draft *one = *(draft *const *)left, *other = *(draft *const *)right;
@@ -216,7 +218,8 @@ static span added(po_rules *rules, size_t *used, po_text text)
     return place;
 }
 
-/* Return where a text is that is `whole`, which was added as `place`, or starts it; any other text is added. */
+/* Return the span of a text. `whole` was added before, at `place`; a text with which `whole` starts needs no room of
+   its own. Any other text is added. */
 static span within(po_rules *rules, size_t *used, po_text whole, span place, po_text text)
 {
     if (starts_with(whole, text)) {
@@ -253,7 +256,7 @@ static size_t text_octets(const draft *drafts, size_t count)
     return octets;
 }
 
-/* Fill in the rules in the order of the file, and their texts. */
+/* Fill in the rules, in the order of the file, and their texts. */
 static void fill_rules(po_rules *rules, draft *drafts, size_t count)
 {
     size_t used = 0, place = 0;
@@ -279,7 +282,8 @@ static span key_of(const draft *one)
     return (span){one->key_start, (uint32_t)one->key.length};
 }
 
-/* Keep one literal for each text: the most specific, and of equal ones the first of the file. Return their number. */
+/* Keep one literal for each text: the most specific, or the first in the file of equally specific literals. Return the
+   number of kept literals. */
 static size_t fill_literals(const po_rules *rules, literal *kept, draft *const *sorted, size_t count)
 {
     size_t used = 0;
@@ -306,7 +310,8 @@ static void link_prefixes(po_rules *rules)
             link = prefixes[link - 1].link;
         }
         prefixes[at].link = (uint32_t)link;
-        /* "/a*$" has more octets than "/ab", and matches all that it does. */
+        /* A shorter prefix may have the more specific rule: the prefix of "/a*$" is "/a", and its pattern is longer
+           than "/ab". */
         if (link && rank_of(rules, prefixes[link - 1].rule) > rank_of(rules, prefixes[at].rule)) {
             prefixes[at].rule = prefixes[link - 1].rule;
         }
@@ -333,7 +338,7 @@ static wildcard cut(const po_rules *rules, const draft *found)
         }
     }
     if (made.segments == 0) {
-        made.segments = 1; /* a pattern that ends within an escape: an empty text may follow */
+        made.segments = 1; /* the pattern has no star, but ends within an escape: an empty segment follows */
     }
     return made;
 }
@@ -427,7 +432,7 @@ po_rule po_rules_at(const po_rules *rules, size_t place)
 
 /* Literals */
 
-/* Return how many of the sorted literals are at most `text`. */
+/* Return how many of the sorted literals sort before `text`, or are equal to it. */
 static size_t bisect(const po_rules *rules, const literal *sorted, size_t count, po_text text)
 {
     size_t low = 0, high = count;
@@ -445,7 +450,7 @@ static size_t bisect(const po_rules *rules, const literal *sorted, size_t count,
 static int64_t best_literal(const po_rules *rules, po_text target)
 {
     int64_t best = PO_NO_RULE;
-    /* The last prefix that sorts at or before the target is the longest one, or it starts with that. */
+    /* The last prefix that sorts at or before the target is the longest prefix of the target, or starts with it. */
     size_t place = bisect(rules, rules->prefixes, rules->prefix_count, target);
     while (place && !starts_with(target, text_of(rules, rules->prefixes[place - 1].text))) {
         place = rules->prefixes[place - 1].link;
@@ -463,7 +468,7 @@ static int64_t best_literal(const po_rules *rules, po_text target)
 
 /* Wildcards */
 
-/* Return where `needle` is in `text` from `from` on; the length of the text plus one for nowhere. */
+/* Return the first place of `needle` in `text` from `from` on; the length of the text plus one if it has no place. */
 static size_t found_at(po_text text, po_text needle, size_t from)
 {
     size_t nowhere = text.length + 1;
@@ -486,8 +491,8 @@ static size_t found_at(po_text text, po_text needle, size_t from)
     return nowhere;
 }
 
-/* Return how many octets of `text` at `at` continue an escape that was cut behind `digit`; -1 if they do not. A target
-   has "%4" as the start of "%4F", or as "%254". */
+/* Return how many octets of `text` at `at` match `digit`, the end of an incomplete escape; -1 if they do not. A target
+   has the "%4" of a pattern as the start of "%4F", or as "%254". */
 static int tail(po_text text, size_t at, char digit)
 {
     if (!digit) {
@@ -501,7 +506,7 @@ static int tail(po_text text, size_t at, char digit)
     return is_spelled && text.start[at + 2] == digit ? 3 : -1;
 }
 
-/* Return the place behind the first match of a segment from `from` on; the length of the text plus one for none. */
+/* Return the place behind the first match of a segment from `from` on; else the length of the text plus one. */
 static size_t behind(po_text text, segment one, size_t from)
 {
     for (;;) {
@@ -524,7 +529,7 @@ static bool may_match(const po_rules *rules, const wildcard *one, po_text target
            memcmp(target.start, rules->texts + one->form.start, one->head) == 0;
 }
 
-/* Whether a target matches that may match. */
+/* Whether a target matches a wildcard; `may_match` is true for both. */
 static bool matches(const po_rules *rules, const wildcard *one, po_text target)
 {
     po_text form = text_of(rules, one->form);
@@ -537,7 +542,7 @@ static bool matches(const po_rules *rules, const wildcard *one, po_text target)
     size_t position = head.text.length + (size_t)more;
     while (at <= form.length) {
         segment next = next_segment(form, &at);
-        if (one->anchored && at > form.length) { /* the last one, whose digit counts as it is */
+        if (one->anchored && at > form.length) { /* the last segment, in which an incomplete escape is plain text */
             size_t length = next.text.length + (next.digit ? 1 : 0);
             return target.length >= position + length &&
                    memcmp(target.start + target.length - length, next.text.start, length) == 0;
@@ -550,10 +555,10 @@ static bool matches(const po_rules *rules, const wildcard *one, po_text target)
     return true;
 }
 
-/* A target, with how often each octet stands in it, once that is needed. */
+/* A target, and how often each octet occurs in it. */
 typedef struct {
     po_text text;
-    bool is_counted;
+    bool is_counted; /* whether `counts` is filled in: few targets need it */
     uint32_t counts[256];
 } counted;
 
@@ -583,7 +588,8 @@ static uint64_t cost_of(const po_rules *rules, const po_work *work, const wildca
            starts * (one->longest + work->per_start);
 }
 
-/* Return the first undecided Disallow from `from` on that outranks `least`; the count of all wildcards for none. */
+/* Return the index of the first undecided Disallow from `from` on that outranks `least`; the count of all wildcards
+   without such a Disallow. */
 static size_t undecided(const po_rules *rules, const counted *forms, size_t form_count, size_t from, uint64_t least)
 {
     for (size_t at = from; at < rules->wildcard_count; at++) {
@@ -600,7 +606,7 @@ static size_t undecided(const po_rules *rules, const counted *forms, size_t form
     return rules->wildcard_count;
 }
 
-/* Return the decision of the wildcards that outrank `best`, the first that matches, else `best`. */
+/* Return the decision: the first wildcard that outranks `best` and matches, or `best` if no wildcard does. */
 static po_decision most_specific(const po_rules *rules, const po_work *work, counted *forms, size_t form_count,
                                  int64_t best)
 {
@@ -609,7 +615,7 @@ static po_decision most_specific(const po_rules *rules, const po_work *work, cou
     for (size_t form = 0; form < form_count; form++) {
         longest = forms[form].text.length > longest ? forms[form].text.length : longest;
     }
-    /* Nearly no file needs counting: an upper bound on all work is within the budget. */
+    /* The work is counted only if an upper bound on all work exceeds the budget; for nearly all files it does not. */
     uint64_t without_target = work->per_try * rules->wildcard_count + work->per_segment * rules->segments;
     uint64_t per_octet = rules->longest + (1 + work->per_start) * rules->wildcard_count;
     bool is_metered = form_count * (without_target + per_octet * longest) > left;
@@ -656,7 +662,7 @@ po_decision po_decide_normal(const po_rules *rules, const po_work *work, po_text
 
 /* Normal forms */
 
-/* Append an octet as it stays in a target, or its escape. Return the new length. */
+/* Append an octet, or its escape if the octet does not stay in a target. Return the new length. */
 static size_t put(char *made, size_t length, unsigned char octet, bool stays)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -670,7 +676,7 @@ static size_t put(char *made, size_t length, unsigned char octet, bool stays)
     return length + 3;
 }
 
-/* Write the normal form of a part of a target, in at most three octets for each, and return its length. */
+/* Write the normal form of a part of a target, and return its length: at most three times the length of the part. */
 static size_t normalised(char *made, po_text part, const bool *decoded, const po_forms *forms)
 {
     size_t length = 0;
@@ -703,7 +709,7 @@ static bool has_dots(po_text path, bool escaped)
     return false;
 }
 
-enum { USUAL_OCTETS = 1024 }; /* of a target whose forms need no memory of their own */
+enum { USUAL_OCTETS = 1024 }; /* the octets of the longest target whose forms are written on the stack */
 
 static po_decision decide_escaped(const po_rules *rules, const po_forms *forms, const po_work *work, po_text path,
                                   po_text query, char *made)
@@ -733,7 +739,7 @@ static po_decision decide_escaped(const po_rules *rules, const po_forms *forms, 
                             is_other ? (po_text){written, written_length} : (po_text){NULL, 0});
 }
 
-/* Return the target of an http(s) URL, or a target as it is; with a NULL start if it takes more to find. */
+/* Return the target of an http(s) URL; a target is returned as it is. The start is NULL if another reader is needed. */
 static po_text target_of(po_text url)
 {
     static const po_text schemes[] = {{"https://", 8}, {"http://", 7}};

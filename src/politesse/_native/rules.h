@@ -17,33 +17,33 @@ typedef struct {
 
 /* Which octets stay, and which escapes are decoded, in the normal form of a target. */
 typedef struct {
-    bool plain[256];           /* the same in every normal form */
-    bool kept[256];            /* stays; any other octet is escaped */
-    bool decoded_in_path[256]; /* an escape of it is decoded */
-    bool decoded_in_query[256];
-    bool query_as_written;     /* a second form keeps the escapes of the query */
-    bool escaped_dots;         /* dot segments may have escaped dots */
-    size_t most_octets;        /* of a target */
+    bool plain[256];            /* whether an octet stays the same in every normal form */
+    bool kept[256];             /* whether an octet stays; any other octet is escaped */
+    bool decoded_in_path[256];  /* whether an escape of this octet is decoded in a path */
+    bool decoded_in_query[256]; /* the same for a query */
+    bool query_as_written;      /* whether a second form keeps the escapes of the query */
+    bool escaped_dots;          /* whether dot segments may have escaped dots */
+    size_t most_octets;         /* the octets of the longest target that is decided here */
 } po_forms;
 
-/* The bound on the matching work; see politesse/robots/budget.py. */
+/* The bound on the matching work, counted in octets; see politesse/robots/budget.py. */
 typedef struct {
-    uint64_t budget;
-    uint64_t per_try;
-    uint64_t per_segment;
-    uint64_t passed_at_once;
-    uint64_t per_start;
+    uint64_t budget;         /* the octets that one decision may compare */
+    uint64_t per_try;        /* the cost of each wildcard that is compared */
+    uint64_t per_segment;    /* the cost of each text after the first star */
+    uint64_t passed_at_once; /* the octets of the target that a search passes for the cost of one octet */
+    uint64_t per_start;      /* the cost of each place of the target at which a segment may start */
 } po_work;
 
 /* One rule of a file. Texts belong to the caller. */
 typedef struct {
-    po_text pattern; /* in normal form */
-    po_text form;    /* that targets are compared with */
-    po_text value;   /* as the file spells it */
-    po_text name;    /* of its field, as the file spells it */
-    uint32_t line;
-    bool allow;
-    bool implied; /* by another rule */
+    po_text pattern; /* the pattern in normal form */
+    po_text form;    /* the form of the pattern with which targets are compared */
+    po_text value;   /* the pattern as the file spells it */
+    po_text name;    /* the name of the field as the file spells it */
+    uint32_t line;   /* the number of the line in the file */
+    bool allow;      /* true for an Allow, false for a Disallow */
+    bool implied;    /* whether another rule implies this rule */
 } po_rule;
 
 typedef struct po_rules po_rules;
@@ -51,18 +51,22 @@ typedef struct po_rules po_rules;
 enum { PO_NO_RULE = -1, PO_ROBOTS_TXT = -2, PO_OTHER = -3 };
 
 typedef struct {
-    int64_t place; /* of the rule that decides; PO_NO_RULE, PO_ROBOTS_TXT; or PO_OTHER: the target needs another reader */
-    bool bound_reached;
+    int64_t place;      /* the index of the rule that decides, or one of the three numbers above:
+                           PO_NO_RULE: no rule matches
+                           PO_ROBOTS_TXT: the target is /robots.txt
+                           PO_OTHER: the target needs another reader */
+    bool bound_reached; /* whether the budget ended before all rules were compared */
 } po_decision;
 
-/* Return the compiled rules, which the caller frees with po_rules_free; NULL without memory. The given ones are in the
-   order of the file. Of rules with the same pattern the first Allow counts, or the first of all. */
+/* Return the compiled rules, which the caller frees with po_rules_free; NULL without memory. `given` lists the rules in
+   the order of the file. Of rules with the same pattern only the first Allow counts; without an Allow, the first rule
+   counts. */
 po_rules *po_rules_new(const po_rule *given, size_t count);
 void po_rules_free(po_rules *rules);
 size_t po_rules_octets(const po_rules *rules);
 size_t po_rules_count(const po_rules *rules);
 
-/* Return a rule; its texts belong to `rules`. Places are in the order of the file. */
+/* Return a rule; its texts belong to `rules`. `place` is the index of the rule in the order of the file. */
 po_rule po_rules_at(const po_rules *rules, size_t place);
 
 /* Decide on a target, or on the target of an http(s) URL, as it was written. */

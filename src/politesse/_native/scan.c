@@ -3,13 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The bounds of the search for the end of a line, so that each octet is passed once: where the next LF and CR are. */
+/* The places of the next LF and of the next CR, which are kept so that the search for the ends of lines passes each
+   octet once. */
 typedef struct {
     size_t line_feed;
     size_t carriage_return;
 } line_ends;
 
-enum { MOST_NAME_OCTETS = 64 }; /* are looked at in a name with odd blanks; the names of fields are shorter */
+enum { MOST_NAME_OCTETS = 64 }; /* the octets that are read of a name with odd blanks; names of fields are shorter */
 
 static bool is_blank(char octet)
 {
@@ -21,7 +22,7 @@ static bool is_ascii(char octet)
     return (unsigned char)octet < 0x80;
 }
 
-/* Return the octets of the UTF-8 character at `at`; 1 for an octet that starts none. */
+/* Return the octets of the UTF-8 character at `at`; 1 if no character starts there. */
 static size_t character_octets(po_text text, size_t at)
 {
     if (is_ascii(text.start[at])) {
@@ -37,13 +38,13 @@ static size_t character_octets(po_text text, size_t at)
             return 1;
         }
     }
-    /* Neither a longer form than needed, nor a surrogate, nor beyond U+10FFFF. */
+    /* RFC 3629 3 forbids longer forms than needed, surrogates, and characters beyond U+10FFFF. */
     bool is_wrong = (octets[0] == 0xe0 && octets[1] < 0xa0) || (octets[0] == 0xed && octets[1] > 0x9f) ||
                     (octets[0] == 0xf0 && octets[1] < 0x90) || (octets[0] == 0xf4 && octets[1] > 0x8f);
     return is_wrong ? 1 : length;
 }
 
-/* Return the octets of the odd blank at `at`, where a character starts; 0 for none. */
+/* Return the octets of the odd blank at `at`; 0 if the character that starts there is no odd blank. */
 static size_t odd_blank_at(po_text text, size_t at, const po_syntax *syntax)
 {
     po_text odd = syntax->odd_blanks;
@@ -63,7 +64,7 @@ static size_t blank_at(po_text text, size_t at, const po_syntax *syntax)
     return is_ascii(text.start[at]) ? is_blank(text.start[at]) : odd_blank_at(text, at, syntax);
 }
 
-/* Return the octets of the blank that ends a text; 0 for none. */
+/* Return the octets of the blank that ends a text; 0 if no blank ends the text. */
 static size_t blank_before_end(po_text text, const po_syntax *syntax)
 {
     size_t octets = is_ascii(text.start[text.length - 1]) ? 1 : 4;
@@ -86,7 +87,7 @@ static po_text stripped(po_text text, const po_syntax *syntax)
     return text;
 }
 
-/* Whether a text starts with `start`, which is in lower case, in any case of its ASCII letters. */
+/* Whether a text starts with `start`, whatever the case of its ASCII letters; `start` is in lower case. */
 static bool starts_like(po_text text, po_text start)
 {
     if (text.length < start.length) {
@@ -119,7 +120,7 @@ static po_kind kind_of_plain(po_text name, const po_syntax *syntax)
     return PO_UNKNOWN;
 }
 
-/* Return the kind of a row; in the name of its field odd blanks are spaces. */
+/* Return the kind of a row by the name of its field. An odd blank in the name is read as a space. */
 static po_kind kind_of(po_text name, const po_syntax *syntax)
 {
     char plain[MOST_NAME_OCTETS];
@@ -145,7 +146,7 @@ static bool is_control(unsigned char octet)
     return (octet < ' ' && octet != '\t') || octet == 0x7f;
 }
 
-/* Whether any of eight octets may be a control character; true for HTAB as well. */
+/* Whether any of eight octets may be a control character; also true for HTAB, which is none. */
 static bool may_be_control(const char *eight)
 {
     const uint64_t ones = 0x0101010101010101u, tops = 0x80 * ones;
@@ -184,8 +185,8 @@ static po_text crawler_of(const po_row *row, const po_syntax *syntax)
     return name;
 }
 
-/* Split two words without a colon into a field and its value. As in google/robotstxt, for two words only: "disallow /
-   now" is prose. */
+/* Split two words without a colon into a field and its value. As in google/robotstxt, three words are not split:
+   "disallow / now" is prose. */
 static bool split_words(po_text text, const po_syntax *syntax, po_row *row)
 {
     size_t word = 0;
