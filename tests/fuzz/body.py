@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.fetch import BodyError, BoundedBody
 from politesse.ports import FaultKind
-from tests.fuzz.target import Target, choose
+from tests.fuzz.target import Target, choose, dictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -143,17 +143,6 @@ def _check_kept(kept: Result, whole: Result, limit: int) -> None:
 TARGET: Final = Target(
     name="body",
     check=check,
-    words=(
-        *(b"User-agent: *\n", b"Disallow: /a\r\n", b"\n", b"\r", b"\r\n", b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
-        *(
-            b"\x1f\x8b",
-            b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03",
-            b"\x78\x9c",
-            b"\x78\x01",
-            b"\x03\x00",
-            b"\x4b\x04\x00",
-        ),
-        *(b"\x01\x00\x00\xff\xff", b"\x00\x00\x00\xff\xff", b"\x00\x00\x00\x00\x00\x00\x00\x00", b"00000", b"20300"),
-    ),
+    words=dictionary("body"),
     max_octets=1024,
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.robots import Dialect, Quirk, RobotsTxt, product_token
 from tests.fuzz import rows
-from tests.fuzz.target import Target, choose, text
+from tests.fuzz.target import Target, choose, dictionary, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,17 +128,6 @@ def _octets(part: str) -> bytes:
 TARGET: Final = Target(
     name="document",
     check=check,
-    words=(
-        *(b"User-agent: *\n", b"user-agent:", b"Disallow: /", b"Allow: /", b"disallow /", b"dissalow:", b"useragent"),
-        *(
-            b"Crawl-delay: 1.5\n",
-            b"Request-rate: 1/5m 0600-0845\n",
-            b"Visit-time: 2300-0100\n",
-            b"Robot-version: 2.0\n",
-        ),
-        *(b"Comment: ", b"Sitemap: ", b"index.html", b"http://example.com/", b"#", b":", b" ", b"\t", b"*", b"$"),
-        *(b"\n", b"\r", b"\r\n", b"\n\n", b"\x0b", b"\x00", b"\x7f", b"\x85", b"\xe2\x80\xa8", b"\xe9"),
-        *(b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\xff\xfe\x00\x00", b"<!doctype html", b"<?xml "),
-    ),
+    words=dictionary("document"),
     max_octets=2048,
 )

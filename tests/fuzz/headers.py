@@ -24,7 +24,7 @@ from politesse._pacing.pace import Pace
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult, Bound
-from tests.fuzz.target import Target, choose, text
+from tests.fuzz.target import Target, choose, dictionary, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -225,57 +225,6 @@ def _number(digits: str, most: int) -> int:
 TARGET: Final = Target(
     name="headers",
     check=check,
-    words=(
-        *(
-            b"\n\n0 200\n",
-            b"\n\n60 304 c\n",
-            b"\n\n3600 503\n",
-            b"\n\n43200 429\n",
-            b"\n\n86400 404\n",
-            b"\n\n2592000 403\n",
-        ),
-        *(b" ".join((b"\n\n86400", kind.encode(), b"\n")) for kind in _FAULTS),
-        *(
-            b"cache-control: ",
-            b"max-age=",
-            b"no-store",
-            b"no-cache",
-            b's-maxage="9"',
-            b"expires: ",
-            b"date: ",
-            b"age: ",
-        ),
-        *(
-            b"retry-after: ",
-            b'etag: "a"\n',
-            b"last-modified: ",
-            b"Sun, 06 Nov 1994 08:49:37 GMT",
-            b"Fri, 31 Dec 9999 23:",
-        ),
-        *(b"Sunday, 06-Nov-94 08:49:37 GMT", b"Sun Nov  6 08:49:37 1994", b" +9999", b" -0000", b"Nov", b"0001"),
-        *(
-            b"ratelimit: ",
-            b"ratelimit-policy: ",
-            b"ratelimit-remaining: ",
-            b"ratelimit-reset: ",
-            b"x-ratelimit-reset: ",
-        ),
-        *(b"x-ratelimit-remaining: ", b'"a";r=0;t=30', b'"a";q=100;w=60', b"limit=100, remaining=0, reset=30"),
-        *(
-            b"100;w=60",
-            b";qu=requests",
-            b"=",
-            b";",
-            b",",
-            b'"',
-            b"\t",
-            b"-1",
-            b"0",
-            b"1e9",
-            b"9999999999",
-            b"99999999999",
-        ),
-        *(b"\xd9\xa1", b"\xff", b"\x00", b"nan", b"inf", b"206", b"401", b"429", b"500", b"999"),
-    ),
+    words=(*dictionary("headers"), *(f"\n\n86400 {kind} \n".encode() for kind in _FAULTS)),
     max_octets=1024,
 )

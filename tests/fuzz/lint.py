@@ -18,7 +18,7 @@ from politesse.robots.explain import explain
 from politesse.robots.lint import CODES, lint
 from politesse.verdict import Reason
 from tests.fuzz.rows import utf_8
-from tests.fuzz.target import Target, choose, text
+from tests.fuzz.target import Target, choose, dictionary, text
 from tests.property.reference import split_lines
 
 _MOST: Final = (100, 1, 2, 5)
@@ -71,38 +71,7 @@ def _check_explanation(robots: RobotsTxt, target: str, agent: str) -> None:
 TARGET: Final = Target(
     name="lint",
     check=check,
-    words=(
-        *(b"User-agent: *\n", b"User-agent: ExampleBot\n", b"Disallow: /", b"Allow: /", b"Disallow:\n", b"disallow /"),
-        *(b"dissalow:", b"useragent:", b"Robot-version: 2.0\n", b"Crawl-delay: x\n", b"Request-rate: 1/5m 0600-0845\n"),
-        *(
-            b"Visit-time: 2300-0100\n",
-            b"Sitemap: x\n",
-            b"Comment: a",
-            b"Noindex: /",
-            b"Host: ",
-            b"index.html",
-            b"http://",
-        ),
-        *(
-            b"*",
-            b"$",
-            b"?",
-            b"%2A",
-            b"%24",
-            b"%2F",
-            b"%zz",
-            b"/../",
-            b"#",
-            b":",
-            b" ",
-            b"\t",
-            b"\n",
-            b"\r",
-            b"\r\n",
-            b"\n\n",
-        ),
-        *(b"\xef\xbb\xbf", b"\xff\xfe", b"\x00", b"\x01", b"\x85", b"\xe2\x80\xa8", b"\xe9", b"\xc3\xa9", b"<html>"),
-    ),
+    words=dictionary("lint"),
     max_octets=512,
     short_runs=400,
 )

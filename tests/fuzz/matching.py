@@ -18,7 +18,7 @@ from politesse.origin import Origin
 from politesse.robots import Dialect, RobotsTxt
 from politesse.verdict import Reason
 from tests.fuzz.rows import canonical, rows, utf_8
-from tests.fuzz.target import Target, choose, text
+from tests.fuzz.target import Target, choose, dictionary, text
 from tests.property import reference
 from tests.property.reference_dialects import REFERENCES
 
@@ -98,24 +98,6 @@ def _can_be_sent(path: bytes) -> bool:
 TARGET: Final = Target(
     name="matching",
     check=check,
-    words=(
-        *(b"User-agent: *\n", b"user-agent: ExampleBot\n", b"Disallow: /", b"Allow: /", b"Disallow:\n", b"Allow: *"),
-        *(b"disallow /", b"dissalow:", b"useragent:", b"Robot-version: 2.0.0\n", b"Crawl-delay: 1\n", b"index.html"),
-        *(
-            b"http://example.com/",
-            b"//example.com",
-            b"mailto:",
-            b"robots.txt",
-            b"\n\n",
-            b"\r\n",
-            b"\n",
-            b"#",
-            b" ",
-            b"\t",
-        ),
-        *(b"*", b"$", b"*$", b"**", b"?", b"%2A", b"%24", b"%2F", b"%2f", b"%3F", b"%23", b"%25", b"%61", b"%7e", b"%"),
-        *(b"/../", b"/./", b"..", b"%2e", b"%2E%2e", b"\xc3\xa9", b"%C3%A9", b"\xe9", b"[", b"%5B", b":", b"%3A", b"@"),
-        *(b"\x01", b"\x7f", b"\xef\xbb\xbf", b"\xff\xfe"),
-    ),
+    words=dictionary("matching"),
     max_octets=512,
 )

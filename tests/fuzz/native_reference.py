@@ -20,7 +20,7 @@ from politesse.robots import Dialect, RobotsTxt, RuleSet, budget, native
 from politesse.robots.budget import BUDGET
 from tests.fuzz import matching
 from tests.fuzz.rows import rows
-from tests.fuzz.target import Target, choose, text
+from tests.fuzz.target import Target, choose, dictionary, text
 from tests.support.pure_robots import pure_robots
 
 T = TypeVar("T")
@@ -89,22 +89,7 @@ def _answer(ask: Callable[[str], T], url: str) -> T | str:
 TARGET: Final = Target(
     name="native_reference",
     check=check,
-    words=(
-        *matching.TARGET.words,
-        b"%4*",
-        b"%e*",
-        b"%4",
-        b"%*",
-        b"*%25",
-        b"%254f",
-        b"%2",
-        b"/index.htm",
-        b"*$",
-        b"**",
-        b"\xc2\xa0",
-        b"\xa0",
-        b"\xef\xbb\xbf",
-    ),
+    words=matching.TARGET.words + dictionary("native_reference"),
     max_octets=1_024,
     seeds="matching",
 )

@@ -15,7 +15,7 @@ from politesse.origin import split
 from politesse.page import PageDirectives, followable_links
 from politesse.page.preferences import header_usage, response_usage
 from politesse.page.tdmrep import parse_tdmrep, tdmrep_usage
-from tests.fuzz.target import Target, text
+from tests.fuzz.target import Target, dictionary, text
 
 _URL: Final = "https://example.com/a/b?c"
 _NOW_WALL: Final = 1_700_000_000.0
@@ -96,85 +96,7 @@ def _check_usage(headers: list[tuple[str, str]], body: bytes, page: PageDirectiv
 TARGET: Final = Target(
     name="page",
     check=check,
-    words=(
-        *(
-            b"X-Robots-Tag: ",
-            b"Robots-Tag: ",
-            b"Content-Type: text/html\n",
-            b"Content-Usage: ",
-            b"Link: <",
-            b"charset=utf-16",
-        ),
-        *(
-            b"tdm-reservation: 1\n",
-            b"tdm-policy: ",
-            b"noindex",
-            b"nofollow",
-            b"none",
-            b"noai",
-            b"unavailable_after: ",
-            b"\n\n",
-        ),
-        *(
-            b"max-snippet:",
-            b"max-image-preview:large",
-            b"2999-01-01",
-            b"Sat, 25 Jun 2010 15:00:00 GMT",
-            b"examplebot: ",
-            b"-1",
-        ),
-        *(
-            b"<meta name=robots content=",
-            b"<a href=",
-            b"<area href=",
-            b"<base href=",
-            b" rel=nofollow",
-            b"<body>",
-            b"<head>",
-        ),
-        *(
-            b"<!--",
-            b"-->",
-            b"<script>",
-            b"</script>",
-            b"<template>",
-            b"<svg>",
-            b"<![CDATA[",
-            b"<noscript>",
-            b"<title>",
-            b"<",
-        ),
-        *(
-            b">",
-            b"'",
-            b'"',
-            b"=",
-            b"/",
-            b"//",
-            b"http://",
-            b"https:",
-            b"[",
-            b"]",
-            b"\\",
-            b"@",
-            b":",
-            b"&amp;",
-            b"&#0;",
-            b"\t",
-        ),
-        *(
-            b'[{"location":"/a*","tdm-reservation":1}]',
-            b"[",
-            b"{",
-            b"1e999",
-            b"NaN",
-            b"\\ud800",
-            b"train-ai=n",
-            b"?0",
-            b";",
-        ),
-        *(b"\xff\xfe", b"\xef\xbb\xbf", b"\x00", b"\xe9", b"\xc3\xa9", b"\xe2\x80\xa8", b"\x1b$B", b"*", b"$", b"%2F"),
-    ),
+    words=dictionary("page"),
     max_octets=1024,
     short_runs=1_500,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CORPUS: Final = Path(__file__).parent / "corpus"
+WORDS: Final = Path(__file__).parent / "words"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class Target:
     def corpus(self) -> list[Path]:
         """The inputs that are kept in the tree."""
         return sorted(self.directory.iterdir())
+
+
+def dictionary(name: str) -> tuple[bytes, ...]:
+    """Return the words of a file in the format of libFuzzer's dictionaries: a quoted word a line."""
+    return tuple(literal_eval(f"b{line}") for line in (WORDS / f"{name}.dict").read_text(encoding="ascii").splitlines())
 
 
 def choose(octet: bytes, options: Sequence[T]) -> T:

@@ -19,7 +19,7 @@ from politesse.errors import InvalidURL
 from politesse.fetch import Hops
 from politesse.origin import DEFAULT_PORTS, Origin, split
 from politesse.ports import FaultKind, FetchFault, FetchRequest
-from tests.fuzz.target import Target, text
+from tests.fuzz.target import Target, dictionary, text
 from tests.property.reference import UNRESERVED, remove_dot_segments
 from tests.property.urls import server_of
 
@@ -134,48 +134,6 @@ def _check_joined(origin: Origin, location: str, target: Origin) -> None:
 TARGET: Final = Target(
     name="urls",
     check=check,
-    words=(
-        *(b"http://", b"https://", b"HTTP:", b"ftp://", b"example.com", b"xn--", b"www.", b".", b"..", b"/", b"//"),
-        *(
-            b"@",
-            b":",
-            b":80",
-            b":443",
-            b":0",
-            b":065535",
-            b":65536",
-            b"[",
-            b"]",
-            b"[::1]",
-            b"[::ffff:1.2.3.4]",
-            b"%25eth0",
-        ),
-        *(
-            b"127.0.0.1",
-            b"0x7f.1",
-            b"1.2.3",
-            b"\\",
-            b"?",
-            b"#",
-            b"%2e",
-            b"%00",
-            b"%",
-            b" ",
-            b"\t",
-            b"\n",
-            b"\x00",
-            b"\x7f",
-        ),
-        *(
-            b"\xc3\xa9",
-            b"\xc3\x9f",
-            b"\xe3\x80\x82",
-            b"\xef\xbc\x8e",
-            b"\xe2\x98\x83",
-            b"\xef\xbc\xa1",
-            b"\xe2\x84\xaa",
-        ),
-        *(b"\xd9\xa1", b"\xf0\x9f\x98\x80", b"\xc2\xad", b"\xe2\x80\x8d", b"\xff", b"_", b"-", b"~", b"robots.txt"),
-    ),
+    words=dictionary("urls"),
     max_octets=512,
 )
