@@ -1,5 +1,6 @@
 -- Deletes a record.
--- KEYS: the record.
+--
+--   KEYS[1]  the record
 
 if not version_at(KEYS[1]) then
   return foreign()

@@ -1,6 +1,10 @@
--- Returns the record if it has another version than the caller knows, otherwise a lease, or for how many milliseconds
--- another one holds it.
--- KEYS: the record, the lease. ARGV: the version, or an empty text; for how many milliseconds the lease is to last.
+-- Returns the record if the caller knows another version of it. Otherwise returns a new lease, or, if another caller
+-- holds the lease, how many milliseconds it still lasts.
+--
+--   KEYS[1]  the record
+--   KEYS[2]  the lease
+--   ARGV[1]  the version that the caller knows, or an empty text
+--   ARGV[2]  how many milliseconds a new lease lasts
 
 local version = version_at(KEYS[1])
 if not version then
@@ -14,7 +18,7 @@ if redis.call('SET', KEYS[2], token, 'NX', 'PX', ARGV[2]) then
   return { 'lease', token }
 end
 local left = redis.call('PTTL', KEYS[2])
-if left < 0 then -- no lease of ours: it would never end
+if left < 0 then -- without a time to live, the key is no lease of politesse
   return foreign()
 end
 return { 'held', tostring(left) }

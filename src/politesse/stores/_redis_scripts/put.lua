@@ -1,7 +1,12 @@
--- Keeps a record; returns 1, or 0 if its lease was taken over, or another record was put since it was granted, or the
--- record that it is to replace is another one.
--- KEYS: the record, the lease. ARGV: what to keep; for how many milliseconds; the token of the lease, or an empty text;
--- the version to replace, or an empty text.
+-- Keeps a record. Returns 1, or 0 if the record was not kept: another caller has taken over the lease, another record
+-- was put since the lease was granted, or the present record has not the version to replace.
+--
+--   KEYS[1]  the record
+--   KEYS[2]  the lease
+--   ARGV[1]  the new content
+--   ARGV[2]  how many milliseconds the record is kept
+--   ARGV[3]  the token of the lease, or an empty text
+--   ARGV[4]  the version to replace, or an empty text
 
 local version = version_at(KEYS[1])
 if not version then

@@ -1,13 +1,13 @@
--- What the scripts of records share. A record is a string: a mark, its version, a blank, and then what was put. A version is the
--- time of Redis in microseconds when the record was put, or when the lease was granted under which it was put, as 16
--- digits, so that versions compare as text. The version after another is never smaller: if the clock of Redis was set
--- back, it is counted on.
+-- The functions that the scripts of records share. A record is a string: a mark, its version, a blank, and the content.
+-- A version has 16 digits, so that versions compare as text. It is the time of Redis, in microseconds, when the record
+-- was put, or when the lease was granted under which the record was put. A new version is always larger than the one
+-- before, even if the clock of Redis was set back.
 
 local MARK = 'politesse-record/1 '
 local HEADER = #MARK + 17
 local NONE = '0000000000000000'
 
--- Returns the version of the record at a key, NONE if there is no record, or nil if something else is there.
+-- Returns the version of the record at a key, NONE if the key is empty, or nil if the key holds another value.
 local function version_at(key)
   local header = redis.call('GETRANGE', key, 0, HEADER - 1)
   if header == '' then

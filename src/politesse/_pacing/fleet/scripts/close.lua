@@ -1,7 +1,10 @@
--- Closes the host, never for a shorter time than it is closed already, and voids what was granted before.
+-- Closes a host, never for a shorter time than it is closed already. Earlier grants become void.
 --
--- ARGV[4] the process that closes it, [5] for how long; 0 only asks. [6] by what, [7] backoff of pages and [8] of
--- robots.txt.
+--   ARGV[4]  the owner (the process) that closes the host
+--   ARGV[5]  how long the host is closed; with 0 the script changes nothing, and only reports
+--   ARGV[6]  the reason: `retry-after`, `rate-limit` or `backoff`
+--   ARGV[7]  how long the last refusal of a page would close the host
+--   ARGV[8]  how long the last refusal of robots.txt would close the host
 
 local closed = posted + duration(ARGV[5])
 if closed > posted then

@@ -1,19 +1,29 @@
 -- Keeps the roster of the processes that are at work, and finds out whether this server has lost data.
 --
--- The key is a hash of its own. A round begins when the roster is new, has been made by another run of the server, or
--- a process suspects this server. Then each process has to report: it renews its tickets and repeats its closings at the
--- keys of the hosts, and says so here. Until all have, or until all their leases are over, no process starts a request.
+-- The roster is a hash under its own key. A round begins when the roster is new, when another run of the server made
+-- the roster, or when a process suspects that the server has lost data. In a new round each process has to report: it
+-- renews its tickets and repeats its closings at the keys of the hosts, and then calls this script with `report`. No
+-- process starts a request until all processes have reported, or until all their leases are over.
 --
---   run            the run of the server in which the round began; `epoch` names the round, and `lost` is its begin
---   member:OWNER   the session of a process, when it was heard of last, and its state: 0 it is known to others only,
---                  or was at work in an earlier round; 1 it has joined; 2 it has reported
+--   run            the run of the server in which the round began
+--   epoch          the name of the round
+--   lost           when the round began
+--   member:OWNER   the session of a process, the time of its last call, and its phase:
+--                  0  the process was at work in an earlier round, or only other processes have named it
+--                  1  the process has joined
+--                  2  the process has reported
 --
--- ARGV[4] owner, [5] its session, [6] `join`, `report` or `leave`, [7] the run of the server, [8] the epoch that the
--- process knows, [9] 1 if it suspects that this epoch is over, [10] the time after which a process that was not heard of
--- has no leases any more, [11] the owners that it knows.
+--   ARGV[4]   the owner: the process that calls
+--   ARGV[5]   its session
+--   ARGV[6]   `join`, `report` or `leave`
+--   ARGV[7]   the run of the server
+--   ARGV[8]   the epoch that the process knows
+--   ARGV[9]   1 if the process suspects that this epoch is over
+--   ARGV[10]  how long after its last call a process may still have leases
+--   ARGV[11]  the other owners that the process knows
 --
--- The changes are published to all processes. The reply has, from its seventh word on, the epoch, and the members with
--- their sessions and states. Its fourth word is for how long nothing starts yet.
+-- The changes are published to all processes. The fourth word of the reply is the time for which no request may start.
+-- The seventh word is the epoch. The eighth word lists the members, each with its session and phase.
 
 local owner, session, act, known_epoch, lease = ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[8], duration(ARGV[10])
 local members, news = {}, false

@@ -1,8 +1,12 @@
--- Ends a request, or gives it back; what waits is granted its start.
+-- Ends a request, or gives its start back unused. Then the requests in the queue get their starts.
 --
--- ARGV[4] ticket; empty for a request without one, as a fetch of robots.txt. [5] `end` or `back`. [6] 1 if the interval
--- counts from the end. [7] the interval that the answers of the host ask for, or -1 if there was none. [8] backoff of
--- pages and [9] of robots.txt after the answer. [10] when the request was granted.
+--   ARGV[4]   the ticket; empty for a request without a ticket, such as a fetch of robots.txt
+--   ARGV[5]   `end`, or `back` if no request was made
+--   ARGV[6]   1 if the interval counts from the end of a request
+--   ARGV[7]   the interval that the answers of the host ask for; -1 if the request had no answer
+--   ARGV[8]   how long the last refusal of a page would close the host, after this answer
+--   ARGV[9]   how long the last refusal of robots.txt would close the host, after this answer
+--   ARGV[10]  when the request was granted
 
 local ticket = ARGV[4]
 claim()
@@ -18,7 +22,7 @@ else
     recount()
     if tonumber(ARGV[7]) >= 0 then
         set('pace', duration(ARGV[7]))
-        -- What was granted before the last refusal says nothing of the time after it.
+        -- The answer to a request that was granted before the last closing does not shorten the backoff.
         local knows = tonumber(ARGV[10]) >= get('version')
         set('backoff', knows and duration(ARGV[8]) or math.max(get('backoff'), duration(ARGV[8])))
         set('fetch', knows and duration(ARGV[9]) or math.max(get('fetch'), duration(ARGV[9])))

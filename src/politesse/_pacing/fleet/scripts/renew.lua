@@ -1,6 +1,9 @@
--- Has a request that is under way count as that for longer; also one of which this server does not know any more.
+-- Renews the lease of a request that is under way, even if this server has lost the lease.
 --
--- ARGV[4] ticket, [5] for how long, [6] URL, [7] session.
+--   ARGV[4]  the ticket
+--   ARGV[5]  how long the lease lasts from now on
+--   ARGV[6]  the URL of the request
+--   ARGV[7]  the session of the ticket's owner
 
 claim()
 local known = leases[ARGV[4]]

@@ -1,13 +1,21 @@
 -- Grants a start, or puts the request into the queue of its host.
 --
--- ARGV[4] ticket, [5] interval, [6] slack, [7] by how much the start may be late, [8] how many requests may be under way
--- at once, [9] for how long it counts as under way, [10] URL, [11] how long the request can wait. [12] owners with their
--- sessions, the owner of the ticket first: their leases of earlier sessions are dead.
+--   ARGV[4]   the ticket
+--   ARGV[5]   the interval before the request
+--   ARGV[6]   the slack, which is added to the interval
+--   ARGV[7]   how late the request may start
+--   ARGV[8]   how many requests may be under way at once
+--   ARGV[9]   how long the lease lasts after the start
+--   ARGV[10]  the URL of the request
+--   ARGV[11]  how long the request can wait for its start; with 0 it does not enter the queue
+--   ARGV[12]  owners with their sessions, the owner of the ticket first; leases of their earlier sessions are dead
 --
--- A start that is further off than [11], or than [9], is not granted: the answer is `wait`. Otherwise it would hold up
--- other processes until it was given back, and two that ask and give back by turns would put off the next start for ever.
+-- A start that is further off than ARGV[11] or ARGV[9] is not granted: the answer is `wait`. Such a grant would hold up
+-- other processes until it was given back. Two processes that reserve and give back in turn would then put off the next
+-- start for ever.
 --
--- A ticket that was granted and is reserved again was discarded: it is the first in line, and its grant never was.
+-- If a ticket was granted and is reserved again, its process has discarded the grant. The grant is taken back, and the
+-- ticket becomes the first in the queue.
 
 local e = {
     ticket = ARGV[4],

@@ -1,31 +1,36 @@
--- The state of one politeness key. It is put before each of the other scripts, which share its functions.
+-- The state of one paced host, address or domain. This file precedes each other script, and all share its functions.
 --
--- The key is a hash. All times are microseconds of this server's clock, and nothing but this server's clock counts:
+-- The state is a hash under one key. All times and durations are in microseconds, by the clock of this server only:
 --
---   format        1; another hash under this key is foreign, and an error, as is one in which a field holds nonsense
+--   format        1; a hash with another format, or with nonsense in a field, is an error
 --   seen          when the key was written last; a clock that shows less has been set back
---   last          when the host was asked last: the end of the last request, or the start where several may run at once
---   late          by how much that start may be later than `last` says
---   before        the `last` without the grants of requests that have not ended; `before_late` is its `late`
---   start:TICKET  the start that was granted to such a request, and by how much it may be later: `last` is the latest of
---                 these and of `before`. So each that is given back costs nothing, in whatever order they are
---   closed, why   until when the host is closed, and by what
---   version       when it was closed last: a grant that is older than that is void
---   backoff       for how long the last refusal of a page would close it; `fetch` is the one of robots.txt
+--   last          when the host was requested last: the end of the request, or its start if several may run at once
+--   late          how much later than `last` that start may be
+--   before        the value of `last` without the requests that have not ended; `before_late` is its `late`
+--   start:TICKET  the granted start of a request that has not ended, and how late it may be. `last` is the latest of
+--                 these starts and `before`. So a start that is given back leaves no trace
+--   closed        until when the host is closed
+--   why           the reason why it is closed
+--   version       when the host was closed last; earlier grants are void
+--   backoff       how long the last refusal of a page would close the host
+--   fetch         how long the last refusal of robots.txt would close the host
 --   longest       the longest interval of a request
 --   pace          the interval that the answers of the host ask for
 --   lease:TICKET  until when a granted request counts as under way, its session, and its URL
---   queue         the requests that wait for the end of another one, one a line, in the order in which they came
+--   queue         the requests that wait for the end of another request, one on each line, in the order of arrival
 --
--- A ticket is OWNER.NUMBER. An owner is one process; what concerns its tickets is published to its channel. A session is
--- one connection of an owner. After it has connected, an owner renews each ticket that is alive, in its new session. So
--- a lease of an earlier session is dead: its request has ended, or its grant was never used.
+-- A ticket is OWNER.NUMBER. An owner is one process; messages about its tickets are published to its channel. A session
+-- is one connection of an owner. After an owner has connected, it renews all its live tickets in the new session. So a
+-- lease of an earlier session is dead: its request has ended, or its grant was never used.
 --
--- ARGV[1] is what the name of a channel begins with. ARGV[2] is 1 if PUBLISH returns the number of all receivers, which
--- it does not in a cluster. ARGV[3] is for how long the call has waited to be sent: what it reports is as old as that.
+-- All scripts have these arguments:
+--
+--   ARGV[1]  the start of the name of each channel
+--   ARGV[2]  1 if PUBLISH returns the number of all receivers; in a cluster it does not
+--   ARGV[3]  how long the call has waited to be sent; the events that it reports are so old
 
 if redis.replicate_commands then
-    redis.replicate_commands() -- a Redis before 7 with lua-replicate-commands no would refuse to write after TIME
+    redis.replicate_commands() -- a Redis before 7 may be set up to refuse writes after TIME; this call permits them
 end
 
 local key = KEYS[1]
@@ -33,19 +38,19 @@ local channels, counts_receivers = ARGV[1], ARGV[2] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local posted = now - tonumber(ARGV[3])
-local KEPT = 600 * 1000000 -- a pace that is learnt later binds for so long after a request
-local MOST = 2 ^ 53 -- the whole numbers up to it are exact: microseconds since 1970 until the year 2255
-local LONGEST = 100 * 366 * 86400 * 1000000 -- a wait; the time at its end is exact, too
-local AHEAD = 3 * 86400 * 1000000 -- no start and no lease ends later than that: both are within a day or two
-local MOST_URL = 500 -- bytes of a URL that are kept, to name what is under way
+local KEPT = 600 * 1000000 -- the key is kept for so long after a request, because a pace may be learnt later
+local MOST = 2 ^ 53 -- whole numbers up to MOST are exact: microseconds since 1970, until the year 2255
+local LONGEST = 100 * 366 * 86400 * 1000000 -- the longest duration; the time at its end is also exact
+local AHEAD = 3 * 86400 * 1000000 -- starts and ends of leases are at most a day or two ahead; later times are nonsense
+local MOST_URL = 500 -- the bytes of a URL that are kept, to name the requests under way
 
-local YEAR = 366 * 86400 * 1000000 -- a clock that has been set back by more is nonsense
+local YEAR = 366 * 86400 * 1000000 -- if the clock seems to have been set back by more than a year, `seen` is nonsense
 
 local NUMBERS = {
     seen = true, last = true, late = true, before = true, before_late = true, closed = true, version = true,
     backoff = true, fetch = true, longest = true, pace = true, lost = true,
 }
--- The numbers of a request in the queue, as they stand there between its ticket and its URL.
+-- The numbers of a request in the queue, in their order between the ticket and the URL.
 local WAITING = {'interval', 'slack', 'tolerance', 'most', 'lease', 'session'}
 local CLOSINGS = {['retry-after'] = true, ['rate-limit'] = true, backoff = true}
 
@@ -56,13 +61,13 @@ local function text(number)
     return string.format('%.0f', number)
 end
 
--- Returns a whole number, not below 0; nil for all else that Lua would take for one, as `nan`, `inf` or `0x1f`.
+-- Returns a whole number of 0 or more; nil for other texts that `tonumber` reads, such as `nan`, `inf` or `0x1f`.
 local function whole(digits)
     local value = digits and string.find(digits, '^%d+$') and tonumber(digits)
     return value and value <= MOST and value or nil
 end
 
--- Returns an argument that is a duration.
+-- Returns the duration in an argument, at most LONGEST.
 local function duration(argument)
     return math.min(tonumber(argument), LONGEST)
 end
@@ -97,7 +102,7 @@ local function set_start(ticket, at, late)
     set('start:' .. ticket, text(at) .. ' ' .. text(late))
 end
 
--- Works out when the host was asked last.
+-- Calculates when the host was requested last.
 local function recount()
     local last, late = get('before'), get('before_late')
     for _, start in pairs(starts) do
@@ -122,7 +127,7 @@ local function drop(ticket)
     end
 end
 
--- Drops a ticket whose request may have started: its start counts from now on as one of a request that has ended.
+-- Drops a ticket whose request may have started. From now on its start counts as that of an ended request.
 local function drop_used(ticket)
     local start = starts[ticket]
     if start and start.at >= get('before') then
@@ -138,8 +143,8 @@ local function take_back(ticket)
     recount()
 end
 
--- Reads the numbers, the leases and the queue; returns the name of a field that holds nonsense. What Lua would compute
--- with that might open the host.
+-- Reads the numbers, the leases and the queue. Returns the name of a field that holds nonsense, because calculations
+-- with nonsense might open the host; nil if all fields are valid.
 local function read_fields()
     local limit = math.max(now, whole(state.seen) or 0) + AHEAD
     for name, value in pairs(state) do
@@ -184,8 +189,8 @@ local function read_fields()
     end
 end
 
--- Takes what was written by a clock that has been set back since as if it had been written just now: what has to wait
--- waits for as long as it had to then, and nothing starts early.
+-- If the clock has been set back since the key was written, takes the key as written just now. So each wait is as long
+-- as it was then, and no request starts early.
 local function follow_clock()
     local ahead = get('seen') - now
     if ahead <= 0 then
@@ -203,7 +208,7 @@ local function follow_clock()
     end
 end
 
--- Reads the key; returns what is wrong with it.
+-- Reads the key; returns the fault of its content, or nil.
 local function read()
     local stored = redis.call('HGETALL', key)
     for i = 1, #stored, 2 do
@@ -224,7 +229,7 @@ local function read()
     end
 end
 
--- Drops the leases of earlier sessions. The words are owners, each with its session.
+-- Drops the leases of earlier sessions. `words` has owners, each followed by its session.
 local function drop_dead(words)
     for owner, session in string.gmatch(words, '(%S+) (%d+)') do
         for ticket, lease in pairs(leases) do
@@ -235,13 +240,13 @@ local function drop_dead(words)
     end
 end
 
--- Says that the key is written now. It comes before all else that has an effect: a server that cannot write, as for want
--- of memory, refuses this one, and nothing has happened.
+-- Notes that the key is written now. No other command has an effect earlier. So if the server cannot write, for example
+-- because its memory is full, it refuses this command, and the script has changed nothing.
 local function claim()
     redis.call('HSET', key, 'format', '1', 'seen', text(now))
 end
 
--- Writes what has changed, and when the key expires.
+-- Writes the changed fields, and sets the time at which the key expires.
 local function write()
     local lines = {}
     for place, e in ipairs(queue) do
@@ -269,7 +274,7 @@ local function write()
     redis.call('PEXPIRE', key, text(math.ceil(math.min(expiry - now, LONGEST) / 1000)))
 end
 
--- Returns when a request may start, and what binds that.
+-- Returns when a request may start, and the reason why not earlier.
 local function earliest(e)
     local last, late, start, bound = get('last'), get('late'), now, ''
     local interval, why = e.interval, 'interval'
@@ -307,7 +312,7 @@ local function answer(kind, e, wait, bound, url, words)
     }
 end
 
--- Publishes to the process that owns a ticket; returns whether it is there.
+-- Publishes a message to the process that owns a ticket; returns whether that process receives messages.
 local function publish(ticket, message)
     local receivers = redis.call('PUBLISH', channels .. owner_of(ticket), key .. '\n' .. table.concat(message, '\n'))
     return receivers > 0 or not counts_receivers
@@ -320,7 +325,7 @@ local function grant(e, start, bound)
     return answer('granted', e, start - now, bound)
 end
 
--- Returns where in the queue a ticket was; nil if it was not there.
+-- Removes a ticket from the queue; returns its former place, or nil if it was not in the queue.
 local function remove_from_queue(ticket)
     for place, waiting in ipairs(queue) do
         if waiting.ticket == ticket then
@@ -330,7 +335,8 @@ local function remove_from_queue(ticket)
     end
 end
 
--- Grants what waits, in order, as long as there is room; returns the answer to the ticket of the caller, or nil.
+-- Takes requests out of the queue, in order, as long as another request may be under way. Publishes the answer to each
+-- request; returns the answer to the ticket of the caller, or nil.
 local function serve(caller)
     local own
     while #queue > 0 and in_flight < queue[1].most do

@@ -1,8 +1,13 @@
--- Reports the state of the host; writes nothing.
+-- Reports the state of a host; writes nothing. The reply has these words:
 --
--- It returns the time; when the host was asked last, or is to be asked next; until when it is closed, and by what; the
--- interval that its answers ask for, and the longest one of a request. Then three words for each request: `lease`, its
--- ticket, and until when it counts as under way with its URL; or `queue`, its ticket, and its URL.
+--   the time
+--   when the host was requested last, or will be requested next
+--   until when the host is closed
+--   the reason why it is closed
+--   the interval that its answers ask for
+--   the longest interval of a request
+--   for each request under way: `lease`, its ticket, and one word with the end of the lease, the session and the URL
+--   for each request in the queue: `queue`, its ticket, and its URL
 
 local found = {
     text(now), text(get('last')), text(get('closed')), state.why or '', text(get('pace')), text(get('longest')),
