@@ -53,7 +53,7 @@ class TurnRequest(NamedTuple):
     """A request that wants to start. A named tuple is cheap to make, and each turn makes one.
 
     Attributes:
-        host: the pacing host, without scheme and port.
+        host: the host name under which the request is paced, in lower case, without scheme, port and trailing dot.
         origin: the origin of the URL, as text.
         agent: the product tokens whose rules apply, the most specific first, joined by commas.
         pace: the statements of the robots.txt of ``origin`` for ``agent``. With None, the earlier statements stay in
@@ -218,7 +218,7 @@ class Pacer(Protocol):
         """
 
     def hosts(self) -> Mapping[str, HostStatus]:
-        """Return the state of each busy host, by its name; an idle host may be missing. Changes nothing."""
+        """Return a mapping from the names of busy hosts to their states. Idle hosts may be missing. Changes nothing."""
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
         """Return the lines in which a request to ``host`` waits, if they are known. Changes nothing."""

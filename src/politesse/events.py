@@ -1,6 +1,9 @@
 """The events that politesse publishes to its subscribers.
 
 This module defines all events; optional integrations define their own.
+
+The ``host`` of an event is the paced host: the host name under which requests are paced, in lower case and without
+scheme and port, or the address or registered domain if addresses or domains are paced.
 """
 
 from __future__ import annotations
@@ -157,7 +160,7 @@ class HostClosed(Event):
     30.0
 
     Attributes:
-        host: the pacing host.
+        host: the paced host.
         until_wall: the Unix time at which the host opens.
         bound_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
         closed_s: seconds from now until the host opens.
@@ -181,7 +184,7 @@ class HostOpened(Event):
     'example.com'
 
     Attributes:
-        host: the pacing host.
+        host: the paced host.
     """
 
     host: str
@@ -196,7 +199,7 @@ class LongWait(Event):
     'https://example.com/1'
 
     Attributes:
-        host: the pacing host.
+        host: the paced host.
         url: the URL of the request that waits.
         wait_s: the seconds that the request has waited, or will wait if that is longer.
         bound_by: the limit that causes the wait.
@@ -218,9 +221,9 @@ class TurnExpired(Event):
     600.0
 
     Attributes:
-        host: the pacing host.
+        host: the paced host.
         url: the URL of the turn.
-        held_s: for how many seconds the turn was held.
+        held_s: how long the turn was held, in seconds.
     """
 
     host: str
@@ -236,7 +239,7 @@ class TurnDropped(Event):
     'https://example.com/forgotten'
 
     Attributes:
-        host: the pacing host.
+        host: the name of the host.
         url: the URL of the turn.
     """
 
@@ -273,10 +276,10 @@ class HeaderOverruled(Event):
     60.0
 
     Attributes:
-        host: the pacing host that sent it.
+        host: the paced host that sent the header.
         field: the name of the header, in lower case.
         value: the first 100 characters of its value, printable.
-        applied_s: for how many seconds the host gets no request instead, or None if the header has no effect.
+        applied_s: how long the host gets no request instead, in seconds, or None if the header has no effect.
     """
 
     host: str
@@ -326,7 +329,7 @@ class FleetBack(Event):
 
     Attributes:
         server: the address of the Redis, without a password.
-        away_s: for how many seconds it was away.
+        away_s: how long the Redis was away, in seconds.
     """
 
     server: str

@@ -59,7 +59,7 @@ class Origin:
         host: lower case; A-labels; IPv6 in RFC 5952 form within brackets. A trailing dot is kept, because the
             server receives it in the Host header and may respond differently.
         port: 0 to 65535; the scheme's default if the URL has none.
-        pacing_host: the host that requests are paced by: without scheme, port and trailing dot.
+        pacing_host: the host name under which requests are paced: ``host`` without a trailing dot.
         text: the origin as text without a default port, as ``str`` returns it.
     """
 

@@ -207,7 +207,7 @@ class Fetcher(Protocol):
 
 
 class Store(Protocol):
-    """Keeps records by key, and may drop any record at any time.
+    """Keeps one record under each key, and may drop any record at any time.
 
     Keys are text, in any script and up to some hundred characters. The key of a robots.txt is its origin, such as
     ``https://example.com``. The key for the demands of a host, such as a Retry-After, is ``pace/SCOPE/NAME``, for
@@ -326,7 +326,7 @@ class LeasingStore(Store, Protocol):
         """
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
-        """Renew leases, by key, for their whole time from now on, unless they were taken over.
+        """Renew leases for their whole time from now on, unless they were taken over; ``leases`` maps keys to leases.
 
         Raises:
             StoreError: some leases may not have been renewed.

@@ -6,9 +6,11 @@
     rules.parse("https://example.com/robots.txt", content)
     if rules.allowed("https://example.com/page"): ...
 
-Two differences from Perl are intended. In Perl the answer for a site that was never parsed is -1, which is true in a
-bare test, so that code from the documentation fetches the page; here only ALLOWED is true. And sites are distinguished
-by scheme, too, not only by host and port.
+Two differences from Perl are intended:
+
+* Only ALLOWED is true. In Perl the answer is -1 for a site whose robots.txt was never parsed. Perl takes -1 as true, so
+  ``if ($rules->allowed($url))``, as in the documentation, fetches the page.
+* Sites with the same host and port but different schemes are different sites.
 """
 
 from __future__ import annotations

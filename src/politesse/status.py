@@ -25,11 +25,11 @@ class Statistics:
 
     Attributes:
         allowed: the number of verdicts that allowed.
-        denied: the number of verdicts that denied (or in report mode would have denied), by reason.
+        denied: maps each reason to the number of verdicts that denied (or in report mode would have denied) for it.
         fetches: the number of fetches of robots.txt.
         in_flight: the number of origins whose robots.txt is being fetched now.
         origins: the number of origins in the cache.
-        entries_bytes: about how much memory these take.
+        entries_bytes: about how much memory the origins in the cache take.
         waiting: the number of callers that wait for a turn now.
         turns: the number of turns under way now.
 
@@ -110,7 +110,8 @@ class HostStatus:
     <HostStatus example.com: every 10 s by crawl-delay, 3 waiting, held by https://example.com/1 for 0 s>
 
     Attributes:
-        host: the pacing host; an address or a registered domain if these are paced.
+        host: the paced host: its name without scheme and port, or the address or registered domain if addresses or
+            domains are paced.
         interval_s: the present interval between two requests, in seconds; with several agents, the interval of the
             agent that may start last.
         bound_by: the limit that sets that interval.

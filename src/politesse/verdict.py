@@ -103,7 +103,7 @@ class Match:
 
 
 WITHOUT_RULE: Final = {reason: Match(reason) for reason in Reason}
-"""The matches without a rule, by reason."""
+"""Maps each reason to a match without a rule."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,4 +16,7 @@ SUCCESSFUL: Final = range(200, 300)
 """The statuses of a successful response: RFC 9110 15.3 (2xx)."""
 
 AGREE_S: Final = 0.01
-"""Seconds by which two readings of a clock may differ and still agree: the clocks are read one after the other."""
+"""If the wall clock and the monotonic clock differ by at most this many seconds, they agree.
+
+The clocks are read one after the other, so a small difference does not mean that the wall clock was set.
+"""

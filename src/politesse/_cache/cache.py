@@ -73,7 +73,7 @@ class FileCache(ABC, Generic[EntryKind]):
         records: keeps records beside the entries; closed with the cache.
 
     Attributes:
-        entries: the entries by key. The hot path reads this dict; only the cache changes it.
+        entries: maps keys to entries. The hot path reads this dict; only the cache changes it.
         weight_bytes: about how much memory the entries take; only the cache changes it.
     """
 
@@ -118,7 +118,7 @@ class FileCache(ABC, Generic[EntryKind]):
 
     @property
     def being_fetched(self) -> dict[str, Origin]:
-        """The origins whose files are being loaded or fetched, by key."""
+        """A mapping from the keys of files that are being loaded or fetched to their origins."""
         return {flight.key: flight.origin for flight in self._flights.values()}
 
     def valid(self, key: str) -> EntryKind | None:

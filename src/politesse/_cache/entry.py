@@ -223,7 +223,7 @@ FlightKind = TypeVar("FlightKind", bound=Flight[Any])
 
 
 class Flights(dict[str, FlightKind]):
-    """The flights whose work is under way, by key."""
+    """Maps keys to the flights whose work is under way."""
 
     __slots__ = ()
 

@@ -83,7 +83,7 @@ class _Answer:
     Attributes:
         result: the answer.
         fetched_mono: when the answer came.
-        lifetime_s: for how long the answer is fresh.
+        lifetime_s: how long the answer is fresh, in seconds.
         served: the URLs whose redirects this answer has served.
     """
 
@@ -164,7 +164,7 @@ class _Trip:
     """One fetch with its redirects.
 
     Attributes:
-        seconds: for how long its requests were under way, without the wait for places.
+        seconds: how long its requests were under way, without the wait for one of the concurrent fetches.
         permits: the permits of its requests.
     """
 

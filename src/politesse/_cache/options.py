@@ -44,8 +44,8 @@ class CacheOptions:
         on_forbidden: the meaning of 401 and 403: ``"allow"``, ``"disallow"``, or None for the choice of the dialect.
         on_too_many_requests: the meaning of 429: ``"defer"`` every page, ``"allow"`` as for any other 4xx, or None for
             the choice of the dialect, in most dialects ``"defer"``.
-        stale_if_unreachable_s: for how long after its last confirmation a copy serves while robots.txt is unreachable;
-            a day to 30 days, or None for the choice of the dialect, in most dialects a day.
+        stale_if_unreachable_s: how long a copy serves after its last confirmation while robots.txt is unreachable, in
+            seconds; a day to 30 days, or None for the choice of the dialect, in most dialects a day.
         retry_min_s: the first wait after a fault, doubled with each further fault; positive.
         retry_max_s: the longest such wait.
         max_entries_bytes: about how much memory the compiled rules may take; the store has its own bound. The newest
@@ -127,11 +127,11 @@ class CacheOptions:
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """The choices that the table of outcomes leaves open.
+    """How the answers to fetches are read, and how long they hold.
 
     Attributes:
-        outcomes: the choices of the dialect or of the kind of file, changed by the options.
-        options: the options themselves.
+        outcomes: the meaning of statuses and faults in the dialect or for the kind of file, changed by the options.
+        options: the options of the cache.
         conditions: the conditions of the requests.
     """
 
@@ -188,5 +188,5 @@ def fault_in_words(result: FetchResult) -> str:
 
 
 def is_fault_of_kind(source: Source, kind: FaultKind) -> bool:
-    """Return whether robots.txt is unreachable because of a fault of ``kind``, by ``fault_in_words``."""
+    """Return whether robots.txt is unreachable because of a fault of ``kind``, which ``fault_in_words`` has named."""
     return source.result is AccessResult.UNREACHABLE and source.fault.startswith(f"{kind}: ")

@@ -113,7 +113,7 @@ def was_open(record: Record | None, now_wall: float, policy: AccessPolicy) -> bo
 
 
 def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy) -> float:
-    """Return for how many seconds the answer of a redirect's target serves other origins; 0 if it serves none.
+    """Return how long the answer of a redirect's target serves other origins, in seconds; 0 if it serves none.
 
     Each origin keeps its copy for at least ``min_lifetime_s``, and no copy may become older than the policy permits.
     """

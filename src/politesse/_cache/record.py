@@ -60,7 +60,7 @@ class Copy:
         etag: the validator, or empty.
         last_modified: the validator, or empty.
         confirmed_wall: when the answer came, or a 304 last confirmed it.
-        lifetime_s: for how long after that moment the copy is fresh.
+        lifetime_s: how long after ``confirmed_wall`` the copy is fresh, in seconds.
         fault: the fault that became this copy, in words; else empty.
         user_agent: the User-Agent of the request, if the answer varies by it; else empty.
         cut_bytes: the limit at which the body was cut; None if the body is complete.

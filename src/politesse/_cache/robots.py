@@ -39,13 +39,15 @@ _PARSE_IN_THREAD_BYTES: Final = 6 * 1024  # takes 5 ms at worst (thousands of li
 
 
 class FileRules(dict[str, RuleSet]):
-    """The compiled rules of a file by agent, for all origins with the same file; new agents are added when they ask.
+    """Maps agents to their compiled rules of a file. All origins with the same file share this mapping.
+
+    A new agent is added when it asks.
 
     Agents share their rules if the same groups bind them.
 
     Args:
         digest: see below.
-        known: the rules of all files with a kept entry, by digest.
+        known: maps the digests of all files with a kept entry to their rules.
 
     Attributes:
         digest: the digest of the file, or of file and site if the meaning of the file depends on the site; empty
@@ -147,7 +149,7 @@ class Entry(FileEntry):
 
 
 class RobotsCache(FileCache[Entry]):
-    """Keeps robots.txt by origin; see FileCache. The store has the file, memory has the compiled rules.
+    """Keeps the robots.txt of each origin; see FileCache. The store has the file, memory has the compiled rules.
 
     An agent is named by its product tokens, the most specific first, joined by commas.
 
@@ -193,7 +195,7 @@ class RobotsCache(FileCache[Entry]):
         self.fetches = 0
         self.normalise = dialect.traits.matching.normalise_target
         self._dialect = dialect
-        self._file_rules: dict[bytes, FileRules] = {}  # the rules of the kept entries, by digest of the file
+        self._file_rules: dict[bytes, FileRules] = {}  # maps the digests of the files in the cache to their rules
 
     def entry(self, origin: Origin, agent: str) -> Coroutine[object, object, Entry]:
         """Return a valid entry of ``origin`` that answers ``agent``; fetch robots.txt if necessary.

@@ -246,7 +246,7 @@ class Agent:
             self._enforcement.ask_ahead(origin)
 
     def blocking_turn(self, host: str) -> Turn | None:
-        """Return a turn of the current task that has to end before the task gets another turn at a pacing host."""
+        """Return a turn of the current task that has to end before the task gets another turn at a paced host."""
         return blocking_turn(self.pacer, host)
 
     async def site_file(self, files: SiteFiles, origin: Origin, path: str) -> SiteFile:

@@ -59,7 +59,7 @@ class Gatekeeper(AgentView):
         token: the product token that chooses the groups, or several tokens, the most specific first. By default the
             first product of ``user_agent``.
         dialect: how robots.txt is read.
-        cache: for how long answers are used.
+        cache: how long answers are used.
         fetch: how robots.txt is fetched.
         pacing: how fast hosts are requested.
         pacer: a SharedPacer, which paces several gates together. In ``pacing``, only ``min_delay_s`` may then differ:
@@ -70,10 +70,10 @@ class Gatekeeper(AgentView):
             demands of hosts: until when each host is closed, and when each host was last requested. The gatekeeper
             closes the store. A LeasingStore, such as a RedisStore, needs a ``fleet``, because each process would
             otherwise have its own pace. To permit that, set ``PacingOptions(scope="process")``.
-        fleet: a Redis or Valkey: its URL, as ``"redis://host:6379/0"``, or FleetOptions. All processes and machines
-            with the same fleet behave as a single crawler. A fleet needs the extra ``redis``, and connects when it is
-            first needed. Redis paces the requests of all processes together, and keeps the demands of hosts. While
-            Redis is away, no request starts. Redis is the store as well: each robots.txt is fetched once for all
+        fleet: a Redis or Valkey: its URL, such as ``"redis://host:6379/0"``, or FleetOptions. All processes and
+            machines with the same fleet behave as a single crawler. A fleet needs the extra ``redis``, and connects
+            when it is first needed. Redis paces the requests of all processes together, and keeps the demands of hosts.
+            While Redis is away, no request starts. Redis is the store as well: each robots.txt is fetched once for all
             processes, and a process answers from its memory while Redis is away. If you also give ``store``, Redis only
             sets the pace, and that store keeps the records: for example a file on each machine, or a RedisStore on a
             server that may evict them.
@@ -85,12 +85,12 @@ class Gatekeeper(AgentView):
         clock: the clocks; by default the clocks of the system.
         mode: ``"enforce"``, or ``"report"``: every verdict then allows, and its reason and the events report the
             denials that would apply. Turns keep the pace in both modes, and sites with too slow a pace are refused.
-        enforce_usage: the purposes for which you use the content of sites, as ``{"ai-train"}``: ``search``,
+        enforce_usage: the purposes for which you use the content of sites, such as ``{"ai-train"}``: ``search``,
             ``ai-train``, ``ai-input``, ``tdm``. If a site does not want a purpose, its pages are denied. The
             preferences in robots.txt count. For ``tdm``, ``check`` also fetches ``/.well-known/tdmrep.json`` of each
-            site, in a separate turn. Empty by default: preferences are only reported, as ``verdict.usage``.
-        policy_tokens: the product token of each purpose, as ``{"ai-train": "ExampleBot-Extended"}``. Sites allow or
-            disallow the purpose in the groups of that token in robots.txt.
+            site, in a separate turn. Empty by default: preferences are only reported, in ``verdict.usage``.
+        policy_tokens: the product token of each purpose, such as ``{"ai-train": "ExampleBot-Extended"}``. Sites allow
+            or disallow the purpose in the groups of that token in robots.txt.
 
     Raises:
         ConfigurationError: for invalid options.

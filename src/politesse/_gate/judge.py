@@ -85,7 +85,7 @@ class HostPolicy:
 
 
 class HostPolicies(dict[str, HostPolicy]):
-    """The policies of a gate, by pacing host.
+    """Maps the host names under which requests are paced to the policies of a gate.
 
     Args:
         pacing: the options of all hosts without a policy.
@@ -98,7 +98,7 @@ class HostPolicies(dict[str, HostPolicy]):
         self._pacing = pacing
 
     def floor_s(self, host: str) -> float:
-        """Return the least time between two requests to a pacing host, in seconds."""
+        """Return the least time between two requests to a paced host, in seconds."""
         policy = self.get(host)
         return self._pacing.min_delay_s if policy is None or policy.min_delay_s is None else policy.min_delay_s
 

@@ -139,7 +139,7 @@ class Turn:
             soon(self._state.loop, partial(self._state.publisher.publish, self._dropped()))
 
     def is_at(self, host: str) -> bool:
-        """Return whether this is a turn at a pacing host."""
+        """Return whether this is a turn at the paced host ``host``."""
         return Origin.of(self.url).pacing_host == host
 
     def is_in(self, line: PacedLine) -> bool:
@@ -207,7 +207,7 @@ def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object])
     """Let the event loop of a turn call ``callback``; without a loop, call it at once. For finalizers.
 
     The garbage collector may run in any thread and between any two instructions, also while a subscriber or a log
-    handler runs. A finalizer must not call these again.
+    handler runs. A finalizer must not call the subscriber or the handler again.
     """
     if loop is None:
         callback()
@@ -235,8 +235,8 @@ def holds_turn_at(host: str) -> bool:
 def blocking_turn(pacer: Pacer, host: str) -> Turn | None:
     """Return a turn of the current task that must end before the task can get another turn at ``host``, or None.
 
-    A turn must end if the task holds as many turns of a line as the line grants at once. The lines are the line of the
-    host, and the lines of its address or domain if these are paced.
+    The requests to a host wait in one line. If addresses or domains are paced, they also wait in the line of the host's
+    address or domain. A turn must end if the task holds as many turns of one of these lines as the line grants at once.
     """
     held = entered_turns()
     for line in pacer.lines(host) if held else ():

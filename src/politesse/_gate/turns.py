@@ -153,7 +153,8 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
 
         if deadline_mono is None:
             return await learn()
-        # A task, so that the wait can end early; the fetch of robots.txt goes on for other waiters.
+        # The fetch runs in a task, so that this wait can end early. The fetch of robots.txt then goes on, because other
+        # requests may wait for it.
         learning = asyncio.get_running_loop().create_task(learn())
         if not await ends_within(agent.clock, max(0.0, deadline_mono - agent.clock.monotonic()), learning):
             raise TooFar(origin.pacing_host, NotYet(agent.clock.wall(), Bound.ROBOTS_TXT), self.max_wait_s or 0.0)

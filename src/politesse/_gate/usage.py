@@ -51,7 +51,8 @@ class AgentUsage:
     A page is denied if its site does not want a planned use. tdmrep.json is read for TDM only.
 
     Args:
-        agent: an agent that enforces no usage preferences, because it reads them.
+        agent: fetches tdmrep.json. It enforces no usage preferences, because it would need tdmrep.json before it could
+            fetch tdmrep.json.
     """
 
     __slots__ = ("_agent", "_purposes", "_reservations")
@@ -160,7 +161,7 @@ class PolicyTokens:
         }
 
     def usage_of(self, site: StatesUsage | None, rules: Mapping[str, RuleSet]) -> StatesUsage | None:
-        """Return the statements of ``site``, combined with the rules of the tokens; ``rules`` is by token."""
+        """Return the statements of ``site``, combined with the rules of the tokens; ``rules`` maps tokens to rules."""
         known = {purpose: rules[agent] for purpose, agent in self.agents.items() if agent in rules}
         if not known:
             return site

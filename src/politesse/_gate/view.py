@@ -290,8 +290,8 @@ class AgentView(Agent):
         pace. A closed gatekeeper lists busy hosts only.
 
         Returns:
-            The status by pacing host: the host name without scheme and port, or an address or registered domain if
-            these are paced.
+            A mapping from the name of each paced host to its status. The name is the host name without scheme and port,
+            or the address or registered domain if addresses or domains are paced.
 
         Example:
             >>> import asyncio

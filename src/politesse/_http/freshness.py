@@ -26,7 +26,7 @@ _MAX_DATE: Final = 64  # the longest HTTP date has 33 characters, the longest IS
 
 
 def freshness_lifetime_s(headers: Mapping[str, str], received_wall: float) -> float | None:
-    """Return for how many more seconds the response is fresh; None if its headers do not state this.
+    """Return how long the response is still fresh, in seconds; None if its headers do not state this.
 
     The names of ``headers`` are in lower case. RFC 9111 4.2.1: ``max-age`` has precedence over ``Expires`` minus
     ``Date``; 5.2.2: ``no-store`` and ``no-cache`` mean 0; 4.2.3: the age is subtracted. The result is 0 or negative for

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 NEVER: Final = float("-inf")
 
 OFFER_S: Final = 0.05
-"""For how long a callback keeps its place at the head of the line after its call."""
+"""How long a callback keeps its place at the head of the line after its call, in seconds."""
 
 _FORGOTTEN_S: Final = 0.1  # an idle host is kept for this time, so that one timer serves all its requests meanwhile
 _RECALL_S: Final = 0.05  # how long to wait for a host that is being recalled
@@ -63,26 +63,27 @@ _ORDER: Final = attrgetter("order")
 
 @dataclass(slots=True, eq=False)
 class PacedHost:
-    """A host with requests under way, in line, or not long ago.
+    """A host that has requests under way or in line, or had a request not long ago.
 
     Attributes:
         host: the name of the host.
         options: the options of the pacer, with the limits that were set for this host.
         last_mono: the end of the last request, or its start if several may be under way. A fetch of robots.txt counts
             if no other request is remembered.
-        agents: the pace of each agent that has requested a turn, by the agent's name and floor.
+        agents: the pace of each agent that has requested a turn. The key is the agent's name and its floor: the least
+            interval that the gate demands.
         backoff: the pace and the closings that the host's answers ask for.
         under_way: the permits that have not ended, the oldest first.
         is_full: whether as many requests are under way as are allowed at once.
-        marks: how many requests were counted in ``last_mono``.
+        marks: how many requests have set ``last_mono`` so far.
         changes: how many changes may have moved a start. A start that was calculated before the last change is void.
-        noted: the value of ``changes`` when its memory last noted the host.
+        noted: the value of ``changes`` when the memory last noted the host.
         recalling: whether the memory of an earlier process is being asked.
         waiting: how many waiters are in line.
         firsts: the first waiter of each agent, in order.
         called: the waiter that was called, or None.
         called_mono: when that waiter was called.
-        armed_mono: the time of its valid entry in the heap, or None without an entry.
+        armed_mono: the time of the host's valid entry in the heap, or None without an entry.
         closed_mono: the end of the closing that the last HostClosed reported; minus infinity once a later turn was
             granted.
         long_wait: the cause of the LongWait that was published last, or None.
@@ -203,7 +204,7 @@ class PacedHost:
     # The line
 
     def join(self, waiter: Waiter) -> None:
-        """Put a waiter into the line, by its order."""
+        """Put a waiter into the line, at the place that its ``order`` states."""
         waiters, self.waiting = waiter.agent.waiters, self.waiting + 1
         if waiters and next(reversed(waiters)).order < waiter.order:
             waiters[waiter] = None
@@ -266,7 +267,7 @@ class PacedHost:
             self.marks -= 1
 
     def asked(self, now_mono: float) -> None:
-        """Let the interval count from now."""
+        """Let the interval before the next request count from now."""
         self.last_mono = now_mono
         self.marks += 1
         self.changes += 1

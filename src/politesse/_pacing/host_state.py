@@ -30,7 +30,7 @@ class BackoffRecord:
     """The backoff of a host at one moment. All times are seconds from that moment, negative in the past.
 
     Attributes:
-        closed_s: for how long the host is closed.
+        closed_s: how long the host is closed, in seconds.
         closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
         backoff_s: the backoff of pages; 0 for none.
         fetch_backoff_s: the backoff of robots.txt; 0 for none.
@@ -38,7 +38,7 @@ class BackoffRecord:
         latency_s: the smoothed response time.
         answered: whether any answer was neither a refusal nor an error.
         quota_interval_s: the interval over which a quota is spread.
-        quota_s: for how long that interval holds.
+        quota_s: how long that interval holds, in seconds.
     """
 
     closed_s: float
@@ -87,14 +87,14 @@ class HostState:
     """The state of a host at one moment.
 
     Attributes:
-        noted_by: the name of the pacer that has noted it; SEVERAL if states of several pacers were joined.
-        run: names the run of the monotonic clock; see ``politesse.clock.Clock``.
+        noted_by: the name of the pacer that has noted the state; SEVERAL if states of several pacers were joined.
+        run: the name of the run of the monotonic clock; see ``politesse.clock.Clock``.
         wall: the Unix time of the moment.
         mono: the monotonic time of the moment.
         asked_s: how many seconds ago the host was requested last, or None for never.
         under_way: whether a request was under way.
-        answers: the backoff that its answers have set, or None without answers.
-        answers_s: for how many seconds from the moment ``answers`` binds an idle host.
+        answers: the backoff that the answers of the host have set, or None without answers.
+        answers_s: how long after the moment an idle host must still obey ``answers``, in seconds.
     """
 
     noted_by: str

@@ -34,8 +34,8 @@ class ActiveHosts:
         recall: called with a new host that is not remembered.
 
     Attributes:
-        by_name: the active hosts.
-        kept_s: for how many seconds the last request to an idle host is remembered.
+        by_name: maps the names of the active hosts to the hosts.
+        kept_s: how long the last request to an idle host is remembered, in seconds.
     """
 
     def __init__(self, options: PacingOptions, recall: Callable[[PacedHost], None]) -> None:
@@ -107,7 +107,7 @@ class LastRequestTimes:
     time is kept for between ``kept_s`` and twice ``kept_s``, of up to 250,000 hosts.
 
     Args:
-        kept_s: for how many seconds a time counts.
+        kept_s: how long a time counts, in seconds.
     """
 
     __slots__ = ("_older", "_since_mono", "_younger", "kept_s")

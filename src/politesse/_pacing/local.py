@@ -139,7 +139,7 @@ class LocalFetch:
 
     Attributes:
         pacer: the pacer that granted it.
-        host: the pacing host.
+        host: the name of the paced host.
         url: the URL of the request.
         lines: the lines in which the request holds a place, or None if the request was made before.
     """
@@ -168,7 +168,7 @@ class LocalFetch:
 
 
 class LocalPacer(LocalLines):
-    """Spaces the requests of this process, host by host. Belongs to one event loop.
+    """Spaces the requests of this process to each host. Belongs to one event loop.
 
     Args:
         options: see PacingOptions.

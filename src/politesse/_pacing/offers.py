@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock, Timer
     from politesse.ports import TurnRequest
 
-_AGAIN_S: Final = 1.0  # after this time, a callback whose task was cancelled is called, so that it asks again
+_AGAIN_S: Final = 1.0  # if a task was cancelled, its callback is called after this time, and may ask for a start again
 
 
 Granted = TypeVar("Granted", bound="FleetPermit | ScopedPermit")
@@ -34,7 +34,7 @@ Granted = TypeVar("Granted", bound="FleetPermit | ScopedPermit")
 
 @dataclass(slots=True, eq=False)
 class _Offer(Generic[Granted]):
-    """A permit for one callback: a task waits for it, then it is kept."""
+    """A permit for one callback. A task waits for the permit, which is then kept until the callback takes it."""
 
     callback: Callable[[], None] | None
     permit: Granted | None = None
@@ -52,7 +52,7 @@ class Offers(Generic[Granted]):
     def __init__(self, start: Callable[[TurnRequest], Coroutine[object, object, Granted]], clock: Clock) -> None:
         self._start = start
         self._clock = clock
-        self._kept: dict[tuple[str, str], deque[_Offer[Granted]]] = {}  # the kept offers, by host and agent
+        self._kept: dict[tuple[str, str], deque[_Offer[Granted]]] = {}  # key: host and agent
         self._tasks: dict[asyncio.Task[None], _Offer[Granted]] = {}
         self._closed = False
 

@@ -5,7 +5,7 @@ Theory of operation. Two kinds of facts are kept apart:
 * Facts about the host bind every request to it: the time of its last request (``last_mono``), the end of a closing (a
   time without requests, after a 429, 503 or Retry-After), the adaptive delay, and a quota.
 * Statements of robots.txt bind the agent that they name: Crawl-delay, Request-rate, Visit-time. Each request brings
-  these statements, and the floor of its gate.
+  the statements for its agent, and the floor of its gate, which is the least interval that the gate demands.
 
 The interval before a request is the longest of the floors, the statements for the agent of *that* request, the adaptive
 delay and the quota. The interval counts from the last request of any agent. So a statement for one agent does not
@@ -66,7 +66,7 @@ class PacingOptions:
 
     Attributes:
         key: the unit that is paced: each ``"host"``; all hosts at one ``"address"``; or all hosts of a registered
-            ``"domain"``, as example.co.uk (needs the extra ``psl``).
+            ``"domain"``, such as example.co.uk (needs the extra ``psl``).
         address: a further limit for all hosts at one address together. A host with several addresses counts at the
             lowest address.
         domain: a further limit for all hosts of a registered domain together.
@@ -85,8 +85,8 @@ class PacingOptions:
             15 minutes, and each other answer halves it. A refusal of a robots.txt closes the host for a minute, doubled
             up to an hour.
         backoff_max_s: the longest time for which a refusal closes a host, even if Retry-After is longer.
-        max_turn_s: after how many seconds a turn that has not ended expires, so that its host serves the next request;
-            positive, infinite for never.
+        max_turn_s: how long a turn may last before it expires, in seconds; positive, infinite for no limit. When a turn
+            expires, its host serves the next request.
         scope: the processes or spiders that share a pace, unlike the other scopes, which are kinds of hosts.
             ``"process"`` gives each process its own pace. A LeasingStore, such as a RedisStore, may then be used
             without a ``fleet``; a fleet excludes this scope. Any other name is for Scrapy: spiders with the same name
@@ -183,7 +183,7 @@ def slower(one: Pace, other: Pace) -> Pace:
 
 
 PACES_HELD: Final = 2.0
-"""For how many intervals a copy of robots.txt has to stay fresh, so that a turn comes before the copy expires."""
+"""How long a copy of robots.txt has to stay fresh, in intervals, so that a turn comes before the copy expires."""
 
 
 def longest_stated_s(said: Collection[StatedPace]) -> float:

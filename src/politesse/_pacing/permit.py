@@ -60,17 +60,19 @@ class Waiter:
 
 @dataclass(slots=True, eq=False)
 class AgentPace:
-    """The pace that binds the requests of an agent with a certain floor, and the waiters among them.
+    """The pace of the requests with the same agent and the same floor, and the requests among them that wait.
+
+    The floor is the least interval that the gate of a request demands.
 
     Attributes:
-        floor_s: the floor.
-        by_origin: the latest statement of each origin that was requested.
-        timed: these statements if any depends on the time of day, otherwise empty.
-        longest_s: the longest interval in these statements, at any time of day.
-        stated: the pace by floor, statements and options; None until calculated.
+        floor_s: the floor, in seconds.
+        by_origin: for each requested origin, the pace that its robots.txt stated last.
+        timed: the paces in ``by_origin`` if any of them depends on the time of day, otherwise empty.
+        longest_s: the longest interval of the paces in ``by_origin``, at any time of day.
+        stated: the pace that results from the floor, ``by_origin`` and the options; None until calculated.
         start: when the next request may start; None until calculated.
         changes: the ``changes`` of the host when ``start`` was calculated.
-        waiters: the waiters, in order.
+        waiters: the waiting requests, in order.
     """
 
     floor_s: float = 0.0
@@ -83,7 +85,7 @@ class AgentPace:
     waiters: OrderedDict[Waiter, None] = field(default_factory=OrderedDict)
 
     def state(self, origin: str, pace: StatedPace) -> None:
-        """Replace the statement of an origin."""
+        """Replace the pace that the robots.txt of an origin states."""
         self.by_origin[origin] = pace
         statements = self.by_origin.values()
         self.stated = None
@@ -96,16 +98,16 @@ class LocalPermit:
     """Permission of a LocalPacer for one request; see ``politesse.ports.Permit``.
 
     Attributes:
-        lines: the lines that granted it, or None after the end.
-        paced: its host.
+        lines: the object that granted the permit, or None after the end.
+        paced: the host of the request.
         agent: the pace that binds the requests of its agent.
-        url: the URL of the request; empty if it is unknown.
-        order: the place in line; see ``Waiter``.
+        url: the URL of the request; empty if the URL is unknown.
+        order: the place of the request in the line of its host; see ``Waiter``.
         waited: whether the request had to wait for the permit.
         answered_s: after how many seconds the answer came, or None before the answer.
         started_mono: when the permit was stamped.
         before_mono: the ``last_mono`` of the host before the stamp.
-        marks: the ``marks`` of the host after the stamp.
+        marks: how many requests the host had counted after the stamp; see ``PacedHost.marks``.
     """
 
     lines: LocalLines | None
@@ -121,7 +123,7 @@ class LocalPermit:
 
     @property
     def host(self) -> str:
-        """The pacing host."""
+        """The name of the paced host."""
         return self.paced.host
 
     @property

@@ -39,7 +39,7 @@ class Recalls:
     Args:
         memory: keeps the states of hosts.
         clock: the clocks.
-        kept_s: for how long a host counts as recalled.
+        kept_s: how long a host counts as recalled, in seconds.
         recalled: called with each recalled host, and with whether its memory could be read.
     """
 

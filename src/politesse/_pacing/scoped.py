@@ -62,7 +62,7 @@ class _Scope(NamedTuple):
 
 
 class ScopedPacer:
-    """Spaces requests by key and by limits; see ``politesse.ports.Pacer``.
+    """Spaces the requests to each host, address or domain, as the options demand; see ``politesse.ports.Pacer``.
 
     Args:
         options: see PacingOptions.

@@ -1,7 +1,7 @@
 """The keys of a host in each scope (host, registered domain, address), and the permits of a request in all scopes.
 
-An address is kept for an hour. If the address of a host cannot be found, its name is its key for a minute:
-no other host shares its key.
+An address is kept for an hour. If the address of a host cannot be found, the key of the host is its name for a minute,
+so no other host shares the key.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class ScopedPermit:
 
 
 class ScopedFetch(NamedTuple):
-    """Permission for the request of a robots.txt, by its permit in each scope; see ``politesse.ports.FetchPermit``."""
+    """Permission for the request of a robots.txt: its permits in all scopes; see ``politesse.ports.FetchPermit``."""
 
     permits: Sequence[FetchPermit]
 

@@ -36,8 +36,8 @@ class Tally:
     """The number of URLs for each answer.
 
     Attributes:
-        counts: the numbers by answer; a line that is no URL counts as undecided.
-        reasons: why, by robots.txt or line; the first ten.
+        counts: maps each answer to its number of URLs; a line that is no URL counts as undecided.
+        reasons: the reasons for the first ten undecided answers. The key is the URL of the robots.txt, or the line.
         ending: how the command ended, if not by the end of the input.
     """
 

@@ -341,6 +341,7 @@ def _sent(request: httpx.Request) -> str:
     url = f"{scheme}://{netloc}{path_and_query}" if netloc else str(request.url)
     if not path_and_query.startswith("/") or "#" in path_and_query or not path_and_query.isascii():
         raise InvalidURL(url, f"would be sent with the target {path_and_query!r:.100}; give path and query, escaped")
-    # Only an escaped or given target can have dot segments here: httpx resolves the segments of all other targets.
+    # httpx has resolved the dot segments of the URL's path, except escaped dots. A target that the caller set in
+    # ``extensions`` may still have dot segments.
     check_sent(url, path_and_query.partition("?")[0], (request.headers.get("Host", netloc),), netloc)
     return url

@@ -1,8 +1,8 @@
 """Hands out the URLs of hosts that are ready, and refuses URLs that are denied or given up: the core of PoliteQueue.
 
-Theory of operation. ``hosts`` maps each pacing host to its HostQueue, which knows its next URL and its phase
-(``_hosts``). The hosts that are READY or GIVEN_UP stand in a FIFO line. ``workers`` is a FIFO of tasks that wait for a
-turn; each host that enters at the end of the line wakes one task.
+Theory of operation. ``hosts`` maps the name of each paced host to its HostQueue, which knows the next URL and the phase
+of the host (``_hosts``). The hosts that are READY or GIVEN_UP stand in a FIFO line. ``workers`` is a FIFO of tasks that
+wait for a turn; each host that enters at the end of the line wakes one task.
 
 A worker takes the first host, withdraws its next URL and asks the gate for a turn. The pacer of a process answers in
 the same step; the pacer of a fleet asks Redis first, for several workers at once. A worker that is cancelled puts the

@@ -1,4 +1,4 @@
-"""The queued URLs by host, the tasks that wait for them, and the journal; ``_dispatch`` has the theory."""
+"""The queued URLs of each host, the tasks that wait for them, and the journal; ``_dispatch`` has the theory."""
 
 from __future__ import annotations
 
@@ -72,12 +72,13 @@ class Frontier(Generic[Item]):
         journal: the file that keeps the URLs; None for no file.
 
     Attributes:
-        hosts: the hosts that have URLs, or tasks that wait for room; by pacing host.
+        hosts: maps the name of each paced host to its queue. A host is listed while it has URLs, or while tasks wait
+            for room there.
         line: the hosts that are ready.
         workers: the tasks that wait for a turn.
         size: how many URLs wait.
         closed: whether the queue accepts no more URLs.
-        under_way: the URLs whose turns are under way, by number.
+        under_way: the URLs whose turns are under way. The key is the number of the URL.
         robots: fetches robots.txt ahead.
         stalls: logs when the queue makes no progress.
         refused: how many URLs were refused.
@@ -100,7 +101,7 @@ class Frontier(Generic[Item]):
         self.hosts: dict[str, HostQueue[Item]] = {}
         self.workers = WaitingTasks()
         self.line: deque[HostQueue[Item]] = deque()
-        self._asked: dict[int, QueuedUrl[Item]] = {}  # the URLs whose turns are being asked for, by number
+        self._asked: dict[int, QueuedUrl[Item]] = {}  # the URLs whose turns are being asked for; key: their number
         self._patience: Patience[Item] = Patience(agent.clock, max_unreachable_s, max_wait_s, self._look)
         self.robots: RobotsPrefetcher[Item] = RobotsPrefetcher(
             agent, self._patience, self.workers, self._known, self.fail
@@ -252,7 +253,7 @@ class Frontier(Generic[Item]):
             self._unsorted.append((origin_queue, _each_of(origin_queue)))
             self.workers.wake()
         if origin_queue.reloads and not host.is_watched:
-            self._move(host, HostEvent.LOOK, first=True)  # its turn must come before its robots.txt is evicted again
+            self._move(host, HostEvent.LOOK, first=True)  # before the cache evicts the robots.txt of the origin again
             self.workers.wake()
         elif not host.is_watched and (
             not verdict.allowed or self._agent.may_wait_long(origin, self._patience.max_wait_s)
@@ -260,7 +261,7 @@ class Frontier(Generic[Item]):
             self._move(host, HostEvent.LOOK)
         else:
             self._move(host, HostEvent.KNOWN)
-            if host.phase is HostPhase.PACED:  # the fetch counts for the pace, so the host is probably not ready
+            if host.phase is HostPhase.PACED:  # the fetch was a request, so the interval of the host probably runs
                 self._watch(origin_queue)
 
     def _remove(self, queued: QueuedUrl[Item]) -> None:

@@ -279,10 +279,10 @@ class HostQueue(Generic[Item]):
     """A host of the queue; see the module.
 
     Attributes:
-        key: the pacing host.
+        key: the name of the paced host.
         phase: the present phase; see the module.
-        is_watched: whether the host waits in the line of the pacer, which will call.
-        origins: the queues of its origins, by origin.
+        is_watched: whether the host waits in the line of the pacer, which will call back.
+        origins: maps each origin of the host to its queue.
         size: how many URLs wait, in all origins.
         progress_mono: when the host last had a turn or was found open; None before its first wait.
         look: the timer for the next attempt; see ``Patience``.

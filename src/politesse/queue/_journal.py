@@ -92,7 +92,7 @@ class Journal:
         self._reading = asyncio.Lock()
         self._unread: Contents | None = None
         self._handed: set[int] = set()  # digests of the resumed URLs that this run has handed out
-        self._broken_off: dict[int, int] = {}  # the numbers of rows that stay in the file, by digest
+        self._broken_off: dict[int, int] = {}  # the rows that stay in the file: maps digests to numbers
         self._changes: list[Change] = []
         self._is_writing = False
         self._noted = 0

@@ -52,11 +52,11 @@ class PoliteQueue(Generic[Item]):
             no item; the second argument is the verdict. If ``on_disallowed`` raises an error, the ``turn`` of that
             worker raises it. If ``max_wait_s`` is exceeded, the reason is WAIT_TOO_LONG; the note of the verdict names
             the cause and the end of the wait.
-        max_unreachable_s: for how many seconds an unreachable robots.txt is fetched again, from the first failure in a
-            row, or from the creation of the queue if that is later; 0 or more; None for no limit.
-        max_wait_s: for how many seconds without a break a site may make its pages wait: by a Retry-After, a 429 to
-            robots.txt, a Visit-time, or a longer interval. The wait for other URLs and the crawler's own
-            ``min_delay_s`` do not count. 0 or more; None for no limit.
+        max_unreachable_s: how long an unreachable robots.txt is fetched again, in seconds; 0 or more; None for no
+            limit. The time counts from the first failure in a row, or from the creation of the queue if that is later.
+        max_wait_s: how long a site may make its pages wait without a break, in seconds; 0 or more; None for no limit.
+            A site makes pages wait by a Retry-After, a 429 to robots.txt, a Visit-time, or a longer interval. The wait
+            for other URLs and the crawler's own ``min_delay_s`` do not count.
         journal: a file that keeps each URL until it has ended, so that the next run continues: a path, or
             ``"sqlite:///crawl.db"``. The file may be that of the gate's store. None for no file.
 
@@ -285,7 +285,7 @@ class PoliteQueue(Generic[Item]):
         return self._dispatcher.size
 
     def sizes(self) -> dict[str, int]:
-        """Return how many URLs wait at each pacing host."""
+        """Return how many URLs wait at each host. The host is named without scheme and port."""
         return {key: host.size for key, host in self._dispatcher.hosts.items() if host.size}
 
     def left(self) -> list[tuple[str, Item | None, float]]:

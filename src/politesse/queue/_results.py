@@ -54,7 +54,7 @@ class QueueStatistics:
         queued: how many URLs wait.
         hosts: at how many hosts URLs wait.
         ready: how many hosts stand in the line of ready hosts, including hosts that are given up.
-        asking: for how many origins robots.txt is being fetched.
+        asking: the number of origins whose robots.txt is being fetched.
         deferred: how many origins wait until an unreachable robots.txt may be fetched again.
         under_way: how many turns are under way.
         waiting: how many workers wait for a turn.
@@ -216,7 +216,7 @@ class CrawlCounts:
             passes them to ``on_disallowed``, too.
         retried: how many requests were repeated after an answer of 429 or 503.
         bad_links: how many links were invalid URLs; links with other schemes than http(s) are not counted.
-        elapsed_s: for how many seconds the crawl has run.
+        elapsed_s: how long the crawl has run, in seconds.
     """
 
     pages: int = 0

@@ -69,7 +69,7 @@ class Meter:
         self.forms = forms
         self.left = left
         self.exhausted = False
-        self._starts: dict[tuple[str, str], int] = {}  # the count of an octet in a form, by form and octet
+        self._starts: dict[tuple[str, str], int] = {}  # (form, octet) -> the count of the octet
 
     def matches(self, wildcard: Wildcard) -> bool:
         """Whether a form matches a wildcard; also False if the budget did not suffice."""

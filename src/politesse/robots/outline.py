@@ -71,7 +71,7 @@ class Outline:
         return self._traits.rule_set(rows, directives, self._traits.matching, origin)
 
     def group(self, group: int, lines: Mapping[int, Line]) -> Group:
-        """Return a group as lines, by their numbers."""
+        """Return a group with its lines; ``lines`` maps numbers to lines."""
         whole = Span(self.starts[group], self._end(group), "")
         heads = rows_in(self._heads, whole)
         agents: dict[str, int] = {}

@@ -50,7 +50,7 @@ class _UsageRule(NamedTuple):
 
 
 class _Compiled(NamedTuple):
-    """The compiled lines; ``refused`` has the refusals of rules beyond the bound, by purpose."""
+    """The compiled lines; ``refused`` maps each purpose to its refusal by a rule beyond the bound."""
 
     rules: tuple[_UsageRule, ...]
     refused: dict[Purpose | None, Statement]

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 ALLOW: Final = "allow"
 NO_RULE: Final = -1
-"""The place that stands for no rule; every rule outranks it."""
+"""Stands for no rule in place of an index; every rule outranks it."""
 NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
 
 _AS_IT_IS: Final[dict[int, str]] = {}  # all files whose values are in normal form share this dict
 
 
 class RuleTable:
-    """Rules of an agent, each at a place from 0 on.
+    """The rules of an agent. The place of a rule is its index, from 0 on.
 
     Args:
-        patterns: path patterns in normal form, by place.
+        patterns: the path pattern of each rule, in normal form.
         rows: the row of each rule.
 
     Attributes:
@@ -65,7 +65,10 @@ class RuleTable:
         return [rule for place in places if (rule := self.match(place).rule) is not None]
 
     def ranks(self) -> Sequence[int]:
-        """Return the rank of each rule, by place: more octets rank higher, at equal length an Allow; 0 at NO_RULE."""
+        """Return the rank of each rule; the last item is 0, the rank of NO_RULE.
+
+        A rule with more octets ranks higher. Of rules with the same length, an Allow ranks higher.
+        """
         allows = [name.field == ALLOW for name in self._names]
         ranks = [2 * len(pattern) + allows[name] for pattern, name in zip(self.patterns, self._name_of, strict=True)]
         ranks.append(0)

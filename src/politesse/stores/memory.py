@@ -102,7 +102,7 @@ class SharedMemoryStore(MemoryStore):
         super().__init__(max_bytes=max_bytes)
         self._numbers = count(1)
         self._versions: dict[str, str] = {}
-        self._leases: dict[str, str] = {}  # the token of each lease, by key
+        self._leases: dict[str, str] = {}  # maps the keys of records to the tokens of their leases
 
     async def put(self, key: str, record: bytes, /) -> None:
         """Keep a record, in place of an earlier record."""

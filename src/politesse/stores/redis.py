@@ -57,13 +57,13 @@ class RedisStore:
         url: the URL of the server: ``redis://user:password@host:6379/0``, ``rediss://...`` (TLS),
             ``unix:///path/of/socket``, ``redis+sentinel://host:26379,host2:26379/service/0``,
             ``redis+cluster://host:6379,host2:6379``. The query may hold options of redis-py, such as
-            ``?ssl_ca_certs=/path/of/ca.pem``. prefix: the start of all keys; give each fleet on the same Redis another
-            prefix.
-        max_age_s: how many seconds after its last change a record expires; a minute or more. The default is 31 days,
-            because a copy may serve for 30 days while its site is unreachable.
-        lease_s: for how many seconds a killed process keeps its lease; 0.1 to 60. A lease is renewed during a fetch.
-        timeout_s: how many seconds a call may take. Give less than ``CacheOptions.store_timeout_s``, so that the error
-            names the cause.
+            ``?ssl_ca_certs=/path/of/ca.pem``.
+        prefix: the start of all keys; give each fleet on the same Redis another prefix.
+        max_age_s: how long a record is kept after its last change, in seconds; a minute or more. The default is 31
+            days, because a copy may serve for 30 days while its site is unreachable.
+        lease_s: how long a killed process keeps its lease, in seconds; 0.1 to 60. A lease is renewed during a fetch.
+        timeout_s: how long a call may take, in seconds. Give less than ``CacheOptions.store_timeout_s``, so that the
+            error names the cause.
         max_connections: how many connections each event loop may open; further calls wait.
 
     Raises:
@@ -116,8 +116,8 @@ class RedisStore:
 
         Args:
             key: the key of the record.
-            change: takes the record, or None, and returns the new record. If the connection is lost after the new
-                record was kept, ``change`` is called again with that record.
+            change: a function that takes the record, or None, and returns the new record. If the connection is lost
+                after the new record was kept, ``change`` is called again with the new record.
 
         Raises:
             StoreError: as for ``put``. An update during the close of the store may be refused.
@@ -161,7 +161,7 @@ class RedisStore:
         return await self._put(key, record, token=lease.token)
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
-        """Renew leases, by key, for their whole time from now on, unless they were taken over.
+        """Renew leases for their whole time from now on, unless they were taken over; ``leases`` maps keys to leases.
 
         Raises:
             StoreError: the server is away, refuses this client or is late; or the store is closed.

@@ -65,7 +65,7 @@ class Fault:
         kind: the kind of fault that a fetcher reports, or None for an answer.
         restricts: for a SUCCESSFUL result, whether ``/private`` is disallowed.
         waits: whether the fault lasts until the client gives up.
-        hops: the other answers of the fault, by target.
+        hops: maps other targets to the answers of the fault.
         host: the name of the server, if the fault needs one.
         certificate: makes the certificate of the server, for https.
         accepts: whether the server accepts connections.
@@ -338,4 +338,4 @@ FAULTS: Final[Mapping[str, Fault]] = {
     for faults in (_connections, _heads, _bodies, _encodings, _caching, _redirects, _rates, _certificates)
     for fault in faults()
 }
-"""All faults, by name."""
+"""Maps the name of each fault to the fault."""

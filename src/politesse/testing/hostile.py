@@ -45,7 +45,7 @@ class HostileServer:
 
     Args:
         fault: the fault of robots.txt; one of ``FAULTS``, or your own Fault.
-        answers: the replies of targets that are not ordinary pages, by target.
+        answers: maps each target that is no ordinary page to its reply.
         address: the address to listen at, in 127.0.0.0/8.
         every_page: the reply of all pages.
 

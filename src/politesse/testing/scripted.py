@@ -166,9 +166,10 @@ class ScriptedFetcher:
         False 1
 
     Args:
-        answers: the answers by origin, such as ``"https://example.com"``, for its robots.txt, and by URL for any other
-            file. An answer is text or octets, a status, a FetchResponse or FetchFault, an exception to raise, or a
-            sequence of these for successive fetches, the last of which is repeated. All other URLs answer 404.
+        answers: a mapping to answers. The key is an origin, such as ``"https://example.com"``, for its robots.txt, and
+            a URL for any other file. An answer is text or octets, a status, a FetchResponse or FetchFault, or an
+            exception to raise. A sequence of answers is for successive fetches; its last answer is repeated. All other
+            URLs answer 404.
 
     Attributes:
         requests: every request so far, in order.
@@ -238,7 +239,7 @@ class ScriptedResolver:
         ['example.com']
 
     Args:
-        addresses: lists of addresses by host name; any other name does not exist.
+        addresses: maps host names to lists of addresses; any other name does not exist.
 
     Raises:
         ConfigurationError: a single address is given instead of a list.

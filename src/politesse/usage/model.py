@@ -297,10 +297,13 @@ def combine(usages: Iterable[Usage]) -> Usage:
 
 
 class CombinedUsage:
-    """The preferences of several places about a URL; each call of ``usage`` calls the sources, and combines them.
+    """The preferences that several places, such as robots.txt and tdmrep.json, state about a URL.
+
+    Each call of ``usage`` calls every source, and combines the results.
 
     Args:
-        sources: each returns the preferences of a place about a URL; they may raise InvalidURL.
+        sources: functions, one for each place. A source returns the preferences that its place states about a URL, and
+            may raise InvalidURL.
     """
 
     __slots__ = ("_sources",)

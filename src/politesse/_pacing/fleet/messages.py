@@ -39,8 +39,8 @@ class ScriptCall(NamedTuple):
 
     Attributes:
         script: the script.
-        key: the key that it changes.
-        args: its arguments, including the arguments that all scripts have.
+        key: the key that the script changes.
+        args: the arguments of the script, including the arguments that all scripts have.
     """
 
     script: Script
@@ -53,7 +53,7 @@ class Server(NamedTuple):
 
     Attributes:
         run_id: the name of the server's present run.
-        uptime_s: for how many seconds the server has run, at least.
+        uptime_s: how long the server has run at least, in seconds.
     """
 
     run_id: str
@@ -75,7 +75,7 @@ class FleetAnswer(NamedTuple):
         version: when the host was closed last, by the time of Redis.
         bound_by: the reason of the wait; ``interval`` for the interval of the request.
         tolerance_s: by how much the start may be late.
-        backoff_s: for how long the last refusal of a page would close the host.
+        backoff_s: how long the last refusal of a page would close the host, in seconds.
         fetch_backoff_s: the same for refusals of robots.txt.
         held_by: the URL of a request that is under way.
         holders: the owners and sessions of the requests under way, if the ticket waits for their end.
@@ -139,7 +139,7 @@ class Outbox:
     """The calls that Redis has not answered. See ``link.py`` for the two kinds of calls.
 
     Args:
-        clock: its monotonic time measures for how long a call has waited.
+        clock: its monotonic time measures how long a call has waited.
         prefix: the prefix of all keys and channels.
         is_cluster: whether the keys of a batch have no common order; see ``wire.py``.
 

@@ -29,8 +29,8 @@ class FleetHostState:
     Attributes:
         version: when the host was closed last, by the time of Redis, as far as this process knows.
         patience: how many times its slack a start may be late; doubled for each start that was later.
-        turn: a lock; the reservation that asks Redis holds it.
-        reservations: the waiting reservations, by ticket.
+        turn: a lock, which the reservation that asks Redis holds.
+        reservations: maps the tickets of waiting reservations to the reservations.
         used: the tickets of requests that may start or have started and have not ended.
     """
 
@@ -121,8 +121,8 @@ class FleetPermit:
 
     Attributes:
         reserver: the reserver that reserved the start; None after the end.
-        host: the pacing host.
-        url: the URL of the request; empty if it is unknown.
+        host: the name of the paced host.
+        url: the URL of the request; empty if the URL is unknown.
         own: the permit of the pacer of this process.
         reservation: the reservation that was granted.
         started_mono: when the permit was granted.

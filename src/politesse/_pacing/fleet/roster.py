@@ -35,8 +35,8 @@ class Roster:
 
     Attributes:
         session: the number of the present connection.
-        epochs: the name of the round, by the key of each server's roster; empty before the first reply.
-        is_suspect: whether the server may have lost data though its roster says that the round goes on.
+        epochs: maps the key of each server's roster to the name of the round; empty before the first reply.
+        is_suspect: whether the server may have lost data, although its roster says that the round goes on.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Roster:
         self.is_suspect = False
         self._former_epochs: Mapping[str, str] = {}
         self._sessions: dict[str, int] = {}  # the last session of each owner that has reported
-        self._members: dict[str, dict[str, bool]] = {}  # whether each owner has reported, by roster key and owner
+        self._members: dict[str, dict[str, bool]] = {}  # roster key -> owner -> whether the owner has reported
         self._reports_until_mono: dict[str, float] = {}
 
     def begin_session(self) -> None:
@@ -95,7 +95,7 @@ class Roster:
         return len(self._reports_until_mono) >= keys
 
     def waits_s(self, now_mono: float) -> float:
-        """Return for how many seconds at most other processes may still report."""
+        """Return how long other processes may still report, in seconds."""
         return max((until - now_mono for until in self._reports_until_mono.values()), default=0.0)
 
     def missing(self) -> list[str]:

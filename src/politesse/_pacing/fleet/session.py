@@ -91,7 +91,7 @@ class Session:
         self._unusable: set[str] = set()
 
     def hold_s(self, interval_s: float) -> float | None:
-        """Return for how long no request may start yet at a host; None if the time is unknown.
+        """Return how long no request to a host may start yet, in seconds; None if the time is unknown.
 
         The time is unknown while Redis is away, and until other processes have reported to a server that has lost data.
         After a loss of data the server may not know the last interval.

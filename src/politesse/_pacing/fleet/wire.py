@@ -158,7 +158,7 @@ class RedisWire(_Wire[_redis.Redis]):
 
         Args:
             calls: the scripts to run.
-            epochs: the expected epoch of each roster, by key.
+            epochs: maps the key of each roster to the expected epoch.
 
         Raises:
             WireLost: Redis is away, or a roster has another epoch.
@@ -289,7 +289,7 @@ class ClusterWire(_Wire[_redis.RedisCluster]):
         return self._reply(reply)
 
     async def _ask_all(self, *words: str) -> dict[str, dict[str, object]]:
-        """Return the answer of each primary, by its name."""
+        """Return a mapping from the name of each primary to its answer."""
         found: dict[str, dict[str, object]] = await self._client.execute_command(*words, target_nodes=_PRIMARIES)
         return found
 

@@ -1,4 +1,4 @@
-"""Sums up the logs of the servers by origin, and judges the crawl from these logs.
+"""Sums up the log of each origin's server, and judges the crawl from these logs.
 
 The judge is that of ``politesse.testing.assert_polite``. The sites state their forbidden pages and their pace. This
 module never calls the gate.
@@ -84,8 +84,7 @@ def audit(logs: Logs, floor_s: float, min_lifetime_s: float = 60.0) -> list[Row]
     Args:
         logs: the logs of all sites.
         floor_s: the shortest pause that the crawler promises, in seconds.
-        min_lifetime_s: for how long the crawler may use a robots.txt even if the site states a shorter time, in
-            seconds.
+        min_lifetime_s: how long the crawler may use a robots.txt even if the site states a shorter time, in seconds.
     """
     offered = {site.front for site, _ in logs}
     for site, log in logs:

@@ -48,14 +48,14 @@ class Blueprint:
 
     Attributes:
         name: the name in the output.
-        robots: the answers for robots.txt, one after the other; the last answer is repeated. ``{name}`` in an answer
-            is replaced by the address of the origin of that name. If empty, the server does not answer, so all pages
-            are forbidden.
+        robots: the answers for robots.txt, one after the other; the last answer is repeated. If an answer has the name
+            of an origin in braces, the address of that origin replaces it. If ``robots`` is empty, the server does not
+            answer, so all pages are forbidden.
         families: the families of its pages.
-        files: its other answers by target, one after the other; the last answer is repeated.
-        asks: the line of its robots.txt that states a pace; empty without such a line.
-        asks_s: the pause between two requests that this line requires, in seconds.
-        max_age_s: for how many seconds its robots.txt may be used, or None if the origin does not state this.
+        files: maps each other target to its answers, which are sent one after the other; the last answer is repeated.
+        asks: the line of robots.txt that states a pace; empty without such a line.
+        asks_s: the pause between two requests that the line in ``asks`` requires, in seconds.
+        max_age_s: how long robots.txt may be used, in seconds, or None if the origin does not state this.
         busy_at: the numbers, from 1, of the page requests that the origin answers with 429 and Retry-After.
         beside: the origin on another port of the same host; empty if the origin has its own host.
     """
@@ -109,7 +109,7 @@ class Site:
     Attributes:
         blueprint: the plan of the site.
         address: scheme, host and port.
-        pages: the pages by target.
+        pages: maps each target to its page.
     """
 
     blueprint: Blueprint
@@ -302,7 +302,7 @@ BLUEPRINTS: Final = (
 def make_sites(addresses: Mapping[str, str], pages: int, seed: int) -> list[Site]:
     """Make the web with about ``pages`` pages; the same seed makes the same web.
 
-    ``addresses`` has the scheme, host and port of each blueprint, by name.
+    ``addresses`` maps the name of each blueprint to the scheme, host and port of its site.
     """
     rng = random.Random(seed)  # noqa: S311 - a web that can be made again is wanted
     sites = [Site(blueprint, addresses[blueprint.name]) for blueprint in BLUEPRINTS]
@@ -342,5 +342,5 @@ def _weave(sites: Sequence[Site], rng: random.Random) -> None:
         if page.redirects:
             forbidden, home = next(turns)
             fitting = [one for one in with_text if one.forbidden is forbidden and (one.site is page.site) is home]
-            # A site without rules has no forbidden page as a target.
+            # If no page fits, any page will do: a site without rules, for example, has no forbidden page.
             page.redirect = rng.choice(fitting or with_text)

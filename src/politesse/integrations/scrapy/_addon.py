@@ -27,7 +27,7 @@ _DEFAULTS: Final = {
     "DOWNLOADER": PoliteDownloader,
     "SCHEDULER_PRIORITY_QUEUE": PolitePriorityQueue,
 }
-_PLACE: Final = 100  # the place of Scrapy's own RobotsTxtMiddleware among the downloader middlewares
+_PLACE: Final = 100  # the order of Scrapy's own RobotsTxtMiddleware in DOWNLOADER_MIDDLEWARES_BASE
 
 
 class PolitesseAddon:
@@ -39,27 +39,37 @@ class PolitesseAddon:
 
     Its own settings:
 
-    ``POLITESSE_ON_ERROR``: ``"disallow"``, or ``"allow"`` to crawl sites whose robots.txt cannot be fetched.
-    ``POLITESSE_PRIVATE_ADDRESSES``: as in FetchOptions; ``"deny"`` for a crawler of URLs that strangers give.
-    ``POLITESSE_MAX_WAIT``: after how many seconds a site that makes its requests wait is given up; 3600 by default, 0
-    or more. A site makes requests wait if its robots.txt is unreachable or was answered with 429, by an answer of 429
-    or 503, and by a Visit-time, Crawl-delay or Request-rate. Until then the spider stays open for the site. A site is
-    given up as soon as it is certain that the wait will be longer, counted from the first failure in a row of this run.
-    With ``JOBDIR`` its requests stay in the queue for the next run. Without ``JOBDIR``, each request ends in its
-    errback with IgnoreRequest, when the spider has no other work. If the site opens while the spider is busy with other
-    sites, the crawl goes on there. ``POLITESSE_CACHE``, ``POLITESSE_PACING``: a CacheOptions, a PacingOptions.
-    ``DOWNLOAD_DELAY`` replaces its ``min_delay_s``, and ``max_concurrent`` is always 1. The spiders of a process share
-    each host's pace, and wait while it is closed: requests never overlap, and each spider keeps its own interval after
-    the previous request. Only spiders with the same ``key``, ``address``, ``domain`` and ``scope`` share a pace, with
-    the PacingOptions of the first spider. The log (INFO) names the scope. ``POLITESSE_FLEET``: the URL of a Redis or
-    Valkey, or FleetOptions. All processes with the same fleet share the pace of each host, as the spiders of a process
-    do. None by default. While Redis is away, no request starts; after ``POLITESSE_MAX_WAIT`` seconds all sites are
-    given up. If Redis refuses the crawler, the spider is closed. ``POLITESSE_STORE``: the path of a file, or a Store,
-    that keeps robots.txt and the demands of hosts, so that a later run can use them. The default is the store of the
-    fleet; without a fleet, ``robots.db`` in ``JOBDIR``, if that is set. False or an empty string for no store. In a
-    fleet the store keeps only robots.txt. ``POLITESSE_PAGE_DIRECTIVES``: true by default; each response then has its
-    PageDirectives as ``response.meta["politesse_page"]``; to read METAs, install the extra ``html``. False turns this
-    off.
+    ``POLITESSE_ON_ERROR``
+        ``"disallow"``, or ``"allow"`` to crawl sites whose robots.txt cannot be fetched.
+    ``POLITESSE_PRIVATE_ADDRESSES``
+        The same as in FetchOptions: give ``"deny"`` if strangers provide the URLs that you crawl.
+    ``POLITESSE_MAX_WAIT``
+        How long a site may make its requests wait before it is given up, in seconds; 3600 by default, 0 or more. A site
+        makes requests wait if its robots.txt is unreachable or was answered with 429, by an answer of 429 or 503, and
+        by a Visit-time, Crawl-delay or Request-rate. Until then the spider stays open for the site. A site is given up
+        as soon as it is certain that the wait will be longer. The wait counts from the first failure in a row of this
+        run. With ``JOBDIR`` the requests stay in the queue for the next run. Without ``JOBDIR``, each request ends in
+        its errback with IgnoreRequest, when the spider has no other work. If the site opens while the spider is busy
+        with other sites, the crawl goes on there.
+    ``POLITESSE_CACHE``
+        A CacheOptions.
+    ``POLITESSE_PACING``
+        A PacingOptions. ``DOWNLOAD_DELAY`` replaces its ``min_delay_s``, and ``max_concurrent`` is always 1. The
+        spiders of a process share the pace of each host, and wait while the host is closed: requests never overlap, and
+        each spider keeps its own interval after the previous request. Only spiders with the same ``key``, ``address``,
+        ``domain`` and ``scope`` share a pace, with the PacingOptions of the first spider. The log (INFO) names the
+        scope.
+    ``POLITESSE_FLEET``
+        The URL of a Redis or Valkey, or FleetOptions; None by default. All processes with the same fleet share the pace
+        of each host, as the spiders of a process do. While Redis is away, no request starts; after
+        ``POLITESSE_MAX_WAIT`` seconds all sites are given up. If Redis refuses the crawler, the spider is closed.
+    ``POLITESSE_STORE``
+        The path of a file, or a Store, that keeps robots.txt and the demands of hosts, so that a later run can use
+        them. The default is the store of the fleet; without a fleet, ``robots.db`` in ``JOBDIR``, if ``JOBDIR`` is set.
+        False or an empty string means no store. In a fleet the store keeps only robots.txt.
+    ``POLITESSE_PAGE_DIRECTIVES``
+        True by default: each response has its PageDirectives as ``response.meta["politesse_page"]``. To read METAs,
+        install the extra ``html``. False turns this off.
 
     Example:
         >>> from scrapy.settings import Settings

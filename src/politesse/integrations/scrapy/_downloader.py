@@ -133,7 +133,10 @@ class PoliteDownloader(Downloader):
         return not self.queues
 
     def is_ready(self, slot: str, *, is_last: bool) -> bool:
-        """Return whether a request of a slot may be handed out now; with ``is_last`` even if its site is given up."""
+        """Return whether a request of a slot may be handed out now.
+
+        With ``is_last``, a request may also be handed out if its site waits or is given up.
+        """
         return not self._under_way[host_of(slot)] and (is_last or not self.waits.holds(slot))
 
     def hand_out(self, request: Request, *, is_last: bool) -> None:

@@ -91,7 +91,7 @@ class ReadySlots:
     def __init__(self, is_ready: Callable[[str], bool]) -> None:
         self._is_ready = is_ready
         self._line: OrderedDict[str, None] = OrderedDict()
-        self._asleep: dict[str, set[str]] = {}  # the sleeping slots by host
+        self._asleep: dict[str, set[str]] = {}  # maps hosts to their sleeping slots
 
     def add(self, slot: str) -> None:
         """Put a slot at the end of the line, unless it is in the line or sleeps."""

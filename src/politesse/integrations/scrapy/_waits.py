@@ -55,7 +55,7 @@ _MAX_SHOWN: Final = 200  # a message shortens remote text to this many character
 
 @lru_cache(maxsize=100_000)
 def host_of(site: str) -> str:
-    """Return the pacing host of an origin or of a host's slot; return any other slot unchanged."""
+    """Return the host name under which an origin or the slot of a host is paced; return any other slot unchanged."""
     scheme, separator, authority = site.partition("://")
     if not separator or ":" in scheme:
         return site  # a ``download_slot`` may have any name
@@ -103,7 +103,7 @@ class CrawlTally:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._seen: set[tuple[str, str]] = set()
-        self._given_up: dict[str, str] = {}  # the reasons, by host and origin
+        self._given_up: dict[str, str] = {}  # maps each host and origin that is given up to the reason
         self._left: Counter[str] = Counter()
         self._kept = 0
 
@@ -170,7 +170,7 @@ class SiteWait:
 
 
 class Waits:
-    """The sites that wait now, by pacing host or by origin.
+    """The sites that wait now. A site is named by its host if the host waits, by its origin if only the origin waits.
 
     Args:
         clock: the gate's clock.
@@ -189,8 +189,8 @@ class Waits:
         self._tally = tally
         self._ended = ended
         self._waiting: dict[str, SiteWait] = {}
-        self._refused_mono: dict[str, float] = {}  # the time since which a host answers with refusals, by host
-        self._answers: dict[str, NotYet] = {}  # the answers for which hosts are given up, by host
+        self._refused_mono: dict[str, float] = {}  # maps hosts to the times of the first refusal in a row
+        self._answers: dict[str, NotYet] = {}  # maps hosts that are given up to the answers of the pacer
         self._fleet_timer: Timer | None = None
         self.fleet_lost: NotYet | None = None
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _STAR: Final = "\n"  # stands for a star of the covered rule; no normal form contains a control character
 _MAX_COMPARISONS: Final = 500_000
 _MAX_RULES: Final = 500_000  # limits the rules in all combinations of groups together
-_ByHead = dict[str, list[tuple[Rule, tuple[str, ...]]]]  # rules and their pieces, by the first piece
+_ByHead = dict[str, list[tuple[Rule, tuple[str, ...]]]]  # maps first pieces to rules and all their pieces
 _DOT_SEGMENT = re.compile(r"/\.{1,2}(?:/|\$\Z)")
 
 
