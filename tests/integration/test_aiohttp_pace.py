@@ -5,16 +5,15 @@ import gc
 import hashlib
 import re
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import ClientResponse, web
+from aiohttp import web
 
 from politesse import ConfigurationError, Gatekeeper, TooFar
-from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, RobotsMiddleware
+from politesse.integrations.aiohttp import RobotsMiddleware
 from tests.integration.sites import UA, Site, serving, slow_gate, turns, until
 from tests.support.tasks import apart
 
@@ -59,23 +58,6 @@ async def visit(session: aiohttp.ClientSession, url: str, **options: Any) -> Non
         await response.read()
 
 
-# Permission
-
-
-async def test_permission_is_checked_before_the_turn(
-    site: Site, gate: Gatekeeper, session: aiohttp.ClientSession
-) -> None:
-    with pytest.raises(ClientDisallowed):
-        await session.get(f"{site.base}/private")
-    with pytest.raises(ClientInvalidURL):
-        await session.get("http://300.1.1.1/")
-    async with session.get(f"{site.base}/page") as response:
-        assert await response.text() == "page /page"
-    assert site.paths == ["/robots.txt", "/page"]
-    assert [seen.headers["User-Agent"] for seen in site.seen] == [UA, UA]
-    assert turns(gate) == 0
-
-
 async def test_without_pace_nothing_waits(site: Site, gate: Gatekeeper) -> None:
     async with (
         aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session,
@@ -96,65 +78,6 @@ def test_longest_wait_goes_with_a_pace_only(gate: Gatekeeper) -> None:
         RobotsMiddleware(gate, max_wait_s=1.0)
     with pytest.raises(ConfigurationError, match="Gatekeeper"):
         RobotsMiddleware(UA, pace=True)  # type: ignore[arg-type]
-
-
-# Turns
-
-
-async def test_host_is_busy_until_the_response_ends(
-    site: Site, gate: Gatekeeper, session: aiohttp.ClientSession
-) -> None:
-    async with session.get(f"{site.base}/slow") as response:
-        waiting = apart(visit(session, f"{site.base}/page"))
-        await until(lambda: gate.statistics().waiting == 1)
-        assert site.pages == ["/slow"]
-        site.go_on.set()
-        assert await response.text() == "first last"
-    await waiting
-    assert site.pages == ["/slow", "/page"]
-    assert turns(gate) == 0
-
-
-async def by_reading(site: Site, response: ClientResponse) -> None:
-    site.go_on.set()
-    await response.read()
-
-
-async def by_release(site: Site, response: ClientResponse) -> None:
-    response.release()
-
-
-async def by_close(site: Site, response: ClientResponse) -> None:
-    response.close()
-
-
-async def by_dropping(site: Site, response: ClientResponse) -> None:
-    site.go_on.set()
-
-
-@pytest.mark.parametrize("end", [by_reading, by_release, by_close, by_dropping])
-async def test_turn_ends_with_the_response_and_no_reference_remains(
-    site: Site, gate: Gatekeeper, session: aiohttp.ClientSession, end: Callable[[Site, ClientResponse], Awaitable[None]]
-) -> None:
-    await (await session.get(f"{site.base}/page")).read()
-    loop: Any = asyncio.get_running_loop()
-    before = set(loop._scheduled)  # with the timer of the pacer, one for all turns
-    response = await session.get(f"{site.base}/slow")
-    assert turns(gate) == 1
-    await end(site, response)
-    await until(lambda: turns(gate) == 0)
-    callbacks = [timer._callback for timer in loop._scheduled if not timer.cancelled() and timer not in before]
-    assert [callback for callback in callbacks if isinstance(callback, partial)] == []  # nor the alarm of ours
-
-
-async def test_error_ends_the_turn(site: Site, gate: Gatekeeper, session: aiohttp.ClientSession) -> None:
-    site.drops = 1
-    with pytest.raises(aiohttp.ServerDisconnectedError):
-        await session.post(f"{site.base}/drop")
-    assert turns(gate) == 0
-    async with asyncio.timeout(5):
-        await session.post(f"{site.base}/drop")
-    assert site.pages == ["/drop", "/drop"]
 
 
 async def test_longest_wait_is_kept(site: Site, gate: Gatekeeper, session: aiohttp.ClientSession) -> None:

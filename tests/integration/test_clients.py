@@ -2,17 +2,24 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+from aiohttp import ClientSession
 
-from politesse import Bound, Disallowed, Gatekeeper, NotYet, PacingOptions
+from politesse import AgentView, Bound, Disallowed, Gatekeeper, NotYet, PacingOptions, Reason
+from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.testing import assert_polite
-from tests.integration.clients import CLIENTS, Client
+from tests.integration.clients import CLIENTS, Aiohttp, Client
 from tests.integration.sites import ROBOTS, UA, Site, turns, until
 from tests.support.tasks import apart
 
 pytestmark = pytest.mark.timeout(20)
+
+ASKING: dict[str, Callable[[AgentView], Client]] = CLIENTS | {
+    "RobotsMiddleware without a pace": lambda gate: Aiohttp(ClientSession(middlewares=(RobotsMiddleware(gate),)))
+}
+however_it_asks = pytest.mark.parametrize("kind", ASKING)
 
 
 @pytest.fixture(params=CLIENTS)
@@ -23,32 +30,40 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def client(kind: str, gate: Gatekeeper) -> AsyncIterator[Client]:
-    made = CLIENTS[kind](gate)
+    made = ASKING[kind](gate)
     yield made
     await made.aclose()
 
 
-async def test_disallowed_page_is_not_requested(site: Site, client: Client) -> None:
-    with pytest.raises(Disallowed) as caught:
-        await client.get(f"{site.base}/private/page")
-    assert caught.value.verdict.rule is not None
-    assert site.paths == ["/robots.txt"]
-
-
+@however_it_asks
 async def test_redirect_to_a_disallowed_page_is_not_followed(
     site: Site, other: Site, client: Client, gate: Gatekeeper
 ) -> None:
-    site.redirects = {"/a": (302, "/private/a"), "/b": (302, f"{other.base}/private/b")}
-    for path in site.redirects:
-        with pytest.raises(Disallowed):
+    other.robots = "User-agent: *\nDisallow: /shop\n"
+    site.redirects = {"/a": (302, "/private/a"), "/b": (302, f"{other.base}/shop")}
+    for path in ("/private/page", *site.redirects):
+        with pytest.raises(Disallowed) as caught:
             await client.get(f"{site.base}{path}")
-    assert (site.pages, other.pages) == (["/a", "/b"], [])
+        assert caught.value.verdict.rule is not None
+    assert (site.paths, other.paths) == (["/robots.txt", "/a", "/b"], ["/robots.txt"])
     assert turns(gate) == 0
+    site.redirects["/c"] = (302, f"{other.base}/private")  # by the rules of its own origin
+    assert await client.get(f"{site.base}/c") == 200
 
 
+@however_it_asks
+async def test_report_mode_lets_everything_through(site: Site, kind: str) -> None:
+    async with Gatekeeper(UA, mode="report") as gate:
+        client = ASKING[kind](gate)
+        assert await client.get(f"{site.base}/private/x") == 200
+        assert gate.statistics().denied == {Reason.DISALLOW_RULE: 1}
+        await client.aclose()
+
+
+@however_it_asks
 async def test_view_of_another_agent_is_judged_and_named_as_such(site: Site, kind: str, gate: Gatekeeper) -> None:
     site.robots = "User-agent: ExampleBot-Image\nDisallow: /images\n"
-    client = CLIENTS[kind](gate.agent(tokens="ExampleBot-Image", user_agent="ExampleBot-Image/1.0"))
+    client = ASKING[kind](gate.agent(tokens="ExampleBot-Image", user_agent="ExampleBot-Image/1.0"))
     with pytest.raises(Disallowed):
         await client.get(f"{site.base}/images/1")
     await client.get(f"{site.base}/page")

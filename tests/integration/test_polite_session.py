@@ -1,5 +1,6 @@
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,13 +9,29 @@ import pytest
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 from yarl import URL
 
-from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, InvalidURL, TooFar
+from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, InvalidURL, Reason, TooFar
 from politesse.errors import WrongEventLoop
 from politesse.events import Decided, Event
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import EAGER, UA, Site, slow_gate, turns, until
 from tests.support.tasks import apart
+
+Session = PoliteSession | aiohttp.ClientSession
+
+WAYS: dict[str, Callable[[Gatekeeper], Session]] = {
+    "PoliteSession": PoliteSession,
+    "pace": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)),
+    "permission": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)),
+}
+in_every_way = pytest.mark.parametrize("session", WAYS, indirect=True)
+
+
+@pytest.fixture(params=["PoliteSession", "pace"])
+async def session(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncIterator[Session]:
+    """Return a session that takes turns: a PoliteSession, or one of aiohttp with the middleware."""
+    async with WAYS[request.param](gate) as session:
+        yield session
 
 
 async def visit(polite: PoliteSession, url: str) -> None:
@@ -32,18 +49,22 @@ async def test_shortest_program_is_polite(site: Site) -> None:
         assert site.paths == ["/robots.txt"]
 
 
+@in_every_way
 @pytest.mark.parametrize("method", ["get", "options", "head", "post", "put", "patch", "delete"])
-async def test_every_method_is_judged_and_sent_unchanged(site: Site, polite: PoliteSession, method: str) -> None:
+async def test_every_method_is_judged_and_sent_unchanged(site: Site, session: Session, method: str) -> None:
     with pytest.raises(ClientDisallowed) as caught:
-        await getattr(polite, method)(f"{site.base}/private/x")
+        await getattr(session, method)(f"{site.base}/private/x")
+    assert isinstance(caught.value, Disallowed)
     assert isinstance(caught.value, aiohttp.ClientError)
+    assert caught.value.verdict.reason is Reason.DISALLOW_RULE
     assert "line 2" in str(caught.value)
-    async with getattr(polite, method)(f"{site.base}/open") as response:
+    async with getattr(session, method)(f"{site.base}/open") as response:
         assert response.status == 200
-    response = await polite.request(method, f"{site.base}/again")
+    response = await session.request(method, f"{site.base}/again")
     response.release()
     assert site.paths == ["/robots.txt", "/open", "/again"]
     assert {seen.method for seen in site.seen[1:]} == {method.upper()}
+    assert {seen.headers["User-Agent"] for seen in site.seen} == {UA}
 
 
 async def test_request_that_is_given_up_before_it_starts_asks_nothing(site: Site, polite: PoliteSession) -> None:
@@ -108,12 +129,13 @@ async def test_user_info_is_no_part_of_what_is_judged(site: Site, gate: Gatekeep
     assert site.seen[-1].headers["Authorization"].startswith("Basic ")
 
 
-async def test_escaped_and_dotted_spellings_are_judged_as_they_are_sent(site: Site, polite: PoliteSession) -> None:
+@in_every_way
+async def test_escaped_and_dotted_spellings_are_judged_as_they_are_sent(site: Site, session: Session) -> None:
     for spelling in ("/%70rivate", "/open/../private", "/open/%2e%2e/private", "/./private#top", "/pri%76ate?x"):
         with pytest.raises(ClientDisallowed):
-            await polite.get(f"{site.base}{spelling}")
+            await session.get(f"{site.base}{spelling}")
     with pytest.raises(ClientDisallowed):
-        await polite.get(f"{site.base}/private", params={"a": "1"})
+        await session.get(f"{site.base}/private", params={"a": "1"})
     assert site.paths == ["/robots.txt"]
 
 
@@ -144,11 +166,12 @@ async def test_request_that_was_not_awaited_says_so(polite: PoliteSession) -> No
     request.close()
 
 
-async def test_host_that_no_server_can_have_is_an_error_of_both_libraries(site: Site, polite: PoliteSession) -> None:
+@in_every_way
+async def test_host_that_no_server_can_have_is_an_error_of_both_libraries(site: Site, session: Session) -> None:
     site.redirects["/moved"] = (302, "http://300.1.1.1/")
     for url in ("http://300.1.1.1/", f"{site.base}/moved"):
         with pytest.raises(ClientInvalidURL) as caught:
-            await polite.get(url)
+            await session.get(url)
         assert isinstance(caught.value, InvalidURL)
         assert isinstance(caught.value, aiohttp.ClientError)
 
@@ -156,10 +179,10 @@ async def test_host_that_no_server_can_have_is_an_error_of_both_libraries(site: 
 # When a turn ends
 
 
-async def test_turn_lasts_while_the_body_comes(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
-    async with polite.get(f"{site.base}/slow") as response:
+async def test_turn_lasts_while_the_body_comes(site: Site, gate: Gatekeeper, session: Session) -> None:
+    async with session.get(f"{site.base}/slow") as response:
         assert turns(gate) == 1
-        waiting = apart(polite.get(f"{site.base}/page"))
+        waiting = apart(session.get(f"{site.base}/page"))
         await until(lambda: gate.statistics().waiting == 1)
         assert site.pages == ["/slow"]
         site.go_on.set()
@@ -195,22 +218,33 @@ async def by_leaving(response: ClientResponse) -> None:
         pass
 
 
-@pytest.mark.parametrize("end", [by_reading, by_iterating, by_waiting, by_release, by_close, by_leaving])
+async def by_dropping(response: ClientResponse) -> None:
+    """The caller has no other reference."""
+
+
+@pytest.mark.parametrize("end", [by_reading, by_iterating, by_waiting, by_release, by_close, by_leaving, by_dropping])
 @pytest.mark.parametrize("path", ["/slow", "/page", "/204", "/404"])
-async def test_turn_ends_with_the_response(
+async def test_turn_ends_with_the_response_and_no_reference_remains(
     site: Site,
     gate: Gatekeeper,
-    polite: PoliteSession,
+    session: Session,
     end: Callable[[ClientResponse], Coroutine[Any, Any, None]],
     path: str,
 ) -> None:
-    response = await polite.get(f"{site.base}{path}")
+    await (await session.get(f"{site.base}/page")).read()
+    loop: Any = asyncio.get_running_loop()
+    before = set(loop._scheduled)  # with the timer of the pacer, one for all turns
+    response = await session.get(f"{site.base}{path}")
     assert turns(gate) == (1 if path == "/slow" else 0)
-    if end in {by_reading, by_iterating, by_waiting}:
+    if end not in {by_release, by_close, by_leaving}:
         site.go_on.set()
     await end(response)
+    if end is by_dropping:
+        del response
+        await until(lambda: turns(gate) == 0)
     assert turns(gate) == 0
-    assert "0 turns" in repr(polite)
+    callbacks = [timer._callback for timer in loop._scheduled if not timer.cancelled() and timer not in before]
+    assert [callback for callback in callbacks if isinstance(callback, partial)] == []  # nor the alarm of ours
 
 
 async def test_turn_ends_with_raise_for_status(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
@@ -220,6 +254,7 @@ async def test_turn_ends_with_raise_for_status(site: Site, gate: Gatekeeper, pol
     with pytest.raises(aiohttp.ClientResponseError):
         await polite.get(f"{site.base}/404", raise_for_status=True)
     assert turns(gate) == 0
+    assert "0 turns" in repr(polite)
 
 
 @pytest.mark.realtime
@@ -231,12 +266,12 @@ async def test_turn_ends_when_the_body_breaks_off(site: Site, gate: Gatekeeper, 
     await polite.get(f"{site.base}/page")
 
 
-async def test_error_ends_the_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
+async def test_error_ends_the_turn(site: Site, gate: Gatekeeper, session: Session) -> None:
     site.drops = 1
     with pytest.raises(aiohttp.ServerDisconnectedError):
-        await polite.post(f"{site.base}/drop")
+        await session.post(f"{site.base}/drop")
     assert turns(gate) == 0
-    await polite.get(f"{site.base}/page")
+    await session.get(f"{site.base}/page")
     assert site.pages == ["/drop", "/page"]
 
 
