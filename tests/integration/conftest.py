@@ -1,14 +1,21 @@
 """Two servers on loopback, a gate without a pause, and the clients that ask it; a file may serve a Site of its own."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
+import aiohttp
 import httpx
 import pytest
 
 from politesse import Gatekeeper
-from politesse.integrations.aiohttp import PoliteSession
+from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
-from tests.integration.sites import EAGER, UA, Server, Site, serving
+from tests.integration.sites import EAGER, UA, Server, Session, Site, serving
+
+SESSIONS: dict[str, Callable[[Gatekeeper], Session]] = {
+    "PoliteSession": PoliteSession,
+    "pace": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)),
+    "permission": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)),
+}
 
 
 @pytest.fixture
@@ -40,6 +47,13 @@ async def gate() -> AsyncIterator[Gatekeeper]:
 async def polite(gate: Gatekeeper) -> AsyncIterator[PoliteSession]:
     async with PoliteSession(gate) as polite:
         yield polite
+
+
+@pytest.fixture(params=["PoliteSession", "pace"])
+async def session(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncIterator[Session]:
+    """Return a session that takes turns: a PoliteSession, or one of aiohttp with the middleware."""
+    async with SESSIONS[request.param](gate) as session:
+        yield session
 
 
 @pytest.fixture

@@ -2,19 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from aiohttp import WSMsgType, web
+from aiohttp import ClientSession, WSMsgType, web
 from yarl import URL
 
 from politesse import Gatekeeper, PacingOptions
+from politesse.integrations.aiohttp import PoliteSession
 from politesse.testing import Exchange
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 EAGER = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
 ROBOTS = "User-agent: *\nDisallow: /private\n"
+Session = PoliteSession | ClientSession
 
 
 @dataclass
@@ -23,7 +25,7 @@ class Seen:
 
     method: str
     path: str
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     cookies: dict[str, str]
     body: str
     started: float
@@ -52,9 +54,7 @@ class Server:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.text()
-        seen = Seen(
-            request.method, request.path_qs, dict(request.headers), dict(request.cookies), body, time.monotonic()
-        )
+        seen = Seen(request.method, request.path_qs, request.headers, dict(request.cookies), body, time.monotonic())
         self.seen.append(seen)
         try:
             response = await self.respond(request)

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import httpx
@@ -12,8 +12,8 @@ import pytest
 
 from politesse import Gatekeeper
 from politesse.events import Event, TurnDropped
-from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
-from tests.integration.sites import Site, turns, until
+from politesse.integrations.aiohttp import PoliteSession
+from tests.integration.sites import Session, Site, turns, until
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -31,17 +31,6 @@ def dropped(gate: Gatekeeper) -> list[TurnDropped]:
     return events
 
 
-@pytest.fixture(params=["PoliteSession", "RobotsMiddleware"])
-async def web(
-    request: pytest.FixtureRequest, gate: Gatekeeper, polite: PoliteSession
-) -> AsyncIterator[PoliteSession | aiohttp.ClientSession]:
-    if request.param == "PoliteSession":
-        yield polite
-    else:
-        async with aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)) as session:
-            yield session
-
-
 async def test_turn_that_is_dropped_within_its_request_gives_its_host_back(
     site: Site, gate: Gatekeeper, dropped: list[TurnDropped]
 ) -> None:
@@ -51,15 +40,28 @@ async def test_turn_that_is_dropped_within_its_request_gives_its_host_back(
     await until(lambda: dropped == [TurnDropped(site.host, f"{site.base}/page")])
 
 
-async def test_turn_that_another_thread_collects_is_ended_by_the_event_loop(
-    site: Site, gate: Gatekeeper, dropped: list[TurnDropped]
+async def turn_of(polite: PoliteSession, gate: Gatekeeper, url: str) -> object:
+    return (await gate.take_turn(url)).__enter__()
+
+
+async def response_of(polite: PoliteSession, gate: Gatekeeper, url: str) -> object:
+    return await polite.get(url)
+
+
+@pytest.mark.parametrize("request_page", [turn_of, response_of])
+async def test_turn_or_response_that_another_thread_collects_gives_its_host_back(
+    site: Site,
+    gate: Gatekeeper,
+    polite: PoliteSession,
+    dropped: list[TurnDropped],
+    request_page: Callable[[PoliteSession, Gatekeeper, str], Awaitable[object]],
 ) -> None:
-    cycle: list[object] = [(await gate.take_turn(f"{site.base}/page")).__enter__()]
+    cycle: list[object] = [await request_page(polite, gate, f"{site.base}/slow")]
     cycle.append(cycle)
     gc.disable()
     try:
         del cycle
-        with pytest.warns(ResourceWarning, match="was dropped"):
+        with pytest.warns(ResourceWarning, match="/slow.* was dropped"):
             await asyncio.get_running_loop().run_in_executor(None, gc.collect)
     finally:
         gc.enable()
@@ -68,30 +70,14 @@ async def test_turn_that_another_thread_collects_is_ended_by_the_event_loop(
 
 
 async def test_response_that_is_dropped_unread_gives_its_host_back(
-    site: Site, gate: Gatekeeper, web: PoliteSession | aiohttp.ClientSession, dropped: list[TurnDropped]
+    site: Site, gate: Gatekeeper, session: Session, dropped: list[TurnDropped]
 ) -> None:
     with pytest.warns(ResourceWarning, match=r"a response of http://.*/slow was dropped"):
-        await web.get(f"{site.base}/slow")
+        await session.get(f"{site.base}/slow")
     assert turns(gate) == 0
-    async with web.get(f"{site.base}/page") as response:
+    async with session.get(f"{site.base}/page") as response:
         assert await response.text() == "page /page"
     assert dropped == [TurnDropped(site.host, f"{site.base}/slow")]
-
-
-async def test_response_that_another_thread_collects_gives_its_host_back(
-    site: Site, gate: Gatekeeper, polite: PoliteSession, dropped: list[TurnDropped]
-) -> None:
-    cycle: list[object] = [await polite.get(f"{site.base}/slow")]
-    cycle.append(cycle)
-    gc.disable()
-    try:
-        del cycle
-        with pytest.warns(ResourceWarning, match="/slow was dropped"):
-            await asyncio.get_running_loop().run_in_executor(None, gc.collect)
-    finally:
-        gc.enable()
-    await until(lambda: turns(gate) == 0)
-    assert len(dropped) == 1
 
 
 async def test_response_in_the_turn_of_the_queue_that_is_dropped_ends_that_turn(
@@ -105,9 +91,9 @@ async def test_response_in_the_turn_of_the_queue_that_is_dropped_ends_that_turn(
 
 
 async def test_content_of_a_response_that_is_dropped_can_be_read(
-    site: Site, gate: Gatekeeper, web: PoliteSession | aiohttp.ClientSession, dropped: list[TurnDropped]
+    site: Site, gate: Gatekeeper, session: Session, dropped: list[TurnDropped]
 ) -> None:
-    content = (await web.get(f"{site.base}/slow")).content
+    content = (await session.get(f"{site.base}/slow")).content
     gc.collect()
     assert turns(gate) == 1
     site.go_on.set()
@@ -184,12 +170,12 @@ async def test_stream_of_httpx_that_is_dropped_is_reported(
 
 
 async def test_response_that_was_read_or_released_is_not_reported(
-    site: Site, gate: Gatekeeper, web: PoliteSession | aiohttp.ClientSession, dropped: list[TurnDropped]
+    site: Site, gate: Gatekeeper, session: Session, dropped: list[TurnDropped]
 ) -> None:
-    assert await (await web.get(f"{site.base}/page")).text() == "page /page"
-    (await web.get(f"{site.base}/slow")).release()
-    (await web.get(f"{site.base}/slow")).close()
-    async with web.get(f"{site.base}/slow") as response:
+    assert await (await session.get(f"{site.base}/page")).text() == "page /page"
+    (await session.get(f"{site.base}/slow")).release()
+    (await session.get(f"{site.base}/slow")).close()
+    async with session.get(f"{site.base}/slow") as response:
         assert type(response).__name__ == "ClientResponse"
     assert turns(gate) == 0
     assert dropped == []

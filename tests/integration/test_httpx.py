@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import httpx
 import pytest
@@ -9,73 +9,29 @@ from aiohttp import web
 from politesse import Disallowed, Gatekeeper, PacingOptions
 from politesse.integrations.httpx import PoliteTransport
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.integration.sites import ROBOTS, UA, Seen, Server, turns, until
+from tests.integration.sites import UA, Site, turns, until
 from tests.support.tasks import apart
 
 
 @dataclass
-class Site(Server):
-    """A server with redirects, challenges and answers that break off."""
-
-    redirects: dict[str, str] = field(default_factory=dict)
-    work_s: float = 0.0
-    at_work: int = 0
-    most_at_work: int = 0
-
-    @property
-    def robots_requests(self) -> list[Seen]:
-        return [seen for seen in self.seen if seen.path == "/robots.txt"]
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.at_work += 1
-        self.most_at_work = max(self.most_at_work, self.at_work)
-        try:
-            return await super().answer(request)
-        finally:
-            self.at_work -= 1
+class BrokenSite(Site):
+    """A server of which one answer breaks off."""
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
-        path = request.path
-        if path == "/robots.txt":
-            return web.Response(text=ROBOTS)
-        await asyncio.sleep(self.work_s)
-        if path in self.redirects:
-            response = web.Response(status=302, headers={"Location": self.redirects[path]}, text="moved")
-            response.set_cookie("from", "redirect")
-            return response
-        if path in {"/204", "/404", "/429", "/503"}:
-            return web.Response(status=int(path[1:]), headers={"Retry-After": "3600"})
-        if path == "/digest" and "Authorization" not in request.headers:
-            challenge = 'Digest realm="here", qop="auth", algorithm=MD5, nonce="one"'
-            return web.Response(status=401, headers={"WWW-Authenticate": challenge}, text="who is it?")
-        if path in {"/drop", "/silent", "/slow", "/broken"}:
-            return await self.misbehave(request)
-        page = web.Response(text=f"page {path}")
-        page.set_cookie("seen", "yes")
-        return page
-
-    async def misbehave(self, request: web.Request) -> web.StreamResponse:
+        if request.path != "/broken":
+            return await super().respond(request)
         assert request.transport is not None
-        if request.path == "/drop":
-            request.transport.close()
-        if request.path == "/silent":
-            await self.go_on.wait()
         response = web.StreamResponse()
         await response.prepare(request)
-        if request.path in {"/slow", "/broken"}:
-            await response.write(b"first ")
-        if request.path == "/broken":
-            request.transport.close()
-        if request.path == "/slow":
-            await self.go_on.wait()
-            await response.write(b"last")
+        await response.write(b"first ")
+        request.transport.close()
         await response.write_eof()
         return response
 
 
 @pytest.fixture
-def site_class() -> type[Site]:
-    return Site
+def site_class() -> type[BrokenSite]:
+    return BrokenSite
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
@@ -89,7 +45,7 @@ async def test_every_method_and_answer_ends_its_turn(
 
 
 async def test_robots_txt_sees_neither_cookies_nor_credentials(site: Site, other: Site, gate: Gatekeeper) -> None:
-    site.redirects["/moved"] = f"{other.base}/page"
+    site.redirects["/moved"] = (302, f"{other.base}/page")
     async with httpx.AsyncClient(
         transport=PoliteTransport(gate),
         follow_redirects=True,
@@ -100,9 +56,9 @@ async def test_robots_txt_sees_neither_cookies_nor_credentials(site: Site, other
         await client.get(f"{site.base}/moved")
         await gate.forget(site.base)
         await client.get(f"{site.base}/page")
-    [first, second] = site.robots_requests
-    [elsewhere] = other.robots_requests
-    for seen in (first, second, elsewhere):
+    robots = [seen for seen in site.seen + other.seen if seen.path == "/robots.txt"]
+    assert len(robots) == 3
+    for seen in robots:
         assert {"Authorization", "Cookie", "X-Key"}.isdisjoint(seen.headers)
         assert seen.headers["User-Agent"] == UA
     page = site.seen[-1]  # and yet pages do
@@ -149,19 +105,10 @@ async def test_requests_that_an_auth_flow_makes_or_changes_are_judged(site: Site
 async def test_error_ends_the_turn(
     site: Site, client: httpx.AsyncClient, gate: Gatekeeper, path: str, error: type[Exception]
 ) -> None:
+    site.drops = 1
     with pytest.raises(error):
         await client.get(f"{site.base}{path}")
     assert turns(gate) == 0
-
-
-# Pace
-
-
-async def test_twenty_tasks_on_one_host_never_overlap(site: Site, client: httpx.AsyncClient) -> None:
-    site.work_s = 0.01
-    await asyncio.gather(*(client.get(f"{site.base}/{n}") for n in range(20)))
-    assert sorted(site.pages) == sorted(f"/{n}" for n in range(20))
-    assert (len(site.robots_requests), site.most_at_work) == (1, 1)
 
 
 @pytest.mark.realtime

@@ -1,6 +1,5 @@
 """The fetcher over httpx of the guide on clients keeps what the port promises."""
 
-import asyncio
 import gzip
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -13,10 +12,9 @@ from multidict import CIMultiDict
 
 from politesse import Gatekeeper, Origin, Reason
 from politesse.ports import MAX_BODY_BYTES, FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, Validators
+from tests.integration.sites import ROBOTS, UA, Server
 
 GUIDE = (Path(__file__).parents[2] / "src/politesse/guides/clients.md").read_text()
-UA = "ExampleBot/1.0 (+https://example.com/bot)"
-ROBOTS = "User-agent: *\nDisallow: /private\n"
 
 
 def over_httpx(timeout_s: float = 30) -> Fetcher:
@@ -29,26 +27,23 @@ def over_httpx(timeout_s: float = 30) -> Fetcher:
 
 
 @dataclass
-class Site:
-    """A server on loopback that writes down who asks for robots.txt, and answers as the test says."""
+class Site(Server):
+    """A server that answers requests for robots.txt as the test says."""
 
-    base: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
     status: int = 200
     body: bytes = ROBOTS.encode()
     endless: bool = False
     breaks_off: bool = False
-    go_on: asyncio.Event | None = None
+    silent: bool = False
     written: int = 0
-    seen: list[web.BaseRequest] = field(default_factory=list)
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.seen.append(request)
+    async def respond(self, request: web.Request) -> web.StreamResponse:
         if request.path in self.redirects:
             location = self.redirects[request.path]
             return web.Response(status=301, headers={"Location": location, "Set-Cookie": "a=b; Path=/"})
-        if self.go_on is not None:
+        if self.silent:
             await self.go_on.wait()
         if self.endless or self.breaks_off:
             return await self.misbehave(request)
@@ -65,36 +60,13 @@ class Site:
                 request.transport.close()
                 return response
 
-    @property
-    def paths(self) -> list[str]:
-        return [request.path for request in self.seen]
-
     def ask(self, max_redirects: int = 5, validators: Validators | None = None) -> FetchRequest:
         return FetchRequest(Origin.of(self.base), max_redirects, validators)
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async for site in serving("127.0.0.1"):
-        yield site
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Site]:
-    async for site in serving("localhost"):
-        yield site
-
-
-async def serving(name: str) -> AsyncIterator[Site]:
-    site = Site()
-    app = web.Application()
-    app.router.add_get("/{path:.*}", site.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    site.base = f"http://{name}:{runner.addresses[0][1]}"
-    yield site
-    await runner.cleanup()
+def site_class() -> type[Site]:
+    return Site
 
 
 @pytest.fixture
@@ -215,11 +187,10 @@ async def test_body_that_breaks_off_is_a_fault(site: Site, fetcher: Fetcher) -> 
 
 @pytest.mark.realtime
 async def test_silence_is_a_fault(site: Site) -> None:
-    site.go_on = asyncio.Event()
+    site.silent = True
     fetcher = over_httpx(timeout_s=0.2)
     fault = await fault_of(fetcher, site.ask())
     assert (fault.kind, fault.final_url) == (FaultKind.TIMEOUT, f"{site.base}/robots.txt")
-    site.go_on.set()
     await fetcher.aclose()
 
 

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -14,24 +14,10 @@ from politesse.errors import WrongEventLoop
 from politesse.events import Decided, Event
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import ScriptedFetcher
-from tests.integration.sites import EAGER, UA, Site, slow_gate, turns, until
+from tests.integration.sites import EAGER, UA, Session, Site, slow_gate, turns, until
 from tests.support.tasks import apart
 
-Session = PoliteSession | aiohttp.ClientSession
-
-WAYS: dict[str, Callable[[Gatekeeper], Session]] = {
-    "PoliteSession": PoliteSession,
-    "pace": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)),
-    "permission": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)),
-}
-in_every_way = pytest.mark.parametrize("session", WAYS, indirect=True)
-
-
-@pytest.fixture(params=["PoliteSession", "pace"])
-async def session(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncIterator[Session]:
-    """Return a session that takes turns: a PoliteSession, or one of aiohttp with the middleware."""
-    async with WAYS[request.param](gate) as session:
-        yield session
+in_every_way = pytest.mark.parametrize("session", ["PoliteSession", "pace", "permission"], indirect=True)
 
 
 async def visit(polite: PoliteSession, url: str) -> None:
