@@ -6,10 +6,13 @@ from typing import Protocol
 
 import aiohttp
 import httpx
+import pytest
 
 from politesse import AgentView
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
+
+Session = PoliteSession | aiohttp.ClientSession
 
 
 class Client(Protocol):
@@ -26,7 +29,7 @@ class Client(Protocol):
 
 
 class Aiohttp:
-    def __init__(self, web: PoliteSession | aiohttp.ClientSession) -> None:
+    def __init__(self, web: Session) -> None:
         self.web = web
 
     async def get(self, url: str) -> int:
@@ -57,12 +60,15 @@ class Httpx:
         await self.web.aclose()
 
 
-def _middleware(gate: AgentView) -> Client:
-    return Aiohttp(aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)))
-
-
 CLIENTS: dict[str, Callable[[AgentView], Client]] = {
     "PoliteSession": lambda gate: Aiohttp(PoliteSession(gate)),
-    "RobotsMiddleware": _middleware,
+    "RobotsMiddleware": lambda gate: Aiohttp(SESSIONS["pace"](gate)),
     "PoliteTransport": Httpx,
 }
+
+SESSIONS: dict[str, Callable[[AgentView], Session]] = {
+    "PoliteSession": PoliteSession,
+    "pace": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)),
+    "permission": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)),
+}
+in_every_way = pytest.mark.parametrize("session", SESSIONS, indirect=True)

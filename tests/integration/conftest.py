@@ -1,21 +1,15 @@
 """Two servers on loopback, a gate without a pause, and the clients that ask it; a file may serve a Site of its own."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
-import aiohttp
 import httpx
 import pytest
 
 from politesse import Gatekeeper
-from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
+from politesse.integrations.aiohttp import PoliteSession
 from politesse.integrations.httpx import PoliteTransport
-from tests.integration.sites import EAGER, UA, Server, Session, Site, serving
-
-SESSIONS: dict[str, Callable[[Gatekeeper], Session]] = {
-    "PoliteSession": PoliteSession,
-    "pace": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)),
-    "permission": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)),
-}
+from tests.integration.clients import SESSIONS, Session
+from tests.integration.sites import EAGER, UA, Server, Site, serving
 
 
 @pytest.fixture

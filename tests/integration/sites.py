@@ -2,21 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from aiohttp import ClientSession, WSMsgType, web
+from aiohttp import WSMsgType, web
+from multidict import CIMultiDict
 from yarl import URL
 
 from politesse import Gatekeeper, PacingOptions
-from politesse.integrations.aiohttp import PoliteSession
 from politesse.testing import Exchange
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 EAGER = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
 ROBOTS = "User-agent: *\nDisallow: /private\n"
-Session = PoliteSession | ClientSession
 
 
 @dataclass
@@ -25,7 +24,7 @@ class Seen:
 
     method: str
     path: str
-    headers: Mapping[str, str]
+    headers: CIMultiDict[str]
     cookies: dict[str, str]
     body: str
     started: float
@@ -54,7 +53,9 @@ class Server:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.text()
-        seen = Seen(request.method, request.path_qs, request.headers, dict(request.cookies), body, time.monotonic())
+        seen = Seen(
+            request.method, request.path_qs, request.headers.copy(), dict(request.cookies), body, time.monotonic()
+        )
         self.seen.append(seen)
         try:
             response = await self.respond(request)

@@ -5,19 +5,17 @@ import random
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from aiohttp import ClientSession
 
 from politesse import AgentView, Bound, Disallowed, Gatekeeper, NotYet, PacingOptions, Reason
-from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.testing import assert_polite
-from tests.integration.clients import CLIENTS, Aiohttp, Client
+from tests.integration.clients import CLIENTS, SESSIONS, Aiohttp, Client
 from tests.integration.sites import ROBOTS, UA, Site, turns, until
 from tests.support.tasks import apart
 
 pytestmark = pytest.mark.timeout(20)
 
 ASKING: dict[str, Callable[[AgentView], Client]] = CLIENTS | {
-    "RobotsMiddleware without a pace": lambda gate: Aiohttp(ClientSession(middlewares=(RobotsMiddleware(gate),)))
+    "RobotsMiddleware without a pace": lambda gate: Aiohttp(SESSIONS["permission"](gate))
 }
 however_it_asks = pytest.mark.parametrize("kind", ASKING)
 

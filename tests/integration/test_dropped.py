@@ -13,7 +13,8 @@ import pytest
 from politesse import Gatekeeper
 from politesse.events import Event, TurnDropped
 from politesse.integrations.aiohttp import PoliteSession
-from tests.integration.sites import Session, Site, turns, until
+from tests.integration.clients import Session
+from tests.integration.sites import Site, turns, until
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -14,10 +14,9 @@ from politesse.errors import WrongEventLoop
 from politesse.events import Decided, Event
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
 from politesse.testing import ScriptedFetcher
-from tests.integration.sites import EAGER, UA, Session, Site, slow_gate, turns, until
+from tests.integration.clients import Session, in_every_way
+from tests.integration.sites import EAGER, UA, Site, slow_gate, turns, until
 from tests.support.tasks import apart
-
-in_every_way = pytest.mark.parametrize("session", ["PoliteSession", "pace", "permission"], indirect=True)
 
 
 async def visit(polite: PoliteSession, url: str) -> None:
