@@ -6,6 +6,7 @@ To cover a new method, add a line to one of the tables: the argument, the call, 
 import inspect
 import operator
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -54,6 +55,7 @@ NUMBER: Final = ("int", "float")
 WHOLE: Final = ("int",)
 COMPARABLE: Final = ("int", "float", "bool", "negative")
 A: Final = "https://a.test/"
+DAY_S: Final = 86_400.0
 ROBOTS: Final = RobotsTxt.parse("User-agent: *\nClean-param: sid")
 RULES: Final = ROBOTS.rules_for("examplebot")
 
@@ -241,6 +243,30 @@ OPTIONS: Final[dict[Callable[..., object], dict[str, tuple[str, ...]]]] = {
 }
 
 
+OUT_OF_RANGE: Final[dict[Callable[..., object], list[dict[str, Any]]]] = {
+    CacheOptions: [
+        *({"min_lifetime_s": DAY_S + 1}, {"refresh_after": -0.1}, {"refresh_after": 1.1}),
+        *({"stale_if_unreachable_s": DAY_S - 1}, {"stale_if_unreachable_s": 30 * DAY_S + 1}),
+        *({"retry_min_s": 0.0}, {"retry_min_s": 3601.0}, {"retry_max_s": DAY_S + 1}, {"retry_max_s": inf}),
+        *({"max_entries_bytes": 0}, {"max_site_files_bytes": 0}, {"max_concurrent_fetches": 0}),
+        *({"on_forbidden": "deny"}, {"on_too_many_requests": "disallow"}),
+        *({"store_timeout_s": 0}, {"store_timeout_s": 3_601}, {"store_timeout_s": inf}),
+    ],
+    FetchOptions: [
+        *({"connect_timeout_s": 0.0}, {"connect_timeout_s": inf}, {"max_body_bytes": 511_999}),
+        *({"from_address": ""}, {"from_address": "bot@example.com\r\nX-Injected: yes"}),
+        *({"private_addresses": "refuse"}, {"proxy": "socks5://127.0.0.1:1080"}),
+        *({"proxy": "127.0.0.1:3128"}, {"proxy": "http://[::1"}),
+    ],
+    PacingOptions: [
+        *({"min_delay_s": inf}, {"max_concurrent": 0}, {"max_crawl_delay_s": 0.0}),
+        *({"adaptive_factor": inf}, {"adaptive_max_s": inf}, {"backoff_min_s": 0.0}, {"backoff_max_s": 1e6}),
+        *({"backoff_min_s": 100.0, "backoff_max_s": 10.0}, {"on_long_crawl_delay": "ignore"}),
+    ],
+    Limit: [{"max_concurrent": 0}],
+}
+
+
 def _cases() -> Iterator[Any]:
     named = [(f"{name}({case.argument})", case) for table in (URLS, OTHERS) for name, case in table.items()]
     for option_class, arguments in OPTIONS.items():
@@ -304,6 +330,16 @@ async def test_url_of_another_library_is_told_apart_from_that_of_yarl(gate: Gate
 @pytest.mark.parametrize("options", [CacheOptions, FetchOptions, PacingOptions, Limit, HostPolicy])
 def test_every_option_is_in_the_table(options: type) -> None:
     assert set(OPTIONS[options]) == set(inspect.signature(options).parameters)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [pytest.param(make, options, id=f"{options}") for make, table in OUT_OF_RANGE.items() for options in table],
+)
+def test_option_out_of_range_is_refused_by_its_name(make: Callable[..., object], options: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(options))) as raised:
+        make(**options)
+    assert "proxy" in options or repr(next(iter(options.values()))) in str(raised.value)  # it may have a password
 
 
 @pytest.mark.parametrize("bad", [None, b"10", "10", True, [10]])

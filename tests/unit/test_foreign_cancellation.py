@@ -222,12 +222,3 @@ async def test_fetch_cancelled_before_its_first_step_blocks_no_caller() -> None:
         with pytest.raises(asyncio.CancelledError):
             await first
         assert await gate.check(f"{SITE}/")
-
-
-async def test_fetcher_that_raises_its_own_cancellation_closes_the_gate() -> None:
-    class Confused(ScriptedFetcher):
-        async def fetch(self, request: FetchRequest, /) -> FetchResult:
-            raise asyncio.CancelledError
-
-    async with Gatekeeper(UA, fetcher=Confused()) as gate:
-        assert (await gate.check(f"{SITE}/")).reason is Reason.UNREACHABLE

@@ -11,7 +11,6 @@ from politesse import (
     Bound,
     CacheOptions,
     ClosedError,
-    ConfigurationError,
     Gatekeeper,
     HostPolicy,
     PacingOptions,
@@ -110,20 +109,6 @@ async def test_max_wait_of_zero_uses_only_known_answers(clock: ManualClock) -> N
         await _too_far(gate, clock, max_wait_s=0)
 
 
-async def test_cancelled_wait_for_robots_txt_affects_no_other_caller(clock: ManualClock) -> None:
-    fetcher = HangingFetcher({SITE: ROBOTS}, "/robots.txt")
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        impatient = asyncio.ensure_future(gate.take_turn(URL, max_wait_s=1_000))
-        patient = asyncio.ensure_future(gate.check(URL))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        impatient.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await impatient
-        fetcher.release.set()
-        assert await patient
-
-
 @pytest.mark.parametrize("stubborn", [False, True])
 @pytest.mark.parametrize("method", ["get", "put"])
 async def test_a_store_that_hangs_is_reported_and_bypassed(method: str, clock: ManualClock, *, stubborn: bool) -> None:
@@ -144,24 +129,12 @@ async def test_a_store_that_hangs_is_reported_and_bypassed(method: str, clock: M
         assert "store_timeout_s=5" in str(failure.error)
 
 
-async def test_a_store_that_hangs_never_opens_a_site(clock: ManualClock) -> None:
-    store = FailingStore({}, "get", "put")
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: 503}), clock=clock, store=store) as gate:
-        assert (await gate.check(URL)).reason is Reason.UNREACHABLE
-
-
 async def test_the_timeout_of_a_store_is_an_option(clock: ManualClock) -> None:
     options = CacheOptions(store_timeout_s=0.25)
     store = FailingStore({}, "get")
     async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, store=store, cache=options) as gate:
         await gate.check(URL)
         assert clock.monotonic() == 0.25
-
-
-@pytest.mark.parametrize("given", [0, -1, 3_601, float("inf"), float("nan")])
-def test_an_infinite_store_timeout_is_refused(given: float) -> None:
-    with pytest.raises(ConfigurationError, match="store_timeout_s"):
-        CacheOptions(store_timeout_s=given)
 
 
 async def test_forgetting_does_not_hang_on_the_store(clock: ManualClock) -> None:

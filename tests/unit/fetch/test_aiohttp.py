@@ -1,5 +1,4 @@
 import ssl
-from typing import Any
 
 import aiohttp
 import pytest
@@ -7,27 +6,6 @@ import pytest
 from politesse import FetchOptions
 from politesse.errors import ConfigurationError
 from politesse.fetch import AiohttpFetcher
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("connect_timeout_s", 0.0),
-        ("connect_timeout_s", float("inf")),
-        ("total_timeout_s", -1.0),
-        ("total_timeout_s", float("nan")),
-        ("max_body_bytes", 511_999),
-        ("from_address", ""),
-        ("from_address", "bot@example.com\r\nX-Injected: yes"),
-        ("private_addresses", "refuse"),
-        ("proxy", "socks5://127.0.0.1:1080"),
-        ("proxy", "127.0.0.1:3128"),
-        ("proxy", "http://[::1"),
-    ],
-)
-def test_invalid_option_is_named(name: str, value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=name):
-        FetchOptions(**{name: value})
 
 
 @pytest.mark.parametrize("proxy", ["ftp://user:secret@127.0.0.1", "http://user:secret@[::1"])

@@ -100,30 +100,6 @@ async def test_dialect_governs_how_many_redirects_are_followed(dialect: Dialect)
     assert len(fetcher.requests) == 1 + (20 if found_or_not else 5)
 
 
-@pytest.mark.parametrize("dialect", Dialect)
-async def test_dialect_governs_how_long_a_file_holds(dialect: Dialect) -> None:
-    fetcher, clock = ScriptedFetcher({SITE: FILE}), ManualClock()
-    async with Gatekeeper(UA, dialect=dialect, fetcher=fetcher, clock=clock) as gate:
-        for _ in range(8):
-            await gate.check(f"{SITE}/a")
-            clock.advance(DAY)
-    assert len(fetcher.requests) == (2 if dialect is Dialect.KOSTER_1996 else 8)
-
-
-async def test_google_closes_a_site_for_12_hours_and_then_uses_its_copy() -> None:
-    short = FetchResponse(200, f"{SITE}/robots.txt", {"cache-control": "max-age=60"}, b"User-agent: *\nDisallow: /a\n")
-    fetcher, clock = ScriptedFetcher({SITE: [short, 503]}), ManualClock()
-    async with Gatekeeper(UA, dialect=Dialect.GOOGLE, fetcher=fetcher, clock=clock) as gate:
-        assert await gate.check(f"{SITE}/b")
-        clock.advance(60)
-        for _ in range(12):
-            verdict = await gate.check(f"{SITE}/b")
-            assert verdict.reason is Reason.UNREACHABLE
-            clock.advance(HOUR)
-        assert await gate.check(f"{SITE}/b")
-        assert not await gate.check(f"{SITE}/a")
-
-
 class _Forgetful(MemoryStore):
     async def get(self, key: str, /) -> bytes | None:
         return None

@@ -191,18 +191,6 @@ async def test_calls_that_wait_for_a_busy_store_are_not_late() -> None:
     assert fetcher.requests == []
 
 
-@pytest.mark.full
-async def test_ten_thousand_calls_to_a_store_that_hangs_wait_for_one_limit() -> None:
-    clock = ManualClock(autojump=True)
-    store = FailingStore({}, "get", "put")
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, store=store) as gate:
-        failures = failures_of(gate)
-        await asyncio.gather(*(gate.check(f"https://h{place}.example/") for place in range(10_000)))
-        assert clock.monotonic() <= 5.0
-        store.release.set()
-    assert len(failures) == 1
-
-
 @pytest.mark.realtime
 async def test_time_in_which_the_event_loop_stood_still_makes_no_store_late() -> None:
     class SteppingStore(KeptStore):

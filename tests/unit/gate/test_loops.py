@@ -29,27 +29,6 @@ async def settle_in(gate: Gatekeeper) -> None:
     gate.try_turn(URL)  # which arms a timer
 
 
-def test_waiting_for_a_turn_in_another_loop_raises() -> None:
-    gate = make_gate()
-    asyncio.run(settle_in(gate))
-    with pytest.raises(WrongEventLoop, match="one for each"):
-        asyncio.run(take(gate))
-
-
-def test_using_a_queue_in_another_loop_raises() -> None:
-    gate = make_gate()
-    asyncio.run(settle_in(gate))
-
-    async def crawl() -> None:
-        queue = PoliteQueue[None](gate)
-        await queue.put(URL)
-        async with queue.turn():
-            pass
-
-    with pytest.raises(WrongEventLoop):
-        asyncio.run(crawl())
-
-
 def test_waiting_for_a_fetch_of_another_loop_raises() -> None:
     fetcher = ScriptedFetcher()
     gate = Gatekeeper(UA, fetcher=fetcher, clock=ManualClock())
@@ -101,6 +80,7 @@ USES: dict[str, Callable[[AgentView, str], Coroutine[object, object, object]]] =
     "check_batch": lambda view, url: view.check_batch([url]),
     "filter": _sifted,
     "turn": _turn,
+    "take_turn": lambda view, url: view.take_turn(url, max_wait_s=1_000),
     "try_turn": lambda view, url: _later(lambda: view.try_turn(url)),
     "try_turns": lambda view, url: view.try_turns([url]),
     "usage": lambda view, url: view.usage(url),
@@ -125,7 +105,7 @@ def test_every_use_in_another_loop_raises(use: str, url: str, view: str) -> None
     gate = make_gate()
     gate.set_policy("partner.example", HostPolicy(exempt=True, reason="a partner"))
     asyncio.run(settle_in(gate))
-    with pytest.raises(WrongEventLoop):
+    with pytest.raises(WrongEventLoop, match="one for each"):
         asyncio.run(
             USES[use](gate if view == "gate" else gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0"), url)
         )

@@ -155,21 +155,15 @@ def ports(count: int) -> list[str]:
     return [f"{SITE}:{8000 + number}" for number in range(count)]
 
 
+@pytest.mark.parametrize("floor_s", [1.0, 3.0])
 async def test_requests_for_robots_txt_to_a_host_go_out_one_at_a_time_and_after_the_first_two_spaced(
-    clock: ManualClock,
+    clock: ManualClock, floor_s: float
 ) -> None:
     server = Server(clock, dict.fromkeys(ports(5), "User-agent: *\nDisallow: /private\n"))
-    async with Gatekeeper(UA, fetcher=server, clock=clock) as gate:
+    async with Gatekeeper(UA, fetcher=server, clock=clock, pacing=PacingOptions(min_delay_s=floor_s)) as gate:
         assert all(await asyncio.gather(*(gate.check(f"{origin}/page") for origin in ports(5))))
-    assert server.gaps("example.com") == [0.0, 1.0, 1.0, 1.0]
-    assert_polite(server.log, {}, agent="ExampleBot", min_delay_s=1.0)
-
-
-async def test_the_floor_of_a_host_spaces_its_requests_for_robots_txt(clock: ManualClock) -> None:
-    server = Server(clock, {})
-    async with Gatekeeper(UA, fetcher=server, clock=clock, pacing=PacingOptions(min_delay_s=3.0)) as gate:
-        await asyncio.gather(*(gate.check(f"{origin}/page") for origin in ports(4)))
-    assert server.gaps("example.com") == [0.0, 3.0, 3.0]
+    assert server.gaps("example.com") == [0.0, floor_s, floor_s, floor_s]
+    assert_polite(server.log, {}, agent="ExampleBot", min_delay_s=floor_s)
 
 
 async def test_a_host_that_was_left_alone_for_a_minute_is_sent_two_requests_at_once_again(clock: ManualClock) -> None:
@@ -179,26 +173,6 @@ async def test_a_host_that_was_left_alone_for_a_minute_is_sent_two_requests_at_o
             await asyncio.gather(*(gate.check(f"{origin}/page") for origin in origins))
             await clock.sleep(61.0)
     assert server.gaps("example.com")[::2] == [0.0, 0.0, 0.0]
-
-
-async def test_other_hosts_do_not_wait_for_the_robots_txt_of_a_host(clock: ManualClock) -> None:
-    server = Server(clock, {})
-    async with Gatekeeper(UA, fetcher=server, clock=clock) as gate:
-        checks = [gate.check(f"{origin}/page") for origin in ports(5)]
-        checks += [gate.check(f"https://host{number}.test/page") for number in range(50)]
-        await asyncio.gather(*checks)
-    assert max(server.starts(".test")) == 0.0
-
-
-async def test_a_cancelled_check_costs_the_robots_txt_of_no_other_port_its_place(clock: ManualClock) -> None:
-    server = Server(clock, {})
-    async with Gatekeeper(UA, fetcher=server, clock=clock) as gate:
-        checks = [asyncio.ensure_future(gate.check(f"{origin}/page")) for origin in ports(5)]
-        await clock.sleep(0.05)
-        for check in checks[::2]:
-            check.cancel()
-        await asyncio.gather(*checks, return_exceptions=True)
-    assert server.gaps("example.com")[1:] == [1.0] * (len(server.log) - 2)
 
 
 async def test_many_origins_that_redirect_to_one_url_have_it_fetched_once_while_it_is_fresh(clock: ManualClock) -> None:

@@ -4,16 +4,11 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from politesse import ConfigurationError, Gatekeeper, InvalidURL, PoliteSession
+from politesse import Gatekeeper, InvalidURL, PoliteSession
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.testing import ScriptedFetcher
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
-
-
-def test_middleware_for_no_gate_is_refused_at_once() -> None:
-    with pytest.raises(ConfigurationError, match="Gatekeeper"):
-        RobotsMiddleware("ExampleBot/1.0")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", ["/private/../a", "/private/%2e%2e/a", "/x/."])

@@ -1,7 +1,6 @@
 """All sources of a pace, and when a request may start."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from politesse._pacing.pace import (
     stated_pace,
     visit_from,
 )
-from politesse.errors import ConfigurationError
 from politesse.robots import RuleSet
 from politesse.verdict import Bound, NotYet
 from tests.support.pacing import MIDNIGHT, at, rules
@@ -164,36 +162,6 @@ def test_a_rate_holds_until_its_window_or_anothers_begins(lines: list[str], now:
 )
 def test_the_longest_interval_counts_at_whatever_time_of_day(said: list[RuleSet], expected: float) -> None:
     assert longest_stated_s(said) == expected
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"min_delay_s": -1.0},
-        {"min_delay_s": math.nan},
-        {"min_delay_s": math.inf},
-        {"max_concurrent": 0},
-        {"max_crawl_delay_s": 0.0},
-        {"max_crawl_delay_s": math.nan},
-        {"adaptive_factor": math.inf},
-        {"adaptive_max_s": -1.0},
-        {"adaptive_max_s": math.inf},
-        {"scope": None},
-        {"backoff_min_s": 0.0},
-        {"backoff_min_s": 100.0, "backoff_max_s": 10.0},
-        {"backoff_max_s": 1e6},
-        {"on_long_crawl_delay": "ignore"},
-        {"on_long_crawl_delay": []},
-        {"key": []},
-        {"min_delay_s": "1"},
-        {"min_delay_s": None},
-        {"max_concurrent": 1.5},
-        {"max_concurrent": True},
-    ],
-)
-def test_invalid_option_is_refused_by_name(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(options))):
-        PacingOptions(**options)
 
 
 def test_not_yet_is_false_and_tells_what_binds() -> None:

@@ -260,12 +260,6 @@ def test_options_that_cannot_be_meant(options: dict[str, object], match: str) ->
         PacingOptions(**options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("limit", [{"min_delay_s": -1}, {"min_delay_s": float("nan")}, {"max_concurrent": 0}])
-def test_limits_that_cannot_be_meant(limit: dict[str, float]) -> None:
-    with pytest.raises(ConfigurationError):
-        Limit(**limit)  # type: ignore[arg-type]
-
-
 async def test_a_host_has_no_pace_of_its_own_where_hosts_are_not_paced() -> None:
     gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), pacing=PacingOptions(key="domain"))
     async with gate:
