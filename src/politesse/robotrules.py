@@ -66,7 +66,7 @@ class RobotRules:
 
     Args:
         name: the name of the robot; only its first word counts, without a version. A User-agent line matches if one of
-            the two names contains the other; with ``perl_exact`` if the robot's name contains the name in the line.
+            the two names contains the other. With ``perl_exact`` the robot's name must contain the name in the line.
         perl_exact: whether to read files as WWW::RobotRules does: Allow lines are ignored, and escapes are compared as
             written. By default files are read as in the draft of 1996, and the tables of "HTTP: The Definitive Guide".
             Two differences remain: /robots.txt itself is always allowed, and a version after a name in the file is

@@ -1,7 +1,8 @@
 """Limits how many requests for files of sites are under way at once, so that slow hosts do not delay the others.
 
-A request is admitted for one hop, and takes one of ``max_concurrent`` quick places. These are for requests that have
-not taken long yet. Further requests wait in one line for all hosts. A waiting request may hold the turn of its host.
+A place is the right to have a request under way. A request takes a place for one hop. The ``max_concurrent`` quick
+places are for requests that have not taken long yet. Requests that find no free place wait in one line, whatever their
+hosts. A waiting request may hold the turn of its host.
 Each hop ends within the time limit of its fetcher, so two requests never wait for each other for ever.
 
 A server that accepts a connection and never answers would hold a quick place until the time limit, and a hundred such

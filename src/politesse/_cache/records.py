@@ -13,7 +13,7 @@ lease:
 
 So a site gets one request from all processes, and a second request only if the first process was killed.
 
-A waiter asks again after 10 ms. Each further wait is half as long again, up to a quarter of a second. The waiter also
+A waiter asks again after 10 ms. Each further wait is longer by half, up to a quarter of a second. The waiter also
 asks when the lease ends. So the record comes late by at most a third of the time of the fetch, and the waiter asks at
 most ten times a second. Each wait varies by a fifth, so that several processes ask at different times.
 

@@ -131,11 +131,11 @@ class Entry(FileEntry):
         self.basis = _NO_BASIS
 
     def retain(self) -> int:
-        """See FileEntry; shared rules count with their first entry."""
+        """See FileEntry. The bytes of rules that entries share count once, from the first entry on."""
         return self.own_bytes + self.rules.retain() if self.rules else self.own_bytes
 
     def release(self) -> int:
-        """See FileEntry; shared rules count until their last entry is released."""
+        """See FileEntry. The bytes of rules that entries share count until the last entry is released."""
         return self.own_bytes + self.rules.release() if self.rules else self.own_bytes
 
     def answers(self, agent: str) -> bool:

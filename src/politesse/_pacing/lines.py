@@ -234,7 +234,7 @@ class LocalLines:
         if agent is None or (pace is not None and agent.by_origin.get(request.origin) is not pace):
             agent = host.state(request)
             if host.waiting:
-                self._advance(host)  # the new statement may let a waiter start sooner
+                self._advance(host)  # with the new pace of the origin, a waiter may be allowed to start sooner
         return host, agent
 
     def _grant(self, host: PacedHost, agent: AgentPace, url: str, now_mono: float, order: int) -> LocalPermit:

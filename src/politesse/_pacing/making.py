@@ -1,4 +1,4 @@
-"""Makes the pacer that the options ask for: a pacer of one scope, in a fleet if given, for each scope."""
+"""Makes the pacer that the options ask for, with a part for each scope; each part belongs to the fleet, if any."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Waiter:
     """A request in line.
 
     Attributes:
-        order: the place in line: a lower number came earlier.
+        order: the place in line: a request with a lower number joined earlier.
         agent: the pace that binds the request.
         url: the URL of the request.
         joined_mono: when the request joined the line.
@@ -53,7 +53,8 @@ class Waiter:
 
     def fail(self, error: Exception) -> None:
         """Let the task raise ``error``, unless it gets its permit at the same moment."""
-        # Not as the future's exception: a task that is woken already, but may not start, has to raise the error, too.
+        # The error is not set as the future's exception, because a task that was woken before, but may not start, has to
+        # raise the error as well.
         self.error = self.error or error
         self.wake()
 
@@ -104,7 +105,7 @@ class LocalPermit:
         url: the URL of the request; empty if the URL is unknown.
         order: the place of the request in the line of its host; see ``Waiter``.
         waited: whether the request had to wait for the permit.
-        answered_s: after how many seconds the answer came, or None before the answer.
+        answered_s: how long the answer took, in seconds, or None before the answer.
         started_mono: when the permit was stamped.
         before_mono: the ``last_mono`` of the host before the stamp.
         marks: how many requests the host had counted after the stamp; see ``PacedHost.marks``.

@@ -36,7 +36,7 @@ LONG_S: Final = 60.0
 """A wait in line is long from this many seconds on."""
 
 HELD_S: Final = 5.0
-"""A permit that others wait for is held for long from this many seconds on."""
+"""If other requests wait for a permit, the permit counts as held for long after this many seconds."""
 
 _MIN_TIMER_S: Final = 0.001
 
@@ -79,7 +79,7 @@ class Reports:
         self.publish(HostOpened(host.host))
 
     def waits(self, host: PacedHost, waiter: Waiter, wait_s: float, bound_by: Bound) -> None:
-        """Publish a long wait, once for each cause; again after a waiter of the host has got its turn in time."""
+        """Publish a long wait, once for each cause; again after another request to the host got its turn in time."""
         if host.long_wait is not bound_by:
             host.long_wait = bound_by
             self.publish(LongWait(host.host, waiter.url, wait_s, bound_by, host.held_by))
@@ -115,7 +115,7 @@ class PermitExpiry:
 
     Args:
         clock: the monotonic clock and the timer.
-        max_turn_s: after how many seconds a permit expires; infinite for never.
+        max_turn_s: how long a permit may last before it expires, in seconds; infinite for no limit.
         under_way: returns the permits that have not ended.
         publisher: receives TurnExpired.
         long: called with each other permit older than HELD_S, and the monotonic time.

@@ -287,7 +287,7 @@ class Frontier(Generic[Item]):
             self._finished.set()
 
     def _move(self, host: HostQueue[Item], event: HostEvent, *, first: bool = False) -> None:
-        """Move a host to its next phase: UNKNOWN or EMPTY without a next URL. A host in the line stays there.
+        """Move a host to its next phase. A host without a next URL becomes UNKNOWN or EMPTY. A host in the line stays.
 
         Args:
             host: the host.

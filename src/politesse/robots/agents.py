@@ -49,7 +49,7 @@ def checked_agent(agent: str) -> str:
 
 
 def browser_refusal(given: str, instead: str) -> ConfigurationError:
-    """Return the error for a crawler with the name of a browser; its message suggests ``instead`` for ``given``."""
+    """Return the error for a crawler with the name of a browser; the message suggests ``instead``."""
     return ConfigurationError(
         f"{given}: its first product is Mozilla, which names no crawler in a robots.txt; give {instead}"
     )

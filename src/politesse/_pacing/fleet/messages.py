@@ -74,7 +74,7 @@ class FleetAnswer(NamedTuple):
         wait_s: the seconds until the request may start, or is reserved again, or the host opens.
         version: when the host was closed last, by the time of Redis.
         bound_by: the reason of the wait; ``interval`` for the interval of the request.
-        tolerance_s: by how much the start may be late.
+        tolerance_s: how late the start may be, in seconds.
         backoff_s: how long the last refusal of a page would close the host, in seconds.
         fetch_backoff_s: the same for refusals of robots.txt.
         held_by: the URL of a request that is under way.

@@ -90,7 +90,7 @@ class ServerClock:
 
 
 def _shift_s(reading: _Reading, before: _Reading, drift: float) -> float:
-    """Return by how much the offset of a reading exceeds the earlier bounds, widened by a drift."""
+    """Return how far a reading lies outside the bounds of the reading before it, widened by the drift since then."""
     drift_s = drift * max(0.0, reading[2] - before[2])
     if reading[0] > before[1] + drift_s:
         return reading[0] - before[1] - drift_s

@@ -4,11 +4,11 @@ Theory of operation. A site waits in one of two ways. A *host* waits for the pac
 backoff, a Visit-time or an interval. An *origin* waits for its robots.txt, which was unreachable or answered with 429;
 other origins of the host go on. While a site waits, the scheduler's queue hands out none of its requests.
 
-A whole site is given up if its wait would be longer than ``POLITESSE_MAX_WAIT`` seconds. The wait begins with the first
-of the failures in a row in this run, otherwise now. A name without an address, or with a denied address, is given up at
-once. The crawler's own ``DOWNLOAD_DELAY`` is no reason to give up. Giving up loses no request: the requests stay in the
-scheduler, but the spider does not stay open for them. If the spider is still open when the wait ends, the site is tried
-again.
+A whole site is given up if its wait would be longer than ``POLITESSE_MAX_WAIT`` seconds. If fetches or requests have
+failed, the wait counts from the first failure in a row of this run, otherwise from now. A name without an address, or
+with a denied address, is given up at once. The crawler's own ``DOWNLOAD_DELAY`` is no reason to give up. Giving up
+loses no request: the requests stay in the scheduler, but the spider does not stay open for them. If the spider is still
+open when the wait ends, the site is tried again.
 
 No request starts while the Redis of a fleet is away. After ``POLITESSE_MAX_WAIT`` seconds all sites are given up, until
 Redis is back.
@@ -174,7 +174,7 @@ class Waits:
 
     Args:
         clock: the gate's clock.
-        max_wait_s: after how many seconds a site is given up.
+        max_wait_s: how long a site may wait before it is given up, in seconds.
         tally: counts the waits.
         ended: called with each site whose wait has ended; with None if all sites may go on.
 

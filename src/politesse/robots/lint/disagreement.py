@@ -63,7 +63,7 @@ def check_disagreement(robots: RobotsTxt, rows: Rows, report: Report, octets: by
 
 
 class _Sample(NamedTuple):
-    """A path, whether the chosen dialect allows it, and the dialects that decide the opposite."""
+    """A path with the decision of the chosen dialect, and with the dialects that decide otherwise."""
 
     path: str
     allowed: bool

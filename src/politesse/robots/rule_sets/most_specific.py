@@ -69,7 +69,7 @@ class MostSpecificRuleSet(TableRuleSet, MostSpecific):
         return self._most_specific((target,))
 
     def _most_specific(self, forms: Sequence[str]) -> Match:
-        """Return the match of a target, given in normal form, and in the form with the query as written."""
+        """Return the match of a target; ``forms`` has its normal form, and its form with the query as written."""
         target, ranks, wildcards = forms[0], self._ranks, self._wildcards
         if target == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: /robots.txt is implicitly allowed
