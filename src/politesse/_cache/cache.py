@@ -235,7 +235,7 @@ class FileCache(ABC, Generic[EntryKind]):
         if validators is not None and names_another(answer, validators):  # the 304 is about another file than the copy
             answer = await self._fetch(replace(request, validators=None))
             if isinstance(answer, FetchResponse):
-                answer = replace(answer, conditional=False)  # so that it confirms no copy
+                answer = replace(answer, conditional=False)  # so that a 304 confirms no copy
         judged = self._advanced(flight, record, answer)
         await self._records.save(flight.origin, judged.record, flight.lease)
         flight.lease = None

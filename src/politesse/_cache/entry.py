@@ -167,7 +167,7 @@ class Flight(Generic[Result]):
 
     def __init__(self) -> None:
         self._result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        # The waiters in order. A cancelled waiter does not cancel the others, and is removed quickly.
+        # The waiters, the first one first. A cancelled waiter does not cancel the others, and is removed quickly.
         self._waiters: dict[asyncio.Future[None], None] = {}
         self.task: asyncio.Task[None] | None = None
 

@@ -79,7 +79,7 @@ class SiteFiles(FileCache[FileEntry]):
         clock: both clocks.
         publisher: receives SiteFileFetched and ComponentFailed.
         jitter: returns 0 to 1, to spread retries.
-        max_days: a file holds for at most this many days: 1, as for robots.txt, up to 7.
+        max_days: a file holds for at most this many days, from 1, the time for a robots.txt, to 7.
     """
 
     what = "a file of a site"

@@ -272,7 +272,7 @@ class PacedHost:
         self.marks += 1
         self.changes += 1
 
-    # How long it is remembered
+    # How long a host is remembered
 
     @property
     def longest_s(self) -> float:

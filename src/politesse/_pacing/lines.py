@@ -195,7 +195,7 @@ class LocalLines:
         if backoff.closing.until_mono > now_mono:
             self._reports.closed(host, now_mono, now_wall, permit.url, status)
         elif host.is_full:
-            return  # the end of the request will do the rest
+            return  # ``_advance`` is called again when the request ends
         self._advance(host)
 
     def ended(self, permit: LocalPermit) -> None:

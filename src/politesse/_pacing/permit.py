@@ -53,7 +53,7 @@ class Waiter:
 
     def fail(self, error: Exception) -> None:
         """Let the task raise ``error``, unless it gets its permit at the same moment."""
-        # The error is not set as the future's exception, because a task that was woken before, but may not start, has to
+        # The error is not set as the future's exception, because a task that was woken before and may not start has to
         # raise the error as well.
         self.error = self.error or error
         self.wake()

@@ -79,7 +79,7 @@ class OpenTurns(set["Turn"]):
 
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""
-        turn.claim()  # this changes nothing if the request has claimed a turn of the caller already
+        turn.claim()  # has no effect if the request has already claimed a turn of the caller
         self.add(turn.__enter__())
 
     def end(self, turn: Turn) -> None:

@@ -66,7 +66,7 @@ def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Exp
     Args:
         robots: the file.
         url: absolute http(s) URL, or target that starts with ``/``.
-        agent: as for ``RobotsTxt.rules_for``.
+        agent: see ``RobotsTxt.rules_for``.
 
     Raises:
         InvalidURL: ``url`` has no target.

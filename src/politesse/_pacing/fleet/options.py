@@ -62,11 +62,11 @@ class FleetOptions:
         return f"FleetOptions({masked_url(self.url)!r}{others})"
 
     def slack_s(self, interval_s: float) -> float:
-        """Return by how much a start after an interval may be late, in seconds."""
+        """Return how late a start after an interval may be, in seconds."""
         return min(self.slack * interval_s, self.max_slack_s)
 
     def spacing_s(self, interval_s: float) -> float:
-        """Return by how much more than their interval the starts at a host are spaced, in seconds.
+        """Return the time that is added to the interval between two starts at a host, in seconds.
 
         With one request at a time, the interval counts from the end of the last request, even if its start was late. So
         the spacing only has to cover the drift of the clocks.

@@ -210,7 +210,7 @@ class FleetPacer:
         except TooFar as far:
             answer = far.not_yet
         except ConfigurationError as error:
-            self._link.check()  # raises an error that concerns all keys
+            self._link.check()  # this call raises an error that all keys would meet
             if is_only:
                 raise
             self._publish(ComponentFailed(None, "pacer", error))

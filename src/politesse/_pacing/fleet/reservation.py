@@ -103,7 +103,7 @@ class Reservation:
             timer.cancel()
 
     def late_s(self, now_mono: float, stretch: float) -> float:
-        """Return by how much a start now would be late at most; see ``ServerClock`` for ``stretch``.
+        """Return how late a start now would be at most; see ``ServerClock`` for ``stretch``.
 
         The question was sent before Redis read its clock. So the time that this process measures since the question is
         at least the time since the reading.

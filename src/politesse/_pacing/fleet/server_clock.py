@@ -78,7 +78,7 @@ class ServerClock:
         return ""
 
     def _learned_rate(self, reading: _Reading, bounds: _Reading, last: _Reading) -> float:
-        """Return by which share the clock is too fast, and allow for it from now on; 0 if it was set."""
+        """Return how much too fast the clock runs, as a share, and allow for it from now on; 0 if the clock was set."""
         elapsed_s, shift_s = reading[2] - bounds[2], _shift_s(reading, bounds, 0.0)
         if abs(shift_s) > _MOST_DRIFT * elapsed_s or _shift_s(reading, last, _MOST_DRIFT):
             return 0.0

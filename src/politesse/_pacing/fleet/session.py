@@ -87,7 +87,7 @@ class Session:
         self._echo = asyncio.Event()
         self._look_at = 0.0  # the clock of the event loop measures this time and the times below
         self._answered_at = 0.0
-        self._waiting_since = inf  # the time since which this process waits for the reports of others
+        self._waiting_since = inf  # when this process began to wait for the reports of other processes
         self._unusable: set[str] = set()
 
     def hold_s(self, interval_s: float) -> float | None:

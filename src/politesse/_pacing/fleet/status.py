@@ -33,7 +33,7 @@ Record: TypeAlias = dict[str, Any]
 SCOPES: Final = ("host", "address", "domain")
 """The kinds of keys; each key begins with the name of its kind."""
 
-_OTHERS: Final = ("{record:", "members")  # after the prefix, the keys of a RedisStore and of rosters begin with these
+_OTHERS: Final = ("{record:", "members")  # the keys of a RedisStore and of rosters, after the prefix
 _SCANNED_AT_ONCE: Final = 1_000  # a step of SCAN reads this many keys; Redis serves other clients between the steps
 _READ_AT_ONCE: Final = 250
 _TIMEOUT_S: Final = 5.0  # a round trip may take at most this time

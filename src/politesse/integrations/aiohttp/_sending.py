@@ -241,7 +241,7 @@ class OpenResponse:
 
 def collect_when_dropped(response: ClientResponse) -> None:
     """Let ``response`` be collected when the program drops it, unless its content is in use."""
-    # These callbacks have no public name. If aiohttp has changed them, it keeps the response alive as before.
+    # The callbacks have no public name. If a version of aiohttp has other callbacks, aiohttp keeps the response alive.
     callbacks = getattr(response.content, "_eof_callbacks", None)
     at_end: Callable[[], None] | None = getattr(response, "_response_eof", None)
     if at_end is not None and isinstance(callbacks, list) and at_end in callbacks:
