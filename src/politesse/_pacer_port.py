@@ -224,7 +224,7 @@ class Pacer(Protocol):
         """Return the lines in which a request to ``host`` waits, if they are known. Changes nothing."""
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
-        """Set the limits of ``host`` from now on; None means the limit in the options. Raises ConfigurationError."""
+        """Set the limits of ``host`` from now on. If a limit is None, the options apply. Raises ConfigurationError."""
 
     async def aclose(self) -> None:
         """Raise ClosedError in all waiting tasks, and call the callbacks of ``when_ready``. May be called twice."""

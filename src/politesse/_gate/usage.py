@@ -51,8 +51,8 @@ class AgentUsage:
     A page is denied if its site does not want a planned use. tdmrep.json is read for TDM only.
 
     Args:
-        agent: fetches tdmrep.json. It enforces no usage preferences, because it would need tdmrep.json before it could
-            fetch tdmrep.json.
+        agent: fetches tdmrep.json. This agent enforces no usage preferences, because it would need
+            tdmrep.json before it could fetch tdmrep.json.
     """
 
     __slots__ = ("_agent", "_purposes", "_reservations")

@@ -89,7 +89,7 @@ class ActiveHosts:
             yield from host.under_way
 
     def limit(self, name: str, min_delay_s: float | None, max_concurrent: int | None) -> PacedHost | None:
-        """Set the limits of a host; None means the limit in the options. Return the host if it is active."""
+        """Set the limits of a host, and return the host if it is active. If a limit is None, the options apply."""
         options = self._options
         self._options_of.pop(name, None)
         if min_delay_s is not None or max_concurrent is not None:

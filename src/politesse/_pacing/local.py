@@ -272,7 +272,7 @@ class LocalPacer(LocalLines):
         return (PacedLine(self, host, options.max_concurrent),)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
-        """Set the limits of ``host`` from now on; None means the limit in the options. Raises ConfigurationError."""
+        """Set the limits of ``host`` from now on. If a limit is None, the options apply. Raises ConfigurationError."""
         if (paced := self._active.limit(host, min_delay_s, max_concurrent)) is not None:
             self._advance(paced)
 

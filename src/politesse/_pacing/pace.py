@@ -141,7 +141,7 @@ PER_PROCESS: Final = "process"
 
 
 def limited(options: PacingOptions, min_delay_s: float | None, max_concurrent: int | None) -> PacingOptions:
-    """Return the options with the limits of a host; None keeps the limit of the options."""
+    """Return the options with the limits of a host. If a limit is None, the options apply."""
     return replace(
         options,
         min_delay_s=options.min_delay_s if min_delay_s is None else min_delay_s,

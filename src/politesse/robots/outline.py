@@ -132,7 +132,7 @@ class Outline:
     def _is_unnamed(self, number: int) -> bool:
         """Whether a rule outside of named groups belongs to the unnamed group; if not, the rule binds no crawler.
 
-        The unnamed group has the rules before the first user-agent line, in dialects in which these rules bind crawlers.
+        The unnamed group has the rules before the first user-agent line, if such rules bind crawlers in the dialect.
         """
         everybody = self._grouping.before_any_agent
         if everybody and not self.starts:

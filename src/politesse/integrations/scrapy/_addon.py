@@ -60,7 +60,7 @@ class PolitesseAddon:
         ``domain`` and ``scope`` share a pace, with the PacingOptions of the first spider. The log (INFO) names the
         scope.
     ``POLITESSE_FLEET``
-        The URL of a Redis or Valkey, or FleetOptions; None by default. All processes with the same fleet share the pace
+        The URL of a Redis or Valkey, or FleetOptions; by default None. All processes with the same fleet share the pace
         of each host, as the spiders of a process do. While Redis is away, no request starts; after
         ``POLITESSE_MAX_WAIT`` seconds all sites are given up. If Redis refuses the crawler, the spider is closed.
     ``POLITESSE_STORE``
