@@ -43,13 +43,12 @@ from politesse.events import (
     TurnDropped,
     TurnExpired,
 )
-from politesse.verdict import AccessResult, Bound, utc
+from politesse.verdict import AccessResult, Bound, Verdict, utc
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from politesse.origin import Origin
-    from politesse.verdict import Verdict
 
 GATE: Final = logging.getLogger("politesse.gate")
 """The logger of decisions; the level of this logger decides whether the event of a denial is made."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from politesse._base.reasons import utc
+from politesse._base.reasons import AccessResult, Bound, NotYet, Reason, utc
 from politesse._base.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse._base.reasons import AccessResult, Bound, NotYet, Reason
     from politesse.origin import Origin
 
 __all__ = ["HostStatus", "RobotsStatus", "Statistics"]

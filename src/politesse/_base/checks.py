@@ -6,11 +6,8 @@ An error names the argument, its value, and the values that are valid.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 
 class PolitesseError(Exception):

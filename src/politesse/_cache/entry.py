@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from politesse._base.constants import AGREE_S
 from politesse.errors import ClosedError, WrongEventLoop
-from politesse.verdict import AccessResult
+from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from politesse._cache.record import Record, Trouble
     from politesse.origin import Origin
     from politesse.ports import Lease
-    from politesse.verdict import Source
 
 Result = TypeVar("Result")
 

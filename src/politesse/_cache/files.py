@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse._cache.cache import FileCache
-from politesse._cache.entry import FileEntry
+from politesse._cache.entry import FileEntry, FileFlight, Judged
 from politesse.errors import PolitesseError
 from politesse.events import Publisher, SiteFileFetched
 from politesse.page.encoding import decoded
@@ -20,7 +20,6 @@ from politesse.verdict import AccessResult, FileOutcome, Source, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._cache.entry import FileFlight, Judged
     from politesse._cache.options import CacheOptions
     from politesse.clock import Clock
     from politesse.origin import Origin

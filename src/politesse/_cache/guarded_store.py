@@ -26,16 +26,14 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from politesse.clock import ends_within
+from politesse.clock import Clock, ends_within
 from politesse.errors import StoreError
-from politesse.ports import LeasingStore, UpdatingStore
+from politesse.ports import LeasingStore, Store, UpdatingStore
 from politesse.stores.memory import MemoryStore, SharedMemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from politesse.clock import Clock
-    from politesse.ports import Store
 
 Result = TypeVar("Result")
 

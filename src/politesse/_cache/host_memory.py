@@ -22,16 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import PACE_KEYS
 from politesse._cache.codec import decode_state, encode_state
-from politesse._cache.guarded_store import StorePaused
-from politesse._pacing.host_state import joined
+from politesse._cache.guarded_store import GuardedStore, StorePaused
+from politesse._pacing.host_state import HostState, joined
 from politesse.errors import StoreError
 from politesse.events import ComponentFailed, Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._cache.guarded_store import GuardedStore
-    from politesse._pacing.host_state import HostState
     from politesse.clock import Clock, Timer
 
 _AT_ONCE: Final = 100  # this many hosts are written together

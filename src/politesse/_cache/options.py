@@ -11,11 +11,10 @@ from politesse._base.constants import DAY_S, SUCCESSFUL
 from politesse._cache.record import FetchConditions
 from politesse.ports import FaultKind, FetchResponse, FetchResult
 from politesse.robots.traits import Grace, Lifetimes, Outcomes
-from politesse.verdict import AccessResult
+from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
     from politesse.robots import Dialect
-    from politesse.verdict import Source
 
 _TOO_MANY_REQUESTS: Final[dict[str | None, AccessResult]] = {
     "defer": AccessResult.TOO_MANY_REQUESTS,

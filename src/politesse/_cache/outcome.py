@@ -39,19 +39,16 @@ made once more without conditions (``names_another``). A 304 to a request withou
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from politesse._base.constants import DAY_S
-from politesse._cache.options import fault_in_words
+from politesse._cache.options import AccessPolicy, fault_in_words
 from politesse._cache.record import Copy, Record, Trouble, believed
 from politesse._http.freshness import freshness_lifetime_s, names_another, retry_after_s, varies_by
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult
 from politesse.verdict import AccessResult, Source
-
-if TYPE_CHECKING:
-    from politesse._cache.options import AccessPolicy
 
 _MIN_RETRY_S: Final = 1.0  # the wait is at least this long, even if the options permit less
 _MAX_RETRY_S: Final = DAY_S  # the longest wait: a large Retry-After must not close a site for a year without a question

@@ -28,19 +28,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from politesse._cache.codec import decode, encode
-from politesse._cache.guarded_store import StorePaused
+from politesse._cache.guarded_store import GuardedStore, StorePaused
 from politesse.errors import ClosedError, StoreError
 from politesse.events import ComponentFailed, Publisher
-from politesse.ports import Lease, VersionedRecord
+from politesse.ports import Lease, LeasingStore, VersionedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from politesse._cache.guarded_store import GuardedStore
     from politesse._cache.record import Record
     from politesse.clock import Clock, Timer
     from politesse.origin import Origin
-    from politesse.ports import LeasingStore
 
 Judged = TypeVar("Judged")
 Result = TypeVar("Result")

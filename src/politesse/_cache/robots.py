@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import ROBOTS_TXT
 from politesse._cache.cache import FileCache
-from politesse._cache.entry import FileEntry
+from politesse._cache.entry import FileEntry, FileFlight, Judged
 from politesse._cache.fetching import fetch_guarded
-from politesse._cache.outcome import is_closed
+from politesse._cache.outcome import Standing, is_closed
 from politesse._cache.records import LARGE_OCTETS, LeasedRecords, ReadingThreads, StoredRecords
 from politesse.events import Publisher, RobotsFetched
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
     from contextlib import AsyncExitStack
 
-    from politesse._cache.entry import FileFlight, Judged
     from politesse._cache.guarded_store import GuardedStore
     from politesse._cache.options import AccessPolicy
-    from politesse._cache.outcome import Standing
     from politesse._cache.record import Record
     from politesse.clock import Clock
     from politesse.origin import Origin

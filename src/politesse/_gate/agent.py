@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from politesse._base.reasons import BY_POLICY
 from politesse._cache.options import is_fault_of_kind
-from politesse._gate.judge import Evidence, Judgement, judge, match_rules, match_without_file, settle
+from politesse._gate.judge import Evidence, HostPolicy, Judgement, judge, match_rules, match_without_file, settle
 from politesse._gate.pages import denied_file
-from politesse._gate.turn import blocking_turn
+from politesse._gate.turn import Turn, blocking_turn
 from politesse._log import GATE
 from politesse._pacing.pace import longest_stated_s
 from politesse.errors import Disallowed, InvalidURL, TurnHeld
-from politesse.events import Decided, LongDelay, MatchingBounded
+from politesse.events import Decided, Event, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import FaultKind, TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
-from politesse.verdict import WITHOUT_RULE, Bound, Reason, StatesUsage, Verdict, utc, verdict_of_hit
+from politesse.verdict import WITHOUT_RULE, Bound, NotYet, Reason, StatesUsage, Verdict, utc, verdict_of_hit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,12 +35,8 @@ if TYPE_CHECKING:
     from politesse._cache.files import SiteFile, SiteFiles
     from politesse._cache.robots import Entry
     from politesse._gate.identity import Identity
-    from politesse._gate.judge import HostPolicy
     from politesse._gate.state import GateState
-    from politesse._gate.turn import Turn
     from politesse._gate.usage import AgentUsage
-    from politesse.events import Event
-    from politesse.verdict import NotYet
 
 GateContext: TypeAlias = "tuple[Entry | None, HostPolicy | None, object]"
 """The context of a verdict: the cache entry, the host policy, and tdmrep.json if its reservations are enforced.

@@ -17,12 +17,11 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from politesse._base.tasks import is_ended_from_outside
-from politesse.origin import Origin
+from politesse.origin import Origin, StrOrURL
 
 if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse.errors import ClosedError
-    from politesse.origin import StrOrURL
     from politesse.verdict import Verdict
 
 Item = TypeVar("Item")

@@ -11,7 +11,7 @@ from weakref import WeakMethod
 
 from politesse._gate.judge import HostPolicies, HostPolicy
 from politesse.errors import ClosedError, WrongEventLoop
-from politesse.fetch._addresses import is_private_literal
+from politesse.fetch._addresses import PublicResolver, is_private_literal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
     from politesse.events import Publisher
-    from politesse.fetch._addresses import PublicResolver
     from politesse.origin import Origin
     from politesse.ports import Pacer
     from politesse.usage.model import Purpose

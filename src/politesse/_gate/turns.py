@@ -29,17 +29,15 @@ from politesse._base.constants import DAY_S
 from politesse._gate.turn import Turn, entered_turns
 from politesse.clock import ends_within
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, TooFar, TurnHeld
-from politesse.origin import split, url_text
-from politesse.verdict import Bound, NotYet, Reason
+from politesse.origin import Origin, StrOrURL, split, url_text
+from politesse.verdict import Bound, NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
     from types import TracebackType
 
     from politesse._gate.agent import Agent, GateContext
-    from politesse.origin import Origin, StrOrURL
     from politesse.ports import Permit, TurnRequest
-    from politesse.verdict import Verdict
 
 
 @dataclass(slots=True, eq=False, repr=False)

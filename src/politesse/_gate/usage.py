@@ -6,7 +6,7 @@ gatekeeper's own agent, which makes the request.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -22,8 +22,6 @@ from politesse.page.tdmrep import tdmrep_usage
 from politesse.usage.model import CombinedUsage, Mechanism, Place, Preference, Purpose, Statement, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from politesse._cache.files import SiteFile
     from politesse._cache.robots import Entry
     from politesse._gate.agent import Agent

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from yarl import URL
@@ -25,8 +25,6 @@ from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, url_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
-
     from politesse._gate.data_txt import FieldNames
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState

@@ -35,13 +35,12 @@ from politesse._base.text import printable
 from politesse._http.freshness import retry_after_s
 from politesse._http.ratelimit import QUOTA_FIELDS, quota_fields, remaining_quota
 from politesse._pacing.host_state import BackoffRecord
-from politesse._pacing.pace import Closing, Pace, slower
+from politesse._pacing.pace import Closing, Pace, PacingOptions, slower
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse._pacing.pace import PacingOptions
 
 CLOSING: Final = frozenset({429, 503})
 """The statuses that close a host."""

@@ -41,14 +41,12 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final
 
 from politesse._pacing.backoff import HostBackoff
-from politesse._pacing.pace import Start, bounded, earliest_start, stated_pace
-from politesse._pacing.permit import AgentPace, Waiter
+from politesse._pacing.pace import PacingOptions, Start, bounded, earliest_start, stated_pace
+from politesse._pacing.permit import AgentPace, LocalPermit, Waiter
 from politesse.status import HostStatus
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from politesse._pacing.pace import PacingOptions
-    from politesse._pacing.permit import LocalPermit
     from politesse.ports import TurnRequest
 
 NEVER: Final = float("-inf")

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import DAY_S
 from politesse._pacing.host import NEVER, PacedHost
-from politesse._pacing.pace import limited
+from politesse._pacing.pace import PacingOptions, limited
 from politesse.errors import WrongEventLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from politesse._pacing.pace import PacingOptions
     from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock, Timer
 

@@ -32,9 +32,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from politesse._pacing.backoff import CLOSING
-from politesse._pacing.host import NEVER, OFFER_S
+from politesse._pacing.host import NEVER, OFFER_S, PacedHost
 from politesse._pacing.hosts import ActiveHosts, Wakeups
-from politesse._pacing.permit import NO_HEADERS, LocalPermit, Waiter
+from politesse._pacing.permit import NO_HEADERS, AgentPace, LocalPermit, Waiter
 from politesse._pacing.recall import Recalls
 from politesse._pacing.reports import HELD_S, LONG_S, PermitExpiry, Reports
 from politesse.errors import ClosedError, TooFar
@@ -42,10 +42,8 @@ from politesse.errors import ClosedError, TooFar
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from politesse._pacing.host import PacedHost
     from politesse._pacing.host_state import HostMemory
     from politesse._pacing.pace import PacingOptions
-    from politesse._pacing.permit import AgentPace
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ports import Permit, TurnRequest

@@ -21,25 +21,22 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from politesse._pacing.backoff import CLOSING, BackoffSnapshot
-from politesse._pacing.host import NEVER
+from politesse._pacing.host import NEVER, PacedHost
 from politesse._pacing.hosts import LastRequestTimes
 from politesse._pacing.lines import LocalLines
-from politesse._pacing.pace import PacingOptions
+from politesse._pacing.pace import Pace, PacingOptions
 from politesse._pacing.permit import NO_HEADERS
 from politesse._pacing.reports import LONG_S
 from politesse.errors import ClosedError
 from politesse.events import LongWait, Publisher
-from politesse.ports import PacedLine
+from politesse.ports import PacedLine, TurnRequest
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from politesse._pacing.host import PacedHost
     from politesse._pacing.host_state import HostMemory
-    from politesse._pacing.pace import Pace
     from politesse.clock import Clock
-    from politesse.ports import TurnRequest
     from politesse.status import HostStatus
 
 

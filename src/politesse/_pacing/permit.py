@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from politesse._pacing.pace import longest_stated_s
+from politesse._pacing.pace import Pace, Start, longest_stated_s
 from politesse.verdict import NotYet
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from politesse._pacing.host import PacedHost
     from politesse._pacing.lines import LocalLines
-    from politesse._pacing.pace import Pace, Start
     from politesse.ports import Permit, StatedPace
 
 NO_HEADERS: Final[Mapping[str, str]] = {}

@@ -18,17 +18,15 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from politesse._pacing.host_state import HostState
+from politesse._pacing.host_state import HostMemory, HostState
 from politesse._pacing.hosts import LastRequestTimes
-from politesse.clock import run_of
+from politesse.clock import Clock, run_of
 from politesse.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from politesse._pacing.host import PacedHost
-    from politesse._pacing.host_state import HostMemory
-    from politesse.clock import Clock
 
 _NEVER = float("-inf")
 

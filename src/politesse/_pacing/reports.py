@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import ref
 
-from politesse._pacing.host import NEVER
-from politesse.events import HeaderOverruled, HostClosed, HostOpened, LongWait, TurnExpired
+from politesse._pacing.host import NEVER, PacedHost
+from politesse.events import HeaderOverruled, HostClosed, HostOpened, LongWait, Publisher, TurnExpired
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 
     from politesse._pacing.backoff import IgnoredHeader
     from politesse._pacing.fleet.reservation import FleetPermit
-    from politesse._pacing.host import PacedHost
     from politesse._pacing.permit import LocalPermit, Waiter
     from politesse._pacing.scopes import ScopedPermit
     from politesse.clock import Clock, Timer
-    from politesse.events import Publisher
 
     Held: TypeAlias = FleetPermit | LocalPermit | ScopedPermit
 

@@ -36,7 +36,7 @@ from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import give_back_all
 from politesse._pacing.reports import PermitExpiry
 from politesse._pacing.scopes import Addresses, ScopedFetch, ScopedPermit, by_domain
-from politesse.clock import ends_within
+from politesse.clock import Clock, ends_within
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.verdict import Bound, NotYet
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from politesse._pacing.fleet.pacer import FleetPacer
     from politesse._pacing.local import LocalPacer
     from politesse._pacing.scopes import ScopePermit
-    from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ports import PacedLine, Permit, Resolver, TurnRequest
     from politesse.status import HostStatus

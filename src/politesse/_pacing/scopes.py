@@ -16,9 +16,9 @@ from cachetools import TLRUCache
 
 from politesse._base.tasks import is_ended_from_outside
 from politesse._base.text import described, needs_extra
-from politesse._pacing.permit import give_back_all
+from politesse._pacing.permit import LocalPermit, give_back_all
 from politesse.errors import ClosedError, ConfigurationError
-from politesse.events import AddressNotFound
+from politesse.events import AddressNotFound, Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
 
     from politesse._pacing.fleet.reservation import FleetPermit
-    from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock
-    from politesse.events import Publisher
     from politesse.ports import FetchPermit, Resolver
 
     ScopePermit: TypeAlias = LocalPermit | FleetPermit

@@ -20,7 +20,7 @@ from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.making import fleet_wire, make_pacer
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.permit import give_back_all
-from politesse.clock import SystemClock
+from politesse.clock import Clock, SystemClock
 from politesse.errors import ClosedError
 from politesse.events import Publisher
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from politesse._pacing.host_state import HostMemory, HostState
     from politesse._pacing.making import MemoryOf
-    from politesse.clock import Clock
     from politesse.ports import FetchPermit, PacedLine, Pacer, Permit, Resolver, TurnRequest
     from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from politesse import AgentView, Disallowed, InvalidURL, Origin, PoliteSession
+from politesse import AgentView, Disallowed, InvalidURL, Origin, PoliteSession, Verdict
 from politesse._base.text import printable
 from politesse.cli.console import as_lines, plain, record_of, say, say_json, say_record
-from politesse.cli.running import read_body
+from politesse.cli.running import GateOptions, read_body
 from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
 from politesse.usage import Purpose, Usage
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from politesse import Verdict
-    from politesse.cli.running import GateOptions
     from politesse.status import HostStatus
 
 _ERRORS: Final = 400  # this status and above are errors

@@ -8,20 +8,20 @@ import os
 import sys
 import time
 import warnings
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from politesse import Gatekeeper, PoliteQueue, PoliteSession, __version__
+from politesse import FetchOptions, Gatekeeper, PoliteQueue, PoliteSession, __version__
 from politesse._base.text import counted, printable
 from politesse._gate.identity import Identity
 from politesse.cli.console import BROKEN_PIPE, STANDARD, descriptor, say
 from politesse.cli.crawl_records import CrawlRecords, TimedSession, opened
 from politesse.cli.progress import CrawlBar, CrawlView
-from politesse.cli.running import read_body
+from politesse.cli.running import GateOptions, read_body
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.fetch import PublicResolver
 from politesse.fetch._addresses import is_public
@@ -34,13 +34,10 @@ from politesse.queue._web import normal_form
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from rich.console import Console
 
-    from politesse import FetchOptions
-    from politesse.cli.running import GateOptions
     from politesse.queue import CrawlPage, CrawlProgress
 
     Shown = Callable[[CrawlProgress], None]

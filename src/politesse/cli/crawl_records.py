@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from politesse._base.text import described
 from politesse.cli.console import STANDARD, OutputWriter, descriptor, record_of, write_all
-from politesse.queue import PageFailed
+from politesse.queue import CrawlPage, CrawlProgress, PageFailed
 from politesse.queue._results import is_given_up
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from politesse import PoliteSession, Verdict
-    from politesse.queue import CrawlPage, CrawlProgress
 
 _RECENT: Final = 10
 

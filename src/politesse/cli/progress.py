@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from rich.cells import cell_len
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -23,8 +23,6 @@ from politesse.verdict import AccessResult, utc
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
     from types import TracebackType
-
-    from rich.console import RenderableType
 
     from politesse import Gatekeeper, PoliteQueue
     from politesse.cli.crawl_records import CrawlRecords

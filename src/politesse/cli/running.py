@@ -20,7 +20,7 @@ from politesse._base.text import printable
 from politesse._gate.identity import Identity
 from politesse.cli.console import abandon_output, errors, say
 from politesse.errors import ConfigurationError, InvalidURL, PolitesseWarning, StoreError
-from politesse.events import FleetAway, FleetBack
+from politesse.events import Event, FleetAway, FleetBack
 from politesse.fetch import AiohttpFetcher
 from politesse.fetch._options import MIN_BODY_BYTES
 from politesse.options import FleetOptions
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from aiohttp import StreamReader
 
-    from politesse.events import Event
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")

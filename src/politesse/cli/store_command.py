@@ -6,7 +6,7 @@ import base64
 import json
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -17,11 +17,8 @@ from politesse.cli.console import as_lines, errors, output, record_of, say, say_
 from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import StoreError
 from politesse.origin import Origin
-from politesse.stores import SqliteStore
+from politesse.stores import SqliteStore, StoredRecord
 from politesse.verdict import utc
-
-if TYPE_CHECKING:
-    from politesse.stores import StoredRecord
 
 _DAY_S: Final = 86_400.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from politesse._gate.turn import claim_turn, entered_turns
+from politesse._gate.turn import Turn, claim_turn, entered_turns
 from politesse._gate.turns import TurnWait
 from politesse._gate.view import AgentView
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, MutableMapping, Sequence
 
     from politesse._gate.agent import Agent
-    from politesse._gate.turn import Turn
 
 _USER_AGENT: Final = "User-Agent"
 _MAX_VIEWS: Final = 100

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from politesse._base.checks import check_wait, wrong_type
 from politesse._base.text import needs_extra, printable
-from politesse._gate.turn import soon
+from politesse._gate.turn import Turn, soon
 from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
 from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, check_sent, turn_for
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import TracebackType
 
-    from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
     from politesse.verdict import Verdict
 

@@ -30,19 +30,28 @@ from politesse._base.checks import check_priority
 from politesse._base.tasks import current_task, is_ended_with_task
 from politesse._base.text import counted, described, printable, printable_traceback
 from politesse.errors import ClosedError, InvalidURL, StoreError
-from politesse.origin import Origin, url_text
+from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport, PageFailed, QueueClosed, check_in_loop
-from politesse.queue._web import SeenUrls, check_handle, has_other_scheme, normal_form, resolved_link, resolved_location
+from politesse.queue._web import (
+    Answer,
+    CrawlClient,
+    CrawlOptions,
+    Seen,
+    SeenUrls,
+    check_handle,
+    has_other_scheme,
+    normal_form,
+    resolved_link,
+    resolved_location,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from politesse._gate.agent import Agent
     from politesse._gate.turn import Turn
-    from politesse.origin import StrOrURL
     from politesse.queue._dispatch import Dispatcher
     from politesse.queue._hosts import QueuedUrl
-    from politesse.queue._web import Answer, CrawlClient, CrawlOptions, Seen
 
 Item = TypeVar("Item")
 Response = TypeVar("Response")

@@ -43,7 +43,7 @@ from politesse._gate.turn import Turn, entered_turns
 from politesse._gate.turns import turn_now
 from politesse.errors import TurnHeld
 from politesse.queue._frontier import Frontier
-from politesse.queue._hosts import HostEvent
+from politesse.queue._hosts import HostEvent, OriginQueue, QueuedUrl
 from politesse.queue._results import QueueClosed, QueuedTurn, is_given_up
 from politesse.queue._robots import CLOSURES, MAX_FETCHING
 from politesse.verdict import Bound, NotYet, Reason, Verdict
@@ -51,7 +51,6 @@ from politesse.verdict import Bound, NotYet, Reason, Verdict
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from politesse.queue._hosts import OriginQueue, QueuedUrl
 
 Item = TypeVar("Item")
 

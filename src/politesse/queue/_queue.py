@@ -12,21 +12,27 @@ from politesse._base.tasks import current_task
 from politesse._gate.turn import entered_turns
 from politesse._gate.view import AgentView
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
-from politesse.origin import Origin, url_text
+from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._crawl import Crawl
 from politesse.queue._dispatch import Dispatcher, QueueTurn
-from politesse.queue._results import QueueClosed, QueueStatistics, check_in_loop, described, statistics_of
-from politesse.queue._web import CrawlOptions, check_callback, client_of
+from politesse.queue._results import (
+    CrawlPage,
+    CrawlProgress,
+    CrawlReport,
+    QueueClosed,
+    QueueStatistics,
+    check_in_loop,
+    described,
+    statistics_of,
+)
+from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, check_callback, client_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
 
-    from politesse.origin import StrOrURL
     from politesse.queue._hosts import HostQueue
-    from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport
-    from politesse.queue._web import AiohttpStyle, HttpxStyle, Seen
     from politesse.verdict import Verdict
 
 Item = TypeVar("Item")

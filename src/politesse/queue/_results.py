@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._base.text import counted, printable, shortened
 from politesse.errors import ClosedError, PolitesseError, WrongEventLoop
-from politesse.verdict import Reason, utc
+from politesse.verdict import Reason, Verdict, utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from politesse._gate.turn import Turn
     from politesse.origin import StrOrURL
     from politesse.queue._frontier import Frontier
-    from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
 

@@ -27,6 +27,7 @@ from politesse._redis import (
     NEVER_DECODE,
     NoScriptError,
     Redis,
+    RedisCluster,
     client_of,
     close_client,
     is_cluster,
@@ -40,7 +41,6 @@ from politesse.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from politesse._redis import RedisCluster
     from politesse.stores._redis_scripts import StoreScript
 
     Client = Redis | RedisCluster

@@ -9,13 +9,12 @@ from politesse._base.checks import check_least, check_positive
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ConfigurationError
 from politesse.stores._sqlite_file import SqliteFile
-from politesse.stores._sqlite_records import RECORDS, Put, RecordTable
+from politesse.stores._sqlite_records import RECORDS, Put, RecordTable, StoredRecord, StoreStatistics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from politesse.stores._sqlite_records import StoredRecord, StoreStatistics
 
 _WANTED: Final = "give the path of a file, 'sqlite:///relative.db' or 'sqlite:////absolute/path.db'"
 _IN_MEMORY: Final = ("sqlite:", "sqlite://", "sqlite:///")  # the URLs of SQLAlchemy for a database in memory

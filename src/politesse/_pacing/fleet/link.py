@@ -30,14 +30,13 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.tasks import is_anything_left
 from politesse._base.text import described
-from politesse._pacing.fleet.messages import FleetAnswer, RoundOver, WireLost
+from politesse._pacing.fleet.messages import FleetAnswer, Reply, RoundOver, WireLost
 from politesse._pacing.fleet.session import Session
 from politesse.errors import ClosedError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from politesse._pacing.fleet.messages import Reply
     from politesse._pacing.fleet.options import FleetOptions
     from politesse._pacing.fleet.reserver import Reserver
     from politesse._pacing.fleet.scripts import Script

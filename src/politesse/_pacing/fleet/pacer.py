@@ -8,25 +8,23 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from politesse._pacing.fleet.messages import WireLost
-from politesse._pacing.fleet.reservation import FleetFetch, FleetPermit
+from politesse._pacing.fleet.reservation import FleetFetch, FleetPermit, Reservation
 from politesse._pacing.fleet.reserver import Reserver
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.offers import Offers, try_all
 from politesse._pacing.reports import PermitExpiry
 from politesse.errors import ClosedError, ConfigurationError, TooFar
-from politesse.events import ComponentFailed
+from politesse.events import ComponentFailed, Publisher
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from politesse._pacing.fleet.link import FleetLink
-    from politesse._pacing.fleet.reservation import Reservation
     from politesse._pacing.local import LocalPacer
     from politesse._pacing.pace import PacingOptions
     from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock
-    from politesse.events import Publisher
     from politesse.ports import PacedLine, Permit, TurnRequest
     from politesse.status import HostStatus
 

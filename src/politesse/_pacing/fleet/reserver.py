@@ -8,8 +8,8 @@ from weakref import WeakValueDictionary
 from cachetools import LRUCache
 
 from politesse._base.constants import AGREE_S
-from politesse._pacing.fleet.messages import WireLost
-from politesse._pacing.fleet.reservation import FleetHostState, Reservation
+from politesse._pacing.fleet.messages import FleetAnswer, WireLost
+from politesse._pacing.fleet.reservation import FleetHostState, FleetPermit, Reservation
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.session import HOLD_S
 from politesse.errors import ClosedError, TooFar
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from politesse._pacing.backoff import BackoffSnapshot
     from politesse._pacing.fleet.link import FleetLink
-    from politesse._pacing.fleet.messages import FleetAnswer
-    from politesse._pacing.fleet.reservation import FleetPermit
     from politesse._pacing.local import LocalPacer
     from politesse._pacing.pace import Pace
     from politesse._pacing.permit import LocalPermit

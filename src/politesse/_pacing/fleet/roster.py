@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from politesse._pacing.fleet.messages import RoundOver
+from politesse._pacing.fleet.messages import Reply, RoundOver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse._pacing.fleet.messages import Reply
 
 _US: Final = 1e6
 _REPORTED: Final = "2"

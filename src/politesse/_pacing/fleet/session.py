@@ -12,22 +12,20 @@ from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from politesse._base.tasks import is_anything_left
-from politesse._pacing.fleet.messages import FleetAnswer, Outbox, WireLost, microseconds
+from politesse._pacing.fleet.messages import FleetAnswer, Outbox, Reply, Sent, Server, WireLost, microseconds
 from politesse._pacing.fleet.roster import Roster
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClocks
 from politesse.errors import ConfigurationError
-from politesse.events import ComponentFailed, FleetAway, FleetBack
+from politesse.events import ComponentFailed, FleetAway, FleetBack, Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from politesse._pacing.fleet.messages import Reply, Sent, Server
     from politesse._pacing.fleet.options import FleetOptions
     from politesse._pacing.fleet.reserver import Reserver
     from politesse._pacing.fleet.wire import FleetWire
     from politesse.clock import Clock
-    from politesse.events import Publisher
 
 T = TypeVar("T")
 

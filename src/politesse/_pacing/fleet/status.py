@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from politesse._base.text import described, shortened
-from politesse._pacing.fleet.messages import ScriptCall, WireLost
+from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import wire_to
 from politesse.verdict import Bound, utc
@@ -23,7 +23,6 @@ from politesse.verdict import Bound, utc
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 
-    from politesse._pacing.fleet.messages import Reply
     from politesse._pacing.fleet.options import FleetOptions
 
 T = TypeVar("T")

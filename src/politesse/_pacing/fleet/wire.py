@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from politesse import _redis
 from politesse._base.text import described
-from politesse._pacing.fleet.messages import RoundOver, Server, WireLost
+from politesse._pacing.fleet.messages import Reply, RoundOver, ScriptCall, Server, WireLost
 from politesse._pacing.fleet.scripts import Script
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from redis.asyncio.client import PubSub
     from redis.asyncio.connection import AbstractConnection
 
-    from politesse._pacing.fleet.messages import Reply, ScriptCall
 
 Client = TypeVar("Client", _redis.Redis, _redis.RedisCluster)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiohttp import hdrs
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, hdrs
 
 from politesse._base.checks import check_types, check_wait
 from politesse.errors import ConfigurationError, Disallowed, InvalidURL
@@ -15,7 +15,6 @@ from politesse.integrations.aiohttp._urls import sent_url, spelt_url
 
 if TYPE_CHECKING:
     import aiohttp
-    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
     from politesse._gate.view import AgentView
 

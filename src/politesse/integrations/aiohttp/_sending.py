@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final
 from weakref import ref
 
 import aiohttp
-from aiohttp import hdrs
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader, hdrs
 from aiohttp.http import SERVER_SOFTWARE
 
 from politesse._base.text import printable
-from politesse._gate.turn import soon
+from politesse._gate.turn import Turn, soon
 from politesse.errors import ClosedError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, StatedAgents, turn_for
 from politesse.integrations.aiohttp._bypass import send_judged
@@ -34,9 +34,6 @@ from politesse.origin import Origin
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader
-
-    from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
 
 DEFAULT_USER_AGENT: Final = SERVER_SOFTWARE

@@ -10,12 +10,10 @@ from yarl import URL
 
 from politesse.errors import InvalidURL
 from politesse.integrations._request import check_sent, other_site
-from politesse.origin import split, url_text
+from politesse.origin import StrOrURL, split, url_text
 
 if TYPE_CHECKING:
     from multidict import CIMultiDict
-
-    from politesse.origin import StrOrURL
 
 
 class ClientInvalidURL(InvalidURL, aiohttp.InvalidURL):

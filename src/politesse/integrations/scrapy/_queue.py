@@ -43,7 +43,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from scrapy import signals
+from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol, ScrapyPriorityQueue
 from scrapy.utils.request import request_from_dict
@@ -58,7 +58,6 @@ from politesse.integrations.scrapy._waits import host_of, slot_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
-    from scrapy import Request
     from scrapy.crawler import Crawler
 
 
