@@ -19,7 +19,6 @@ from politesse.status import Statistics
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from types import TracebackType
 
     import aiohttp
 
@@ -143,9 +142,7 @@ class Gatekeeper(AgentView):
         self.state.check_usable()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

@@ -22,7 +22,6 @@ from politesse.verdict import AccessResult, utc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
-    from types import TracebackType
 
     from politesse import Gatekeeper, PoliteQueue
     from politesse.cli.crawl_records import CrawlRecords
@@ -83,12 +82,7 @@ class CrawlBar:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._console.is_terminal:
             self._live.stop()
         elif self._progress is not self._printed:

@@ -52,7 +52,6 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from politesse.clock import Clock, Timer
     from politesse.origin import Origin
@@ -184,9 +183,7 @@ class StallWatch:
         self._waiting += 1
         self._watch()
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._waiting -= 1
         if not self._waiting and self._timer is not None:
             self._timer.cancel()

@@ -30,7 +30,6 @@ from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, c
 if TYPE_CHECKING:
     import os
     from collections.abc import Awaitable, Callable, Mapping
-    from types import TracebackType
 
     from politesse.queue._hosts import HostQueue
     from politesse.verdict import Verdict
@@ -128,9 +127,7 @@ class PoliteQueue(Generic[Item]):
         await self._dispatcher.ready()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

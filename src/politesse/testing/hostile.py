@@ -15,7 +15,6 @@ from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Exchange, 
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from politesse.testing.faults import Fault
 
@@ -124,9 +123,7 @@ class HostileServer:
             self._port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for waiting in self._queue:
             waiting.close()
         if self._server is not None:

@@ -22,7 +22,6 @@ from politesse.integrations.aiohttp._urls import explained, first_url
 if TYPE_CHECKING:
     import os
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from types import TracebackType
 
     from aiohttp.typedefs import StrOrURL
 
@@ -234,9 +233,7 @@ class PoliteSession:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:
