@@ -38,8 +38,13 @@ def test_no_failing_allocation_breaks_the_core_or_leaks(program: str) -> None:
     [
         ("scan.c", "while (at < text.length && !is", "while (at <= text.length && !is"),  # reads beyond the end
         ("scan.c", "if (is_named && row->starts", "if (is_named && !row->starts"),  # ends a group too early
-        ("scan.c", "free(rows);\n                return NULL;", "return NULL;"),  # leaks if an allocation fails
-        ("rules.c", "form < form_count && !one->allow", "form < form_count && one->allow"),  # allows by the bound
+        ("scan.c", "free(rows);\n    }\n    return more;", "}\n    return more;"),  # leaks if an allocation fails
+        ("rules.c", "octets += 3 * PO_PATH_ROOM", "octets += PO_PATH_ROOM"),  # too little room for a form
+        (
+            "rules.c",
+            "form < form_count && !po_rules_allow",
+            "form < form_count && po_rules_allow",
+        ),  # allows by the bound
     ],
 )
 def test_a_fault_in_the_core_is_found_and_its_input_is_kept(

@@ -3,11 +3,12 @@
 ::
 
     scan.c    octets -> rows -> the groups that name a crawler        as robots/lexer.py, robots/outline.py
+    forms.c   paths and targets -> their normal forms                 as robots/pattern.py
     rules.c   rules -> sorted tables; target -> the rule that decides as robots/rule_sets/most_specific.py
-    module.c  both for Python, by the limited API of CPython 3.11
+    module.c  these for Python, by the limited API of CPython 3.11
 
 The core serves the dialects in which the most specific match decides. The rest is in Python: the records besides rules
-and user-agent lines, patterns with escapes, and targets that are rare. The answers are those of the reference in
+and user-agent lines, and targets that are rare. The answers are those of the reference in
 Python, which also runs without the core.
 """
 

@@ -4,8 +4,7 @@
    File     the rows of a body; it holds the body
    Rules    the rules of a crawler; they hold the dialect, and no body
 
-   Python does the rare work: Dialect holds functions that normalise paths with escapes, and `decide` returns OTHER for
-   a target that needs another reader. */
+   Python does the rare work: `decide` returns OTHER for a target that needs another reader. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -14,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rules.h"
 #include "scan.h"
 
 enum { LARGE_OCTETS = 32 * 1024, MANY_RULES = 500 }; /* from these sizes on, the GIL is released during the work */
@@ -23,11 +23,9 @@ typedef struct {
     po_forms forms;
     po_work work;
     po_syntax syntax;
-    PyObject *names;         /* the tuple that owns the names of `syntax` */
-    PyObject *starts;        /* the tuple that owns the starts of `syntax` */
-    PyObject *odd_blanks;    /* the bytes that own the odd blanks of `syntax` */
-    PyObject *forms_of;      /* a function: (value) -> (pattern in normal form, form that is compared) */
-    PyObject *implied_allow; /* a function: (pattern) -> the pattern that it implies, or None; or None itself */
+    PyObject *names;      /* the tuple that owns the names of `syntax` */
+    PyObject *starts;     /* the tuple that owns the starts of `syntax` */
+    PyObject *odd_blanks; /* the bytes that own the odd blanks of `syntax` */
 } dialect_object;
 
 typedef struct {
@@ -126,6 +124,9 @@ static bool read_tables(dialect_object *self, PyObject *given)
     for (int at = 0; at < 5; at++) {
         done = read_table(read[at], &tables[at]) && done;
     }
+    for (int octet = 0; octet < 256; octet++) {
+        self->forms.decodes = self->forms.decodes || self->forms.decoded_in_path[octet];
+    }
     if (!done) {
         PyErr_SetString(PyExc_ValueError, "a table has 256 octets");
     }
@@ -134,24 +135,23 @@ static bool read_tables(dialect_object *self, PyObject *given)
 
 static bool read_dialect(dialect_object *self, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"tables", "query_as_written", "escaped_dots", "most_octets", "work", "names", "starts",
-                               "odd_blanks", "missing_colon", "most_line_octets", "forms_of", "implied_allow", NULL};
-    int as_written = 0, escaped_dots = 0, missing_colon = 0;
+    static char *keywords[] = {"tables", "most_octets", "work", "names", "starts", "odd_blanks", "missing_colon",
+                               "most_line_octets", "implies_directories", NULL};
+    int missing_colon = 0, implies_directories = 0;
     Py_ssize_t most_octets = 0, most_line_octets = 0;
     unsigned long long work[5] = {0};
-    PyObject *tables = NULL, *names = NULL, *starts = NULL, *odd = NULL, *forms_of = NULL, *implied = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ppn(KKKKK)O!O!SpnOO:Dialect", keywords, &PyTuple_Type, &tables,
-                                     &as_written, &escaped_dots, &most_octets, &work[0], &work[1], &work[2], &work[3],
-                                     &work[4], &PyTuple_Type, &names, &PyTuple_Type, &starts, &odd,
-                                     &missing_colon, &most_line_octets, &forms_of, &implied)) {
+    PyObject *tables = NULL, *names = NULL, *starts = NULL, *odd = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!n(KKKKK)O!O!Spnp:Dialect", keywords, &PyTuple_Type, &tables,
+                                     &most_octets, &work[0], &work[1], &work[2], &work[3], &work[4], &PyTuple_Type,
+                                     &names, &PyTuple_Type, &starts, &odd, &missing_colon, &most_line_octets,
+                                     &implies_directories)) {
         return false;
     }
     if (work[3] == 0 || most_octets < 0 || most_line_octets < 0) {
         PyErr_SetString(PyExc_ValueError, "no bound is less than 0");
         return false;
     }
-    self->forms.query_as_written = as_written != 0;
-    self->forms.escaped_dots = escaped_dots != 0;
+    self->forms.implies_directories = implies_directories != 0;
     self->forms.most_octets = (size_t)most_octets;
     self->work = (po_work){work[0], work[1], work[2], work[3], work[4]};
     self->syntax.missing_colon = missing_colon != 0;
@@ -160,8 +160,6 @@ static bool read_dialect(dialect_object *self, PyObject *args, PyObject *kwargs)
     self->starts = Py_NewRef(starts);
     self->odd_blanks = Py_NewRef(odd);
     self->syntax.odd_blanks = (po_text){PyBytes_AsString(odd), (size_t)PyBytes_Size(odd)};
-    self->forms_of = Py_NewRef(forms_of);
-    self->implied_allow = Py_NewRef(implied);
     self->syntax.names = names_of(names, &self->syntax.name_count);
     self->syntax.starts = self->syntax.names ? names_of(starts, &self->syntax.start_count) : NULL;
     return self->syntax.starts && read_tables(self, tables);
@@ -185,8 +183,6 @@ static void dialect_free(PyObject *object)
     Py_XDECREF(self->names);
     Py_XDECREF(self->starts);
     Py_XDECREF(self->odd_blanks);
-    Py_XDECREF(self->forms_of);
-    Py_XDECREF(self->implied_allow);
     freed(object);
 }
 
@@ -239,15 +235,25 @@ static bool append(PyObject *list, PyObject *made)
     return done;
 }
 
-static PyObject *file_named(PyObject *object, PyObject *crawler)
+/* Append the groups that name a crawler, each as (line, end, name). */
+static bool append_groups(const file_object *file, PyObject *found, PyObject *crawler)
 {
-    file_object *self = (file_object *)object;
     po_text name = utf8_of(crawler);
-    PyObject *found = name.start ? PyList_New(0) : NULL;
-    bool done = found != NULL;
+    bool done = name.start != NULL;
     po_span span;
-    for (size_t at = 0; done && po_next_span(self->rows, self->count, &at, name, &span);) {
-        done = append(found, Py_BuildValue("(II)", span.listed_at, span.end));
+    for (size_t at = 0; done && po_next_span(file->rows, file->count, &at, name, &span);) {
+        done = append(found, Py_BuildValue("(IIO)", span.listed_at, span.end, crawler));
+    }
+    return done;
+}
+
+static PyObject *file_binding(PyObject *object, PyObject *crawlers)
+{
+    PyObject *found = PyList_New(0);
+    Py_ssize_t count = PyList_Size(crawlers);
+    bool done = found && count >= 0;
+    for (Py_ssize_t at = 0; done && at < count && PyList_Size(found) == 0; at++) {
+        done = append_groups((file_object *)object, found, PyList_GetItem(crawlers, at));
     }
     if (!done) {
         Py_CLEAR(found);
@@ -274,16 +280,37 @@ static PyObject *file_others(PyObject *object, PyObject *Py_UNUSED(ignored))
     return found;
 }
 
+static PyObject *file_sitemaps(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    file_object *self = (file_object *)object;
+    PyObject *found = PyList_New(0);
+    bool done = found != NULL;
+    for (size_t at = 0; done && at < self->count; at++) {
+        const po_row *row = &self->rows[at];
+        if (row->kind == PO_SITEMAP) {
+            done = append(found, Py_BuildValue("(INO)", row->line, str_of(row->value),
+                                               row->has_control ? Py_True : Py_False));
+        }
+    }
+    if (!done) {
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
 /* The rules of a crawler while they are collected. */
 typedef struct {
     po_rule *rules;
     size_t count;
-    size_t room;     /* the number of rules for which `rules` has room */
-    PyObject *owned; /* a list of the tuples whose str own the texts of the rules */
+    size_t room; /* the number of rules for which `rules` has room */
 } collection;
 
-static bool collect(collection *found, po_rule one)
+static bool collect(collection *found, const po_row *row)
 {
+    /* RFC 9309 2.2: a path starts with "/"; the example in 5.1 starts with "*". An empty path restricts nothing. */
+    if (row->has_control || !row->value.length || (row->value.start[0] != '/' && row->value.start[0] != '*')) {
+        return true;
+    }
     if (found->count == found->room) {
         size_t room = 2 * found->room + 16;
         po_rule *more = realloc(found->rules, room * sizeof *more);
@@ -294,100 +321,8 @@ static bool collect(collection *found, po_rule one)
         found->rules = more;
         found->room = room;
     }
-    found->rules[found->count++] = one;
+    found->rules[found->count++] = (po_rule){row->value, row->name, row->line, row->kind == PO_ALLOW};
     return true;
-}
-
-/* Whether a path is in normal form already: plain octets, single stars, and "$" at the end only. */
-static bool is_plain_pattern(const dialect_object *dialect, po_text value)
-{
-    for (size_t at = 0; at < value.length; at++) {
-        unsigned char octet = (unsigned char)value.start[at];
-        if (dialect->forms.plain[octet]) {
-            continue;
-        }
-        bool is_star = octet == '*' && (at == 0 || value.start[at - 1] != '*');
-        bool is_anchor = octet == '$' && at + 1 == value.length;
-        if (!is_star && !is_anchor) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Set pattern and form of a rule, by Python if its path needs it. */
-static bool set_pattern(const dialect_object *dialect, collection *found, po_rule *one)
-{
-    one->pattern = one->form = one->value;
-    if (is_plain_pattern(dialect, one->value)) {
-        /* A star at the end, or "*$", is left out: the pattern matches the same targets without it. */
-        size_t length = one->value.length - (one->value.start[one->value.length - 1] == '$');
-        if (length && one->value.start[length - 1] == '*') {
-            one->form.length = length - 1;
-        }
-        return true;
-    }
-    PyObject *value = str_of(one->value), *pattern = NULL, *form = NULL;
-    PyObject *pair = value ? PyObject_CallFunctionObjArgs(dialect->forms_of, value, NULL) : NULL;
-    bool done = pair && PyArg_ParseTuple(pair, "UU", &pattern, &form) && PyList_Append(found->owned, pair) == 0;
-    if (done) {
-        one->pattern = utf8_of(pattern);
-        one->form = utf8_of(form);
-        done = one->pattern.start && one->form.start;
-    }
-    Py_XDECREF(value);
-    Py_XDECREF(pair);
-    return done;
-}
-
-/* Add the Allow that another Allow implies, if it implies one (google/robotstxt, HandleAllow). */
-static bool add_implied(const dialect_object *dialect, collection *found, po_rule one)
-{
-    PyObject *allowed = str_of(one.pattern);
-    PyObject *pattern = allowed ? PyObject_CallFunctionObjArgs(dialect->implied_allow, allowed, NULL) : NULL;
-    PyObject *pair = NULL, *normal = NULL, *form = NULL;
-    bool done = pattern != NULL;
-    if (done && pattern != Py_None) {
-        one.implied = true;
-        pair = PyObject_CallFunctionObjArgs(dialect->forms_of, pattern, NULL);
-        done = pair && PyArg_ParseTuple(pair, "UU", &normal, &form) && PyList_Append(found->owned, pair) == 0;
-        if (done) {
-            one.pattern = utf8_of(normal);
-            one.form = utf8_of(form);
-            done = one.pattern.start && one.form.start && collect(found, one);
-        }
-    }
-    Py_XDECREF(allowed);
-    Py_XDECREF(pair);
-    Py_XDECREF(pattern);
-    return done;
-}
-
-/* Whether a path may name an index page; `implied_allow` decides it. */
-static bool names_index(po_text pattern)
-{
-    static const char index[] = "/index.htm";
-    for (size_t at = 0; at + sizeof index - 1 <= pattern.length; at++) {
-        if (memcmp(pattern.start + at, index, sizeof index - 1) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool collect_row(const dialect_object *dialect, collection *found, const po_row *row)
-{
-    /* RFC 9309 2.2: a path starts with "/"; the example in 5.1 starts with "*". An empty path restricts nothing. */
-    if (row->has_control || !row->value.length ||
-        (row->value.start[0] != '/' && row->value.start[0] != '*')) {
-        return true;
-    }
-    po_rule one = {.value = row->value, .name = row->name, .line = row->line, .allow = row->kind == PO_ALLOW};
-    if (!set_pattern(dialect, found, &one) || !collect(found, one)) {
-        return false;
-    }
-    bool implies = dialect->implied_allow != Py_None && one.allow && names_index(one.pattern);
-    return !implies || add_implied(dialect, found, one);
 }
 
 /* Collect the rules in the given spans of the file. */
@@ -402,7 +337,7 @@ static bool collect_all(const file_object *file, PyObject *spans, collection *fo
         }
         size_t at = po_row_at(file->rows, file->count, span.listed_at);
         for (; at < file->count && file->rows[at].line < span.end; at++) {
-            if (po_is_rule(&file->rows[at]) && !collect_row(file->dialect, found, &file->rows[at])) {
+            if (po_is_rule(&file->rows[at]) && !collect(found, &file->rows[at])) {
                 return false;
             }
         }
@@ -410,14 +345,14 @@ static bool collect_all(const file_object *file, PyObject *spans, collection *fo
     return count >= 0;
 }
 
-static po_rules *compiled(const collection *found)
+static po_rules *compiled(const collection *found, const po_forms *forms)
 {
     po_rules *made = NULL;
     if (found->count < MANY_RULES) {
-        return po_rules_new(found->rules, found->count);
+        return po_rules_new(found->rules, found->count, forms);
     }
     Py_BEGIN_ALLOW_THREADS
-    made = po_rules_new(found->rules, found->count);
+    made = po_rules_new(found->rules, found->count, forms);
     Py_END_ALLOW_THREADS
     return made;
 }
@@ -426,18 +361,17 @@ static PyObject *file_rules(PyObject *object, PyObject *spans)
 {
     file_object *self = (file_object *)object;
     module_state *state = PyModule_GetState(PyType_GetModule(Py_TYPE(object)));
-    collection found = {NULL, 0, 0, PyList_New(0)};
+    collection found = {NULL, 0, 0};
     rules_object *made = NULL;
-    if (found.owned && collect_all(self, spans, &found) && (made = allocated(state->rules))) {
+    if (collect_all(self, spans, &found) && (made = allocated(state->rules))) {
         made->dialect = (dialect_object *)Py_NewRef((PyObject *)self->dialect);
-        made->rules = compiled(&found);
+        made->rules = compiled(&found, &self->dialect->forms);
         if (!made->rules) {
             Py_CLEAR(made);
             PyErr_NoMemory();
         }
     }
     free(found.rules);
-    Py_XDECREF(found.owned);
     return (PyObject *)made;
 }
 
@@ -461,14 +395,31 @@ static po_decision decided(rules_object *self, PyObject *url)
     return po_decide(self->rules, &self->dialect->forms, &self->dialect->work, text);
 }
 
-static PyObject *numbered(po_decision decision)
+/* Return (line, name, value, pattern, allow, bound reached) of a rule, and move `place` to the next one. */
+static PyObject *rule_of(const po_rules *rules, size_t *place, bool bound_reached)
 {
-    return PyLong_FromLongLong(2 * decision.place + decision.bound_reached);
+    po_text pattern;
+    po_rule one = po_rules_at(rules, place, &pattern);
+    bool is_spelled_so = one.value.start == pattern.start;
+    PyObject *form = str_of(pattern), *value = is_spelled_so ? Py_XNewRef(form) : str_of(one.value);
+    return Py_BuildValue("(kNNNOO)", (unsigned long)one.line, str_of(one.name), value, form,
+                         one.allow ? Py_True : Py_False, bound_reached ? Py_True : Py_False);
+}
+
+/* Return the rule that decides; without such a rule, twice the number of the decision, plus one at the bound. */
+static PyObject *told(const rules_object *self, po_decision decision)
+{
+    if (decision.place < 0) {
+        return PyLong_FromLongLong(2 * decision.place + decision.bound_reached);
+    }
+    size_t place = (size_t)decision.place;
+    return rule_of(self->rules, &place, decision.bound_reached);
 }
 
 static PyObject *rules_decide(PyObject *object, PyObject *url)
 {
-    return numbered(decided((rules_object *)object, url));
+    rules_object *self = (rules_object *)object;
+    return told(self, decided(self, url));
 }
 
 static PyObject *rules_allows(PyObject *object, PyObject *url)
@@ -478,7 +429,7 @@ static PyObject *rules_allows(PyObject *object, PyObject *url)
     if (decision.place == PO_OTHER) {
         Py_RETURN_NONE;
     }
-    bool allowed = decision.place < 0 || po_rules_at(self->rules, (size_t)decision.place).allow;
+    bool allowed = decision.place < 0 || po_rules_allow(self->rules, (size_t)decision.place);
     return PyBool_FromLong(allowed);
 }
 
@@ -496,23 +447,21 @@ static PyObject *rules_decide_normal(PyObject *object, PyObject *args)
     if (PyErr_Occurred()) {
         return NULL;
     }
-    return numbered(po_decide_normal(self->rules, &self->dialect->work, target, other));
+    return told(self, po_decide_normal(self->rules, &self->dialect->work, target, other));
 }
 
-static PyObject *rules_rule(PyObject *object, PyObject *index)
+static PyObject *rules_listed(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    rules_object *self = (rules_object *)object;
-    size_t place = PyLong_AsSize_t(index);
-    if (PyErr_Occurred()) {
-        return NULL;
+    const po_rules *rules = ((rules_object *)object)->rules;
+    PyObject *found = PyList_New(0);
+    bool done = found != NULL;
+    for (size_t place = po_rules_start(rules); done && place < po_rules_end(rules);) {
+        done = append(found, rule_of(rules, &place, false));
     }
-    if (place >= po_rules_count(self->rules)) {
-        PyErr_SetString(PyExc_IndexError, "no such rule");
-        return NULL;
+    if (!done) {
+        Py_CLEAR(found);
     }
-    po_rule one = po_rules_at(self->rules, place);
-    return Py_BuildValue("(kNNNO)", (unsigned long)one.line, str_of(one.name), str_of(one.value), str_of(one.pattern),
-                         one.allow ? Py_True : Py_False);
+    return found;
 }
 
 static PyObject *rules_octets(PyObject *object, PyObject *Py_UNUSED(ignored))
@@ -533,17 +482,18 @@ static PyMethodDef dialect_methods[] = {
 };
 
 static PyMethodDef file_methods[] = {
-    {"named", file_named, METH_O, "Return (line, end) of each group that names a crawler: from its name to the end of the group."},
-    {"others", file_others, METH_NOARGS, "Return (line, name, value, control, in a group) of each row that is no rule and no name."},
-    {"rules", file_rules, METH_O, "Return the Rules in the groups that `named` returned."},
+    {"binding", file_binding, METH_O, "Return (line, end, name) of the groups of the first crawler that any group names."},
+    {"others", file_others, METH_NOARGS, "Return (line, name, value, control, in a group) of each other row, except sitemaps."},
+    {"sitemaps", file_sitemaps, METH_NOARGS, "Return (line, value, control) of each Sitemap row."},
+    {"rules", file_rules, METH_O, "Return the Rules in some groups."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMethodDef rules_methods[] = {
-    {"decide", rules_decide, METH_O, "Return twice the place of the rule that decides, plus one if the bound was reached."},
+    {"decide", rules_decide, METH_O, "Return the rule that decides; else twice a number, plus one if the bound was reached."},
     {"decide_normal", rules_decide_normal, METH_VARARGS, "Do as decide does, for a target in its normal forms."},
     {"allows", rules_allows, METH_O, "Whether a URL or target is allowed; None if it needs another reader."},
-    {"rule", rules_rule, METH_O, "Return (line, name, value, pattern, allow) of the rule at a place."},
+    {"listed", rules_listed, METH_NOARGS, "Return all rules, as decide does."},
     {"octets", rules_octets, METH_NOARGS, "Return the memory that the rules take."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,91 +1,149 @@
 #include "rules.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-/* All tables and texts of the rules are in one block of memory. Each text is a span: an offset into `texts`, and a
-   length. */
+/* All rules are in one block of memory: records in the order of the file, and tables of numbers that refer to them.
+   The place of a rule is the offset of its record.
 
-typedef struct {
-    uint32_t start;
-    uint32_t length;
-} span;
+     prefixes   sorted by the text; for each a place, and one plus the index of the longest other prefix that the text
+                starts with, or 0
+     exact      sorted by the text; for each a place
+     wildcards  the most specific comes first; for each a place, the octets of the head, and the octets of all texts
+     records    flags, pattern, line, and what the flags tell of: name, value, form; a text follows its length
 
-typedef struct {
-    span pattern;
-    span value;
-    span name;               /* the name of the field */
-    uint32_t line_and_allow; /* twice the number of the line, plus one for an Allow */
-} rule;
-
-/* A pattern without stars. The tables of literals are sorted by `text`. */
-typedef struct {
-    span text;
-    uint32_t link; /* of a prefix: one plus the index of the longest other prefix that `text` starts with; else 0 */
-    uint32_t rule; /* the index of its rule */
-} literal;
-
-/* A pattern with stars: text, star, text, and so on. Its segments are the texts behind the first star. */
-typedef struct {
-    span form;
-    uint32_t head;     /* the octets of the text before the first star */
-    uint32_t octets;   /* the octets of all texts */
-    uint32_t rule;     /* the index of its rule */
-    uint32_t segments; /* the number of segments */
-    uint32_t longest;  /* the octets of the longest segment */
-    bool anchored;     /* whether the pattern ends with "$" */
-    bool allow;        /* true for an Allow, false for a Disallow */
-} wildcard;
+   A number in a record takes seven bits of an octet at a time; a number in a table takes two octets, or four if the
+   block is large. So a usual rule takes about eight octets and its pattern. */
 
 struct po_rules {
-    size_t octets; /* the octets of the block */
-    size_t count;  /* the number of all rules */
-    size_t prefix_count;
-    size_t exact_count;
-    size_t wildcard_count;
+    uint32_t octets;   /* the octets of the block */
+    uint32_t count;    /* the number of all rules */
     uint64_t segments; /* the number of segments of all wildcards */
-    uint64_t longest;  /* the sum of `longest` of all wildcards */
-    rule *rules;
-    literal *prefixes;   /* `rule` of each is the most specific rule of this prefix and of its own prefixes */
-    literal *exact;      /* the patterns that match one target only */
-    wildcard *wildcards; /* the most specific wildcard comes first */
-    char *texts;
+    uint64_t longest;  /* the sum of the octets of the longest segment of each wildcard */
+    uint32_t prefix_count;
+    uint32_t exact_count;
+    uint32_t wildcard_count;
+    uint32_t records;  /* the offset of the first record */
+    uint32_t names[2]; /* the offsets of the usual names of a Disallow and of an Allow, the first ones in the file */
+    bool wide;         /* whether a number in a table takes four octets */
+    unsigned char block[];
 };
+
+enum { PER_PREFIX = 2, PER_WILDCARD = 3 }; /* the numbers that a table has for each */
+
+/* The flags of a record: the rule is an Allow; the record has a name, because it is not the usual name; a value,
+   because it is not the pattern; a form, because it is no start of the pattern. Otherwise the form lacks some octets at the end
+   of the pattern, and CUT counts them. */
+enum { ALLOW = 1, OWN_NAME = 2, OWN_VALUE = 4, OWN_FORM = 8, CUT = 16, MOST_CUT = 2 };
 
 static const char ROBOTS_TXT[] = "/robots.txt";
 
-static int hex_digit(char character)
+/* Numbers */
+
+static size_t number_at(const po_rules *rules, size_t index)
 {
-    if (character >= '0' && character <= '9') {
-        return character - '0';
+    uint16_t narrow = 0;
+    uint32_t wide = 0;
+    if (rules->wide) {
+        memcpy(&wide, rules->block + index * sizeof wide, sizeof wide);
+        return wide;
     }
-    if (character >= 'A' && character <= 'F') {
-        return character - 'A' + 10;
-    }
-    if (character >= 'a' && character <= 'f') {
-        return character - 'a' + 10;
-    }
-    return -1;
+    memcpy(&narrow, rules->block + index * sizeof narrow, sizeof narrow);
+    return narrow;
 }
 
-static int compared(po_text one, po_text other)
+static void set_number(po_rules *rules, size_t index, size_t number)
 {
-    size_t shorter = one.length < other.length ? one.length : other.length;
-    int order = shorter ? memcmp(one.start, other.start, shorter) : 0;
-    if (order) {
-        return order;
+    uint16_t narrow = (uint16_t)number;
+    uint32_t wide = (uint32_t)number;
+    if (rules->wide) {
+        memcpy(rules->block + index * sizeof wide, &wide, sizeof wide);
+    } else {
+        memcpy(rules->block + index * sizeof narrow, &narrow, sizeof narrow);
     }
-    return (one.length > other.length) - (one.length < other.length);
 }
 
-static bool starts_with(po_text text, po_text start)
+static size_t exact_table(const po_rules *rules)
 {
-    return text.length >= start.length && memcmp(text.start, start.start, start.length) == 0;
+    return PER_PREFIX * (size_t)rules->prefix_count;
 }
 
-static po_text text_of(const po_rules *rules, span place)
+static size_t wildcard_table(const po_rules *rules)
 {
-    return (po_text){rules->texts + place.start, place.length};
+    return exact_table(rules) + rules->exact_count;
+}
+
+/* Records */
+
+/* Read the number at `at`, and move `at` behind it. */
+static size_t read_number(const unsigned char **at)
+{
+    size_t number = **at & 0x7f;
+    for (unsigned shift = 7; *(*at)++ & 0x80; shift += 7) {
+        number |= (size_t)(**at & 0x7f) << shift;
+    }
+    return number;
+}
+
+static po_text read_text(const unsigned char **at)
+{
+    size_t length = read_number(at);
+    po_text text = {(const char *)*at, length};
+    *at += length;
+    return text;
+}
+
+static po_text pattern_at(const po_rules *rules, size_t place)
+{
+    const unsigned char *at = rules->block + place + 1;
+    return read_text(&at);
+}
+
+bool po_rules_allow(const po_rules *rules, size_t place)
+{
+    return (rules->block[place] & ALLOW) != 0;
+}
+
+po_rule po_rules_at(const po_rules *rules, size_t *place, po_text *pattern)
+{
+    const unsigned char *at = rules->block + *place, *name = NULL;
+    unsigned char flags = *at++;
+    *pattern = read_text(&at);
+    po_rule one = {.value = *pattern, .allow = (flags & ALLOW) != 0};
+    one.line = (uint32_t)read_number(&at);
+    if (flags & OWN_NAME) {
+        one.name = read_text(&at);
+    } else {
+        name = rules->block + rules->names[one.allow];
+        one.name = read_text(&name);
+    }
+    if (flags & OWN_VALUE) {
+        one.value = read_text(&at);
+    }
+    if (flags & OWN_FORM) {
+        read_text(&at);
+    }
+    *place = (size_t)(at - rules->block);
+    return one;
+}
+
+/* Return the text with which a rule is compared. */
+static po_text form_at(const po_rules *rules, size_t place)
+{
+    const unsigned char *at = rules->block + place;
+    unsigned char flags = *at++;
+    po_text form = read_text(&at);
+    form.length -= flags / CUT;
+    if (flags & OWN_FORM) {
+        read_number(&at);
+        if (flags & OWN_NAME) {
+            read_text(&at);
+        }
+        if (flags & OWN_VALUE) {
+            read_text(&at);
+        }
+        form = read_text(&at);
+    }
+    return form;
 }
 
 /* Return how specific a rule is: a longer pattern ranks above a shorter pattern, and an Allow ranks above a Disallow of
@@ -95,8 +153,7 @@ static uint64_t rank_of(const po_rules *rules, int64_t place)
     if (place < 0) {
         return 0;
     }
-    const rule *one = &rules->rules[place];
-    return 2 * (uint64_t)one->pattern.length + (one->line_and_allow & 1);
+    return 2 * (uint64_t)pattern_at(rules, (size_t)place).length + po_rules_allow(rules, (size_t)place);
 }
 
 /* Segments of patterns */
@@ -116,294 +173,379 @@ static segment next_segment(po_text form, size_t *at)
     *at += found.text.length + 1;
     size_t length = found.text.length;
     /* "%2" needs no second spelling: "%25" starts with it. */
-    if (length >= 2 && start[length - 2] == '%' && start[length - 1] != '2' && hex_digit(start[length - 1]) >= 0) {
+    if (length >= 2 && start[length - 2] == '%' && start[length - 1] != '2' && po_hex_digit(start[length - 1]) >= 0) {
         found.digit = start[length - 1];
         found.text.length = length - 1;
     }
     return found;
 }
 
-/* Whether a form has neither a star nor an incomplete escape. */
-static bool is_literal(po_text form)
+/* A pattern with stars: text, star, text, and so on. Its segments are the texts behind the first star. */
+typedef struct {
+    size_t place;  /* the place of its rule */
+    size_t head;   /* the octets of the text before the first star */
+    size_t octets; /* the octets of all texts */
+    po_text form;  /* the form without the "$" of an anchored pattern */
+    bool anchored; /* whether the pattern ends with "$" */
+} wildcard;
+
+static wildcard without_anchor(po_text form)
 {
-    if (form.length && memchr(form.start, '*', form.length)) {
-        return false;
-    }
-    bool has_escape = form.length && memchr(form.start, '%', form.length);
-    for (size_t at = 0; has_escape && at < form.length; at++) {
-        if (form.start[at] == '%' && (at + 2 >= form.length || hex_digit(form.start[at + 1]) < 0 ||
-                                      hex_digit(form.start[at + 2]) < 0)) {
-            return false;
-        }
-    }
-    return true;
+    wildcard made = {.form = form, .anchored = po_ends_with(form, '$')};
+    made.form.length -= made.anchored;
+    return made;
+}
+
+static wildcard wildcard_at(const po_rules *rules, size_t index)
+{
+    size_t at = wildcard_table(rules) + PER_WILDCARD * index, place = number_at(rules, at);
+    wildcard found = without_anchor(form_at(rules, place));
+    found.place = place;
+    found.head = number_at(rules, at + 1);
+    found.octets = number_at(rules, at + 2);
+    return found;
+}
+
+/* The numbers by which the segments of a wildcard cost; see `cost_of`. */
+typedef struct {
+    uint64_t segments; /* the number of segments */
+    uint64_t longest;  /* the octets of the longest segment */
+} segment_costs;
+
+static void count_segment(segment_costs *costs, segment one)
+{
+    costs->segments++;
+    costs->longest = one.text.length > costs->longest ? one.text.length : costs->longest;
 }
 
 /* Compilation */
 
-typedef enum { PREFIX, EXACT, WILDCARD, KINDS } form_kind;
-
 /* A rule that is not yet in the tables. */
 typedef struct {
     const po_rule *given;
-    po_text key; /* the form, without the "$" at the end if its kind is EXACT */
-    form_kind kind;
-    bool is_kept;       /* whether the rule counts: no other rule with this pattern precedes it */
-    uint32_t place;     /* the index of the rule among the kept rules */
-    uint32_t key_start; /* the offset of the key in `texts` */
+    po_path path;
+    bool is_implied; /* whether another rule implies this rule */
+    bool is_kept;    /* whether the rule counts: no other rule with this pattern precedes it */
+    size_t place;    /* the offset of its record */
 } draft;
 
-static draft draft_of(const po_rule *given)
+/* A draft, and what most drafts differ in: the kind and the first octets of the text that is sorted. */
+typedef struct {
+    uint64_t start;
+    draft *of;
+} sorted_draft;
+
+typedef struct {
+    draft *drafts;
+    sorted_draft *sorted;
+    char *room; /* for the patterns that are not as the file spells them */
+    size_t count;
+    size_t counts[PO_FORM_KINDS]; /* of `sorted`, which has the kinds one after another */
+} compilation;
+
+/* Return the text by which literals are sorted: the form, without the "$" at the end of an exact one. */
+static po_text key_of(const draft *one)
 {
-    draft made = {given, given->form, PREFIX, true, 0, 0};
-    if (!is_literal(given->form)) {
-        made.kind = WILDCARD;
-    } else if (given->form.length && given->form.start[given->form.length - 1] == '$') {
-        made.kind = EXACT;
-        made.key.length--;
+    return (po_text){one->path.form.start, one->path.form.length - (one->path.kind == PO_EXACT)};
+}
+
+static uint64_t start_of(const draft *one)
+{
+    po_text key = key_of(one);
+    unsigned char first[8] = {0};
+    uint64_t start = 0;
+    if (key.length) {
+        memcpy(first, key.start, key.length < sizeof first ? key.length : sizeof first);
     }
-    return made;
+    for (size_t at = 0; at < sizeof first; at++) {
+        start = start << 8 | first[at];
+    }
+    return (uint64_t)one->path.kind << 62 | start >> 2;
+}
+
+static size_t draft_rank(const draft *one)
+{
+    return 2 * one->path.pattern.length + one->given->allow;
 }
 
 /* Sort by kind and key. Of rules with one key, the longest pattern comes first. Of rules with one pattern, the rule
    that counts comes first. */
 static int by_key(const void *left, const void *right)
 {
-    const draft *one = *(draft *const *)left, *other = *(draft *const *)right;
-    const po_rule *first = one->given, *second = other->given;
-    int order = (int)one->kind - (int)other->kind;
-    order = order ? order : compared(one->key, other->key);
+    const sorted_draft *one = left, *other = right;
+    if (one->start != other->start) {
+        return one->start < other->start ? -1 : 1;
+    }
+    const draft *first = one->of, *second = other->of;
+    int order = po_compared(key_of(first), key_of(second));
     if (order) {
         return order;
     }
-    order = (first->pattern.length < second->pattern.length) - (first->pattern.length > second->pattern.length);
-    order = order ? order : compared(first->pattern, second->pattern);
-    order = order ? order : second->allow - first->allow;
-    order = order ? order : first->implied - second->implied;
+    po_text longer = first->path.pattern, shorter = second->path.pattern;
+    order = (longer.length < shorter.length) - (longer.length > shorter.length);
+    order = order ? order : po_compared(longer, shorter);
+    order = order ? order : second->given->allow - first->given->allow;
+    order = order ? order : first->is_implied - second->is_implied;
     return order ? order : (first > second) - (first < second);
 }
 
 /* Sort the most specific rule first; equally specific rules stay in the order of the file. */
 static int by_rank(const void *left, const void *right)
 {
-    const draft *one = *(draft *const *)left, *other = *(draft *const *)right;
-    size_t longer = one->given->pattern.length, shorter = other->given->pattern.length;
-    int order = (longer < shorter) - (longer > shorter);
-    order = order ? order : other->given->allow - one->given->allow;
-    return order ? order : (one > other) - (one < other);
+    const draft *one = ((const sorted_draft *)left)->of, *other = ((const sorted_draft *)right)->of;
+    size_t higher = draft_rank(one), lower = draft_rank(other);
+    return higher != lower ? (higher < lower) - (higher > lower) : (one > other) - (one < other);
 }
 
-/* Of the rules with one pattern keep the first, and count the kept ones by kind. Return how many are kept. */
-static size_t strongest(draft **sorted, size_t count, size_t *counts)
+/* Make room for the forms of the rules from `at` on; return whether there is memory. */
+static bool make_room(compilation *made, const po_rule *given, size_t count, size_t at)
 {
-    size_t kept = 0;
+    size_t octets = 0;
+    for (; at < count; at++) {
+        if (given[at].value.length > (SIZE_MAX - octets) / 64) {
+            return false;
+        }
+        octets += 3 * PO_PATH_ROOM(given[at].value.length + 1); /* for the directory that it may imply, too */
+    }
+    made->room = malloc(octets);
+    return made->room != NULL;
+}
+
+/* Add the Allow of a directory that the last draft implies, if it implies one (google/robotstxt, HandleAllow). Return
+   the rest of the room. */
+static char *add_implied(compilation *made, const po_forms *forms, char *room)
+{
+    static const po_text index = {"index.htm", 9};
+    const draft *last = &made->drafts[made->count - 1];
+    po_text pattern = last->path.pattern, page = {pattern.start + pattern.length, 0};
+    while (page.start > pattern.start && page.start[-1] != '/') {
+        page.start--;
+        page.length++;
+    }
+    if (page.start == pattern.start || !po_starts_with(page, index)) {
+        return room;
+    }
+    po_text directory = {room, pattern.length - page.length + 1};
+    memcpy(room, pattern.start, directory.length - 1);
+    room[directory.length - 1] = '$';
+    room += directory.length;
+    draft *one = &made->drafts[made->count++];
+    *one = (draft){.given = last->given, .is_implied = true};
+    return po_path_of(directory, forms, room, &one->path);
+}
+
+static bool draft_all(compilation *made, const po_rule *given, size_t count, const po_forms *forms)
+{
+    char *room = NULL;
     for (size_t at = 0; at < count; at++) {
-        draft *one = sorted[at];
-        one->is_kept = kept == 0 || compared(one->given->pattern, sorted[kept - 1]->given->pattern) != 0;
-        if (one->is_kept) {
-            counts[one->kind]++;
-            sorted[kept++] = one;
+        draft *one = &made->drafts[made->count++];
+        *one = (draft){.given = &given[at]};
+        bool implies = forms->implies_directories && given[at].allow;
+        bool is_plain = po_plain_path(given[at].value, forms, &one->path);
+        if (is_plain && !implies) {
+            continue;
+        }
+        if (!room && !make_room(made, given, count, at)) {
+            return false;
+        }
+        room = room ? room : made->room;
+        if (!is_plain) {
+            room = po_path_of(given[at].value, forms, room, &one->path);
+        }
+        if (implies) {
+            room = add_implied(made, forms, room);
         }
     }
+    return true;
+}
+
+/* Sort the drafts. Of rules with one pattern, the first is kept. Of kept literals with one key, only the most specific
+   is sorted in, or the first in the file of equally specific literals. Return the number of kept rules. */
+static size_t sort_drafts(compilation *made)
+{
+    size_t kept = 0, used = 0;
+    for (size_t at = 0; at < made->count; at++) {
+        made->sorted[at] = (sorted_draft){start_of(&made->drafts[at]), &made->drafts[at]};
+    }
+    qsort(made->sorted, made->count, sizeof *made->sorted, by_key);
+    const draft *before = NULL;
+    for (size_t at = 0; at < made->count; at++) {
+        draft *one = made->sorted[at].of;
+        if (before && po_compared(one->path.pattern, before->path.pattern) == 0) {
+            continue;
+        }
+        one->is_kept = true;
+        kept++;
+        bool is_alike = before && one->path.kind != PO_WILDCARD && one->path.kind == before->path.kind &&
+                        po_compared(key_of(one), key_of(before)) == 0;
+        before = one;
+        if (!is_alike) {
+            made->counts[one->path.kind]++;
+            made->sorted[used++] = made->sorted[at];
+        } else if (by_rank(&made->sorted[at], &made->sorted[used - 1]) < 0) {
+            made->sorted[used - 1] = made->sorted[at];
+        }
+    }
+    qsort(made->sorted + used - made->counts[PO_WILDCARD], made->counts[PO_WILDCARD], sizeof *made->sorted, by_rank);
     return kept;
 }
 
-static span added(po_rules *rules, size_t *used, po_text text)
+/* Writes records, or only counts their octets if `to` is NULL. */
+typedef struct {
+    unsigned char *to;
+    size_t used;
+} writer;
+
+static void write_octet(writer *out, size_t octet)
 {
-    span place = {(uint32_t)*used, (uint32_t)text.length};
-    if (text.length) {
-        memcpy(rules->texts + *used, text.start, text.length);
+    if (out->to) {
+        out->to[out->used] = (unsigned char)octet;
     }
-    *used += text.length;
-    return place;
+    out->used++;
 }
 
-/* Return the span of a text. `whole` was added before, at `place`; a text with which `whole` starts needs no room of
-   its own. Any other text is added. */
-static span within(po_rules *rules, size_t *used, po_text whole, span place, po_text text)
+static void write_number(writer *out, size_t number)
 {
-    if (starts_with(whole, text)) {
-        return (span){place.start, (uint32_t)text.length};
+    for (; number > 0x7f; number >>= 7) {
+        write_octet(out, (number & 0x7f) | 0x80);
     }
-    return added(rules, used, text);
+    write_octet(out, number);
 }
 
-/* Return the octets that the texts of a rule take at most. */
-static size_t octets_of(const po_rule *one)
+static void write_text(writer *out, po_text text)
 {
-    size_t value = starts_with(one->pattern, one->value) ? 0 : one->value.length;
-    size_t form = starts_with(one->pattern, one->form) ? 0 : one->form.length;
-    return one->pattern.length + value + form;
+    write_number(out, text.length);
+    if (out->to && text.length) {
+        memcpy(out->to + out->used, text.start, text.length);
+    }
+    out->used += text.length;
 }
 
-static bool has_name_of(const po_rule *one, const po_rule *before)
+static void write_record(writer *out, const draft *one, po_text usual_name)
 {
-    return before && compared(one->name, before->name) == 0;
+    po_text pattern = one->path.pattern, form = one->path.form;
+    size_t cut = pattern.length - form.length;
+    bool own_name = po_compared(one->given->name, usual_name) != 0;
+    bool own_value = pattern.start != one->given->value.start && po_compared(pattern, one->given->value) != 0;
+    bool own_form = form.length > pattern.length || cut > MOST_CUT ||
+                    (form.start != pattern.start && !po_starts_with(pattern, form));
+    size_t flags = (one->given->allow ? ALLOW : 0) | (own_name ? OWN_NAME : 0) | (own_value ? OWN_VALUE : 0);
+    write_octet(out, flags | (own_form ? OWN_FORM : CUT * cut));
+    write_text(out, pattern);
+    write_number(out, one->given->line);
+    if (own_name) {
+        write_text(out, one->given->name);
+    }
+    if (own_value) {
+        write_text(out, one->given->value);
+    }
+    if (own_form) {
+        write_text(out, form);
+    }
 }
 
-/* Return the octets of all texts of the kept rules. */
-static size_t text_octets(const draft *drafts, size_t count)
+/* Write the usual names and the records from `out` on; return where the records start. */
+static size_t write_records(writer *out, const compilation *made, uint32_t *name_places)
 {
-    size_t octets = 0;
-    const po_rule *before = NULL;
-    for (size_t at = 0; at < count; at++) {
-        const po_rule *one = drafts[at].given;
-        if (drafts[at].is_kept) {
-            octets += octets_of(one) + (has_name_of(one, before) ? 0 : one->name.length);
-            before = one;
+    po_text names[2] = {{NULL, 0}, {NULL, 0}};
+    for (size_t at = made->count; at-- > 0;) {
+        names[made->drafts[at].given->allow] = made->drafts[at].given->name;
+    }
+    for (size_t allow = 0; allow < 2; allow++) {
+        name_places[allow] = (uint32_t)out->used;
+        write_text(out, names[allow]);
+    }
+    size_t start = out->used;
+    for (size_t at = 0; at < made->count; at++) {
+        draft *one = &made->drafts[at];
+        one->place = out->used;
+        if (one->is_kept) {
+            write_record(out, one, names[one->given->allow]);
         }
     }
-    return octets;
+    return start;
 }
 
-/* Fill in the rules, in the order of the file, and their texts. */
-static void fill_rules(po_rules *rules, draft *drafts, size_t count)
+static void fill_literals(po_rules *rules, const compilation *made)
 {
-    size_t used = 0, place = 0;
-    const po_rule *before = NULL;
-    for (size_t at = 0; at < count; at++) {
-        const po_rule *one = drafts[at].given;
-        if (!drafts[at].is_kept) {
-            continue;
-        }
-        span pattern = added(rules, &used, one->pattern);
-        span value = within(rules, &used, one->pattern, pattern, one->value);
-        span form = within(rules, &used, one->pattern, pattern, one->form);
-        span name = has_name_of(one, before) ? rules->rules[place - 1].name : added(rules, &used, one->name);
-        rules->rules[place] = (rule){pattern, value, name, 2 * one->line + one->allow};
-        drafts[at].key_start = form.start;
-        drafts[at].place = (uint32_t)place++;
-        before = one;
-    }
-}
-
-static span key_of(const draft *one)
-{
-    return (span){one->key_start, (uint32_t)one->key.length};
-}
-
-/* Keep one literal for each text: the most specific, or the first in the file of equally specific literals. Return the
-   number of kept literals. */
-static size_t fill_literals(const po_rules *rules, literal *kept, draft *const *sorted, size_t count)
-{
-    size_t used = 0;
-    for (size_t at = 0; at < count; at++) {
-        uint32_t place = sorted[at]->place;
-        if (used == 0 || compared(sorted[at]->key, text_of(rules, kept[used - 1].text)) != 0) {
-            kept[used++] = (literal){key_of(sorted[at]), 0, place};
-            continue;
-        }
-        uint64_t rank = rank_of(rules, place), known = rank_of(rules, kept[used - 1].rule);
-        if (rank > known || (rank == known && place < kept[used - 1].rule)) {
-            kept[used - 1].rule = place;
-        }
-    }
-    return used;
-}
-
-static void link_prefixes(po_rules *rules)
-{
-    literal *prefixes = rules->prefixes;
-    for (size_t at = 0; at < rules->prefix_count; at++) {
+    const sorted_draft *sorted = made->sorted;
+    for (size_t at = 0; at < made->counts[PO_PREFIX]; at++) {
         size_t link = at;
-        while (link && !starts_with(text_of(rules, prefixes[at].text), text_of(rules, prefixes[link - 1].text))) {
-            link = prefixes[link - 1].link;
+        while (link && !po_starts_with(key_of(sorted[at].of), key_of(sorted[link - 1].of))) {
+            link = number_at(rules, PER_PREFIX * (link - 1) + 1);
         }
-        prefixes[at].link = (uint32_t)link;
-        /* A shorter prefix may have the more specific rule: the prefix of "/a*$" is "/a", and its pattern is longer
-           than "/ab". */
-        if (link && rank_of(rules, prefixes[link - 1].rule) > rank_of(rules, prefixes[at].rule)) {
-            prefixes[at].rule = prefixes[link - 1].rule;
+        set_number(rules, PER_PREFIX * at, sorted[at].of->place);
+        set_number(rules, PER_PREFIX * at + 1, link);
+    }
+    for (size_t at = 0; at < made->counts[PO_EXACT]; at++) {
+        set_number(rules, exact_table(rules) + at, sorted[made->counts[PO_PREFIX] + at].of->place);
+    }
+}
+
+static void fill_wildcards(po_rules *rules, const sorted_draft *sorted)
+{
+    for (size_t index = 0; index < rules->wildcard_count; index++) {
+        wildcard one = without_anchor(sorted[index].of->path.form);
+        segment_costs costs = {0, 0};
+        size_t at = 0;
+        one.head = one.octets = next_segment(one.form, &at).text.length;
+        while (at <= one.form.length) {
+            segment next = next_segment(one.form, &at);
+            one.octets += next.text.length;
+            count_segment(&costs, next);
         }
+        size_t place = wildcard_table(rules) + PER_WILDCARD * index;
+        set_number(rules, place, sorted[index].of->place);
+        set_number(rules, place + 1, one.head);
+        set_number(rules, place + 2, one.octets);
+        /* A pattern without a star ends within an escape: an empty segment follows. */
+        rules->segments += costs.segments ? costs.segments : 1;
+        rules->longest += costs.longest;
     }
 }
 
-static wildcard cut(const po_rules *rules, const draft *found)
+static po_rules *compiled(compilation *made)
 {
-    wildcard made = {key_of(found), 0, 0, found->place, 0, 0, false, found->given->allow};
-    if (found->key.length && found->key.start[found->key.length - 1] == '$') {
-        made.anchored = true;
-        made.form.length--;
-    }
-    po_text form = text_of(rules, made.form);
-    size_t at = 0;
-    for (bool is_head = true; is_head || at <= form.length; is_head = false) {
-        segment one = next_segment(form, &at);
-        made.octets += (uint32_t)one.text.length;
-        if (is_head) {
-            made.head = (uint32_t)one.text.length;
-        } else {
-            made.segments++;
-            made.longest = one.text.length > made.longest ? (uint32_t)one.text.length : made.longest;
-        }
-    }
-    if (made.segments == 0) {
-        made.segments = 1; /* the pattern has no star, but ends within an escape: an empty segment follows */
-    }
-    return made;
-}
-
-static void fill_wildcards(po_rules *rules, draft **found)
-{
-    if (rules->wildcard_count) {
-        qsort(found, rules->wildcard_count, sizeof *found, by_rank);
-    }
-    for (size_t at = 0; at < rules->wildcard_count; at++) {
-        rules->wildcards[at] = cut(rules, found[at]);
-        rules->segments += rules->wildcards[at].segments;
-        rules->longest += rules->wildcards[at].longest;
-    }
-}
-
-/* Return the block for some rules and texts; NULL without memory. */
-static po_rules *block_for(size_t count, const size_t *counts, size_t texts)
-{
-    size_t octets = sizeof(po_rules) + count * sizeof(rule) + (counts[PREFIX] + counts[EXACT]) * sizeof(literal) +
-                    counts[WILDCARD] * sizeof(wildcard) + texts;
-    po_rules *made = malloc(octets);
-    if (made) {
-        *made = (po_rules){.octets = octets, .count = count, .wildcard_count = counts[WILDCARD]};
-        made->rules = (rule *)(made + 1);
-        made->prefixes = (literal *)(made->rules + count);
-        made->exact = made->prefixes + counts[PREFIX];
-        made->wildcards = (wildcard *)(made->exact + counts[EXACT]);
-        made->texts = (char *)(made->wildcards + counts[WILDCARD]);
-    }
-    return made;
-}
-
-static po_rules *compiled(const po_rule *given, size_t count, draft *drafts, draft **sorted)
-{
-    size_t counts[KINDS] = {0};
-    for (size_t at = 0; at < count; at++) {
-        drafts[at] = draft_of(&given[at]);
-        sorted[at] = &drafts[at];
-    }
-    if (count) {
-        qsort(sorted, count, sizeof *sorted, by_key);
-    }
-    size_t kept = strongest(sorted, count, counts), texts = text_octets(drafts, count);
-    if (texts >= UINT32_MAX || kept >= UINT32_MAX / 2) { /* a file has 500 KiB, and is at most 10 MiB */
+    size_t kept = sort_drafts(made);
+    writer counting = {NULL, 0};
+    uint32_t names[2];
+    write_records(&counting, made, names);
+    size_t numbers = PER_PREFIX * made->counts[PO_PREFIX] + made->counts[PO_EXACT] +
+                     PER_WILDCARD * made->counts[PO_WILDCARD];
+    bool wide = numbers * sizeof(uint16_t) + counting.used > UINT16_MAX;
+    size_t tables = numbers * (wide ? sizeof(uint32_t) : sizeof(uint16_t));
+    if (counting.used >= UINT32_MAX - tables) { /* a file has 500 KiB, and is at most 10 MiB */
         return NULL;
     }
-    po_rules *rules = block_for(kept, counts, texts);
-    if (rules) {
-        fill_rules(rules, drafts, count);
-        rules->prefix_count = fill_literals(rules, rules->prefixes, sorted, counts[PREFIX]);
-        rules->exact_count = fill_literals(rules, rules->exact, sorted + counts[PREFIX], counts[EXACT]);
-        link_prefixes(rules);
-        fill_wildcards(rules, sorted + counts[PREFIX] + counts[EXACT]);
+    po_rules *rules = malloc(sizeof *rules + tables + counting.used);
+    if (!rules) {
+        return NULL;
     }
+    *rules = (po_rules){.octets = (uint32_t)(tables + counting.used), .count = (uint32_t)kept, .wide = wide};
+    rules->prefix_count = (uint32_t)made->counts[PO_PREFIX];
+    rules->exact_count = (uint32_t)made->counts[PO_EXACT];
+    rules->wildcard_count = (uint32_t)made->counts[PO_WILDCARD];
+    writer writing = {rules->block, tables};
+    rules->records = (uint32_t)write_records(&writing, made, rules->names);
+    fill_literals(rules, made);
+    fill_wildcards(rules, made->sorted + made->counts[PO_PREFIX] + made->counts[PO_EXACT]);
     return rules;
 }
 
-po_rules *po_rules_new(const po_rule *given, size_t count)
+po_rules *po_rules_new(const po_rule *given, size_t count, const po_forms *forms)
 {
-    draft *drafts = malloc((count + 1) * sizeof *drafts);
-    draft **sorted = malloc((count + 1) * sizeof *sorted);
-    po_rules *rules = drafts && sorted ? compiled(given, count, drafts, sorted) : NULL;
-    free(drafts);
-    free(sorted);
+    if (count > SIZE_MAX / (4 * sizeof(draft))) {
+        return NULL;
+    }
+    size_t most = (forms->implies_directories ? 2 * count : count) + 1;
+    compilation made = {.drafts = malloc(most * sizeof(draft)), .sorted = malloc(most * sizeof(sorted_draft))};
+    po_rules *rules = NULL;
+    if (made.drafts && made.sorted && draft_all(&made, given, count, forms)) {
+        rules = compiled(&made);
+    }
+    free(made.drafts);
+    free(made.sorted);
+    free(made.room);
     return rules;
 }
 
@@ -414,7 +556,7 @@ void po_rules_free(po_rules *rules)
 
 size_t po_rules_octets(const po_rules *rules)
 {
-    return rules->octets;
+    return sizeof *rules + rules->octets;
 }
 
 size_t po_rules_count(const po_rules *rules)
@@ -422,23 +564,27 @@ size_t po_rules_count(const po_rules *rules)
     return rules->count;
 }
 
-po_rule po_rules_at(const po_rules *rules, size_t place)
+size_t po_rules_start(const po_rules *rules)
 {
-    const rule *one = &rules->rules[place];
-    po_text pattern = text_of(rules, one->pattern);
-    return (po_rule){pattern, pattern, text_of(rules, one->value), text_of(rules, one->name), one->line_and_allow / 2,
-                     (one->line_and_allow & 1) != 0, false};
+    return rules->records;
+}
+
+size_t po_rules_end(const po_rules *rules)
+{
+    return rules->octets;
 }
 
 /* Literals */
 
-/* Return how many of the sorted literals sort before `text`, or are equal to it. */
-static size_t bisect(const po_rules *rules, const literal *sorted, size_t count, po_text text)
+/* Return how many of the sorted literals of a table sort before `text`, or are equal to it. */
+static size_t bisect(const po_rules *rules, size_t table, size_t per_literal, size_t count, po_text text)
 {
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (compared(text_of(rules, sorted[middle].text), text) <= 0) {
+        po_text form = form_at(rules, number_at(rules, table + per_literal * middle));
+        form.length -= per_literal != PER_PREFIX;
+        if (po_compared(form, text) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
@@ -447,21 +593,32 @@ static size_t bisect(const po_rules *rules, const literal *sorted, size_t count,
     return low;
 }
 
-static int64_t best_literal(const po_rules *rules, po_text target)
+static int64_t best_prefix(const po_rules *rules, po_text target)
 {
     int64_t best = PO_NO_RULE;
     /* The last prefix that sorts at or before the target is the longest prefix of the target, or starts with it. */
-    size_t place = bisect(rules, rules->prefixes, rules->prefix_count, target);
-    while (place && !starts_with(target, text_of(rules, rules->prefixes[place - 1].text))) {
-        place = rules->prefixes[place - 1].link;
+    size_t place = bisect(rules, 0, PER_PREFIX, rules->prefix_count, target);
+    while (place && !po_starts_with(target, form_at(rules, number_at(rules, PER_PREFIX * (place - 1))))) {
+        place = number_at(rules, PER_PREFIX * (place - 1) + 1);
     }
+    /* A shorter prefix may have the more specific rule: the prefix of "/a*$" is "/a", and its pattern is longer than
+       "/ab". */
+    for (; place; place = number_at(rules, PER_PREFIX * (place - 1) + 1)) {
+        int64_t rule = (int64_t)number_at(rules, PER_PREFIX * (place - 1));
+        best = rank_of(rules, rule) > rank_of(rules, best) ? rule : best;
+    }
+    return best;
+}
+
+static int64_t best_literal(const po_rules *rules, po_text target)
+{
+    int64_t best = best_prefix(rules, target);
+    size_t place = bisect(rules, exact_table(rules), 1, rules->exact_count, target);
     if (place) {
-        best = rules->prefixes[place - 1].rule;
-    }
-    place = bisect(rules, rules->exact, rules->exact_count, target);
-    if (place && compared(text_of(rules, rules->exact[place - 1].text), target) == 0 &&
-        rank_of(rules, rules->exact[place - 1].rule) > rank_of(rules, best)) {
-        best = rules->exact[place - 1].rule;
+        int64_t rule = (int64_t)number_at(rules, exact_table(rules) + place - 1);
+        po_text form = form_at(rules, (size_t)rule);
+        form.length--;
+        best = po_compared(form, target) == 0 && rank_of(rules, rule) > rank_of(rules, best) ? rule : best;
     }
     return best;
 }
@@ -523,16 +680,15 @@ static size_t behind(po_text text, segment one, size_t from)
     }
 }
 
-static bool may_match(const po_rules *rules, const wildcard *one, po_text target)
+static bool may_match(const wildcard *one, po_text target)
 {
-    return target.length >= one->octets &&
-           memcmp(target.start, rules->texts + one->form.start, one->head) == 0;
+    return target.length >= one->octets && (one->head == 0 || memcmp(target.start, one->form.start, one->head) == 0);
 }
 
 /* Whether a target matches a wildcard; `may_match` is true for both. */
-static bool matches(const po_rules *rules, const wildcard *one, po_text target)
+static bool matches(const wildcard *one, po_text target)
 {
-    po_text form = text_of(rules, one->form);
+    po_text form = one->form;
     size_t at = 0;
     segment head = next_segment(form, &at);
     int more = tail(target, head.text.length, head.digit);
@@ -562,48 +718,55 @@ typedef struct {
     uint32_t counts[256];
 } counted;
 
-static uint64_t cost_of(const po_rules *rules, const po_work *work, const wildcard *one, counted *target)
+static void count_octets(counted *target)
+{
+    memset(target->counts, 0, sizeof target->counts);
+    for (size_t at = 0; at < target->text.length; at++) {
+        target->counts[(unsigned char)target->text.start[at]]++;
+    }
+    target->is_counted = true;
+}
+
+static uint64_t cost_of(const po_work *work, const wildcard *one, counted *target)
 {
     if (!target->is_counted) {
-        memset(target->counts, 0, sizeof target->counts);
-        for (size_t at = 0; at < target->text.length; at++) {
-            target->counts[(unsigned char)target->text.start[at]]++;
-        }
-        target->is_counted = true;
+        count_octets(target);
     }
-    po_text form = text_of(rules, one->form);
     bool seen[256] = {false};
     uint64_t starts = 0;
+    segment_costs costs = {0, 0};
     size_t at = 0;
-    next_segment(form, &at);
-    while (at <= form.length) {
-        po_text text = next_segment(form, &at).text;
-        unsigned char first = text.length ? (unsigned char)text.start[0] : 0;
-        if (text.length && !seen[first]) {
+    next_segment(one->form, &at);
+    while (at <= one->form.length) {
+        segment next = next_segment(one->form, &at);
+        unsigned char first = next.text.length ? (unsigned char)next.text.start[0] : 0;
+        count_segment(&costs, next);
+        if (next.text.length && !seen[first]) {
             seen[first] = true;
             starts += target->counts[first];
         }
     }
-    return work->per_try + work->per_segment * one->segments + target->text.length / work->passed_at_once +
-           starts * (one->longest + work->per_start);
+    costs.segments += costs.segments == 0; /* a pattern without a star ends within an escape */
+    return work->per_try + work->per_segment * costs.segments + target->text.length / work->passed_at_once +
+           starts * (costs.longest + work->per_start);
 }
 
-/* Return the index of the first undecided Disallow from `from` on that outranks `least`; the count of all wildcards
-   without such a Disallow. */
-static size_t undecided(const po_rules *rules, const counted *forms, size_t form_count, size_t from, uint64_t least)
+/* Return the place of the first undecided Disallow from `from` on that outranks `best`, else `best`. */
+static int64_t undecided(const po_rules *rules, const counted *forms, size_t form_count, size_t from, int64_t best)
 {
+    uint64_t least = rank_of(rules, best);
     for (size_t at = from; at < rules->wildcard_count; at++) {
-        const wildcard *one = &rules->wildcards[at];
-        if (rank_of(rules, one->rule) <= least) {
+        wildcard one = wildcard_at(rules, at);
+        if (rank_of(rules, (int64_t)one.place) <= least) {
             break;
         }
-        for (size_t form = 0; form < form_count && !one->allow; form++) {
-            if (may_match(rules, one, forms[form].text)) {
-                return at;
+        for (size_t form = 0; form < form_count && !po_rules_allow(rules, one.place); form++) {
+            if (may_match(&one, forms[form].text)) {
+                return (int64_t)one.place;
             }
         }
     }
-    return rules->wildcard_count;
+    return best;
 }
 
 /* Return the decision: the first wildcard that outranks `best` and matches, or `best` if no wildcard does. */
@@ -620,22 +783,21 @@ static po_decision most_specific(const po_rules *rules, const po_work *work, cou
     uint64_t per_octet = rules->longest + (1 + work->per_start) * rules->wildcard_count;
     bool is_metered = form_count * (without_target + per_octet * longest) > left;
     for (size_t at = 0; at < rules->wildcard_count; at++) {
-        const wildcard *one = &rules->wildcards[at];
-        if (rank_of(rules, one->rule) <= least) {
+        wildcard one = wildcard_at(rules, at);
+        if (rank_of(rules, (int64_t)one.place) <= least) {
             break;
         }
         for (size_t form = 0; form < form_count; form++) {
-            if (!may_match(rules, one, forms[form].text)) {
+            if (!may_match(&one, forms[form].text)) {
                 continue;
             }
-            uint64_t cost = is_metered ? cost_of(rules, work, one, &forms[form]) : 0;
+            uint64_t cost = is_metered ? cost_of(work, &one, &forms[form]) : 0;
             if (cost > left) {
-                at = undecided(rules, forms, form_count, at, least);
-                return (po_decision){at < rules->wildcard_count ? rules->wildcards[at].rule : best, true};
+                return (po_decision){undecided(rules, forms, form_count, at, best), true};
             }
             left -= cost;
-            if (matches(rules, one, forms[form].text)) {
-                return (po_decision){one->rule, false};
+            if (matches(&one, forms[form].text)) {
+                return (po_decision){(int64_t)one.place, false};
             }
         }
     }
@@ -645,7 +807,7 @@ static po_decision most_specific(const po_rules *rules, const po_work *work, cou
 po_decision po_decide_normal(const po_rules *rules, const po_work *work, po_text normal, po_text written)
 {
     /* RFC 9309 2.2.2: /robots.txt is implicitly allowed. */
-    if (compared(normal, (po_text){ROBOTS_TXT, sizeof ROBOTS_TXT - 1}) == 0) {
+    if (po_compared(normal, (po_text){ROBOTS_TXT, sizeof ROBOTS_TXT - 1}) == 0) {
         return (po_decision){PO_ROBOTS_TXT, false};
     }
     int64_t best = best_literal(rules, normal);
@@ -660,152 +822,13 @@ po_decision po_decide_normal(const po_rules *rules, const po_work *work, po_text
     return most_specific(rules, work, forms, written.start ? 2 : 1, best);
 }
 
-/* Normal forms */
-
-/* Append an octet, or its escape if the octet does not stay in a target. Return the new length. */
-static size_t put(char *made, size_t length, unsigned char octet, bool stays)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    if (stays) {
-        made[length] = (char)octet;
-        return length + 1;
-    }
-    made[length] = '%';
-    made[length + 1] = digits[octet >> 4];
-    made[length + 2] = digits[octet & 15];
-    return length + 3;
-}
-
-/* Write the normal form of a part of a target, and return its length: at most three times the length of the part. */
-static size_t normalised(char *made, po_text part, const bool *decoded, const po_forms *forms)
-{
-    size_t length = 0;
-    for (size_t at = 0; at < part.length; at++) {
-        unsigned char octet = (unsigned char)part.start[at];
-        int high = -1, low = -1;
-        if (octet == '%' && at + 2 < part.length) {
-            high = hex_digit(part.start[at + 1]);
-            low = hex_digit(part.start[at + 2]);
-        }
-        if (high >= 0 && low >= 0) {
-            octet = (unsigned char)(16 * high + low);
-            length = put(made, length, octet, decoded[octet]);
-            at += 2;
-        } else {
-            length = put(made, length, octet, forms->kept[octet]);
-        }
-    }
-    return length;
-}
-
-static bool has_dots(po_text path, bool escaped)
-{
-    for (size_t at = 0; at + 1 < path.length; at++) {
-        bool is_escape = escaped && at + 2 < path.length && path.start[at + 1] == '%' && path.start[at + 2] == '2';
-        if (path.start[at] == '/' && (path.start[at + 1] == '.' || is_escape)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-enum { USUAL_OCTETS = 1024 }; /* the octets of the longest target whose forms are written on the stack */
-
-static po_decision decide_escaped(const po_rules *rules, const po_forms *forms, const po_work *work, po_text path,
-                                  po_text query, char *made)
-{
-    size_t path_length = normalised(made, path, forms->decoded_in_path, forms);
-    if (has_dots((po_text){made, path_length}, forms->escaped_dots)) {
-        return (po_decision){PO_OTHER, false};
-    }
-    size_t length = path_length;
-    bool is_other = false;
-    char *written = made + 3 * (path.length + query.length) + 1;
-    if (query.start) {
-        made[length++] = '?';
-        length += normalised(made + length, query, forms->decoded_in_query, forms);
-    }
-    size_t written_length = 0;
-    if (query.start && forms->query_as_written && rules->wildcard_count) {
-        memcpy(written, made, path_length + 1);
-        written_length = path_length + 1;
-        written_length += normalised(written + written_length, query, forms->decoded_in_path, forms);
-        is_other = compared((po_text){made, length}, (po_text){written, written_length}) != 0;
-    }
-    if (length > forms->most_octets || written_length > forms->most_octets) {
-        return (po_decision){PO_OTHER, false};
-    }
-    return po_decide_normal(rules, work, (po_text){made, length},
-                            is_other ? (po_text){written, written_length} : (po_text){NULL, 0});
-}
-
-/* Return the target of an http(s) URL; a target is returned as it is. The start is NULL if another reader is needed. */
-static po_text target_of(po_text url)
-{
-    static const po_text schemes[] = {{"https://", 8}, {"http://", 7}};
-    if (url.length && url.start[0] == '/') {
-        return url;
-    }
-    for (size_t scheme = 0; scheme < 2; scheme++) {
-        if (!starts_with(url, schemes[scheme])) {
-            continue;
-        }
-        for (size_t at = schemes[scheme].length; at < url.length; at++) {
-            char one = url.start[at];
-            bool is_letter = (one >= 'a' && one <= 'z') || (one >= 'A' && one <= 'Z');
-            if (one == '/' && at > schemes[scheme].length) {
-                return (po_text){url.start + at, url.length - at};
-            }
-            if (!is_letter && !(one >= '0' && one <= '9') && one != '.' && one != '-') {
-                break;
-            }
-        }
-    }
-    return (po_text){NULL, 0};
-}
-
 po_decision po_decide(const po_rules *rules, const po_forms *forms, const po_work *work, po_text url)
 {
-    const po_decision other = {PO_OTHER, false};
-    po_text target = target_of(url);
-    if (!target.start || target.length > forms->most_octets) {
-        return other;
+    po_decision decision = {PO_OTHER, false};
+    po_target target;
+    if (po_target_of(url, forms, rules->wildcard_count > 0, &target)) {
+        decision = po_decide_normal(rules, work, target.normal, target.written);
     }
-    bool is_plain = true;
-    size_t query_at = target.length;
-    for (size_t at = 0; at < target.length; at++) {
-        unsigned char octet = (unsigned char)target.start[at];
-        if (forms->plain[octet]) {
-            /* Dot segments are rare. */
-            if (octet == '.' && at && target.start[at - 1] == '/') {
-                return other;
-            }
-            if (octet == '?' && query_at == target.length) {
-                query_at = at;
-            }
-            continue;
-        }
-        if (octet <= ' ' || octet == 0x7f || octet == '#') {
-            return other;
-        }
-        is_plain = false;
-    }
-    if (is_plain) {
-        return po_decide_normal(rules, work, target, (po_text){NULL, 0});
-    }
-    po_text path = {target.start, query_at}, query = {NULL, 0};
-    if (query_at < target.length) {
-        query = (po_text){target.start + query_at + 1, target.length - query_at - 1};
-    }
-    char usual[2 * (3 * USUAL_OCTETS + 1)];
-    if (target.length <= USUAL_OCTETS) {
-        return decide_escaped(rules, forms, work, path, query, usual);
-    }
-    char *made = malloc(2 * (3 * target.length + 1));
-    if (!made) {
-        return other;
-    }
-    po_decision decision = decide_escaped(rules, forms, work, path, query, made);
-    free(made);
+    po_target_free(&target);
     return decision;
 }

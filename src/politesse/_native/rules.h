@@ -1,30 +1,12 @@
 /* The rules of one crawler, and the decision about a target. A C11 library without Python.
 
    It serves the dialects in which the most specific match decides (RFC 9309 2.2.2), and decides as
-   politesse/robots/rule_sets/most_specific.py does. Texts are octets with a length, without a final NUL. */
+   politesse/robots/rule_sets/most_specific.py does. */
 
 #ifndef POLITESSE_RULES_H
 #define POLITESSE_RULES_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-typedef struct {
-    const char *start;
-    size_t length;
-} po_text;
-
-/* Which octets stay, and which escapes are decoded, in the normal form of a target. */
-typedef struct {
-    bool plain[256];            /* whether an octet stays the same in every normal form */
-    bool kept[256];             /* whether an octet stays; any other octet is escaped */
-    bool decoded_in_path[256];  /* whether an escape of this octet is decoded in a path */
-    bool decoded_in_query[256]; /* the same for a query */
-    bool query_as_written;      /* whether a second form keeps the escapes of the query */
-    bool escaped_dots;          /* whether dot segments may have escaped dots */
-    size_t most_octets;         /* the octets of the longest target that is decided here */
-} po_forms;
+#include "forms.h"
 
 /* The bound on the matching work, counted in octets; see politesse/robots/budget.py. */
 typedef struct {
@@ -37,13 +19,10 @@ typedef struct {
 
 /* One rule of a file. Texts belong to the caller. */
 typedef struct {
-    po_text pattern; /* the pattern in normal form */
-    po_text form;    /* the form of the pattern with which targets are compared */
-    po_text value;   /* the pattern as the file spells it */
-    po_text name;    /* the name of the field as the file spells it */
-    uint32_t line;   /* the number of the line in the file */
-    bool allow;      /* true for an Allow, false for a Disallow */
-    bool implied;    /* whether another rule implies this rule */
+    po_text value; /* the pattern as the file spells it */
+    po_text name;  /* the name of the field as the file spells it */
+    uint32_t line; /* the number of the line in the file */
+    bool allow;    /* true for an Allow, false for a Disallow */
 } po_rule;
 
 typedef struct po_rules po_rules;
@@ -61,13 +40,21 @@ typedef struct {
 /* Return the compiled rules, which the caller frees with po_rules_free; NULL without memory. `given` lists the rules in
    the order of the file. Of rules with the same pattern only the first Allow counts; without an Allow, the first rule
    counts. */
-po_rules *po_rules_new(const po_rule *given, size_t count);
+po_rules *po_rules_new(const po_rule *given, size_t count, const po_forms *forms);
 void po_rules_free(po_rules *rules);
 size_t po_rules_octets(const po_rules *rules);
 size_t po_rules_count(const po_rules *rules);
 
-/* Return a rule; its texts belong to `rules`. `place` is the index of the rule in the order of the file. */
-po_rule po_rules_at(const po_rules *rules, size_t place);
+/* Return the place of the first rule, and the place behind the last rule. Places grow in the order of the file. */
+size_t po_rules_start(const po_rules *rules);
+size_t po_rules_end(const po_rules *rules);
+
+/* Return the rule at a place, with its pattern in normal form, and move `place` to the next rule. Its texts belong to
+   `rules`. */
+po_rule po_rules_at(const po_rules *rules, size_t *place, po_text *pattern);
+
+/* Whether the rule at a place is an Allow. */
+bool po_rules_allow(const po_rules *rules, size_t place);
 
 /* Decide on a target, or on the target of an http(s) URL, as it was written. */
 po_decision po_decide(const po_rules *rules, const po_forms *forms, const po_work *work, po_text url);

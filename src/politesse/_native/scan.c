@@ -1,14 +1,12 @@
 #include "scan.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-/* The places of the next LF and of the next CR, which are kept so that the search for the ends of lines passes each
-   octet once. */
+/* The place of the next octet of a kind, which is kept so that the search for them passes each octet of the body once. */
 typedef struct {
-    size_t line_feed;
-    size_t carriage_return;
-} line_ends;
+    char octet;
+    size_t behind; /* one plus its place, or plus the length of the body without such an octet; 0 before the first search */
+} next_octet;
 
 enum { MOST_NAME_OCTETS = 64 }; /* the octets that are read of a name with odd blanks; names of fields are shorter */
 
@@ -74,17 +72,28 @@ static size_t blank_before_end(po_text text, const po_syntax *syntax)
     return blank_at(text, text.length - octets, syntax);
 }
 
+/* Return a text without the blanks at both ends; nearly all blanks are ASCII. */
 static po_text stripped(po_text text, const po_syntax *syntax)
 {
-    size_t octets = 0;
-    while (text.length && (octets = blank_at(text, 0, syntax)) > 0) {
-        text.start += octets;
-        text.length -= octets;
+    for (;;) {
+        while (text.length && is_blank(text.start[0])) {
+            text.start++;
+            text.length--;
+        }
+        while (text.length && is_blank(text.start[text.length - 1])) {
+            text.length--;
+        }
+        if (!text.length || (is_ascii(text.start[0]) && is_ascii(text.start[text.length - 1]))) {
+            return text;
+        }
+        size_t before = blank_at(text, 0, syntax);
+        size_t behind = before < text.length ? blank_before_end(text, syntax) : 0;
+        if (before + behind == 0) {
+            return text;
+        }
+        text.start += before;
+        text.length -= before + behind;
     }
-    while (text.length && (octets = blank_before_end(text, syntax)) > 0) {
-        text.length -= octets;
-    }
-    return text;
 }
 
 /* Whether a text starts with `start`, whatever the case of its ASCII letters; `start` is in lower case. */
@@ -162,6 +171,10 @@ static bool has_control(po_text text)
     while (at + 8 <= text.length && !may_be_control(text.start + at)) {
         at += 8;
     }
+    /* The last eight octets, some of them once more. */
+    if (at + 8 > text.length && text.length >= 8 && !may_be_control(text.start + text.length - 8)) {
+        return false;
+    }
     while (at < text.length && !is_control((unsigned char)text.start[at])) {
         at++;
     }
@@ -203,54 +216,45 @@ static bool split_words(po_text text, const po_syntax *syntax, po_row *row)
     return row->value.length > 0;
 }
 
-/* Read the content of a line; return whether it has a field that the dialect reads. */
-static bool read_row(po_text line, const po_syntax *syntax, po_row *row)
+/* Read a line without its comment; `before` is the row before it, or NULL. Return whether the line has a field that the
+   dialect reads. */
+static bool read_row(po_text line, const po_syntax *syntax, const po_row *before, po_row *row)
 {
-    if (syntax->most_line_octets && line.length > syntax->most_line_octets) {
-        line.length = syntax->most_line_octets;
-    }
-    if (line.length == 0) {
-        return false;
-    }
-    const char *hash = memchr(line.start, '#', line.length);
-    if (hash) {
-        line.length = (size_t)(hash - line.start);
-    }
     const char *colon = line.length ? memchr(line.start, ':', line.length) : NULL;
     if (colon) {
-        size_t before = (size_t)(colon - line.start);
-        row->name = stripped((po_text){line.start, before}, syntax);
-        row->value = stripped((po_text){colon + 1, line.length - before - 1}, syntax);
+        size_t length = (size_t)(colon - line.start);
+        row->name = stripped((po_text){line.start, length}, syntax);
+        row->value = stripped((po_text){colon + 1, line.length - length - 1}, syntax);
     } else if (!syntax->missing_colon || !split_words(stripped(line, syntax), syntax, row)) {
         return false;
     }
-    row->kind = kind_of(row->name, syntax);
+    /* Most rows have the field of the row before. */
+    row->kind = before && po_compared(row->name, before->name) == 0 ? before->kind : kind_of(row->name, syntax);
     if (row->kind == PO_UNKNOWN) {
         return false;
     }
     row->has_control = has_control(line);
+    row->starts_group = false;
     if (row->kind == PO_USER_AGENT) {
         row->value = crawler_of(row, syntax);
     }
     return true;
 }
 
-static size_t found_from(po_text body, char octet, size_t start)
+/* Return the place of the next octet of a kind from `start` on; the length of the body if no such octet is left. */
+static size_t found_from(po_text body, next_octet *next, size_t start)
 {
-    const char *found = start < body.length ? memchr(body.start + start, octet, body.length - start) : NULL;
-    return found ? (size_t)(found - body.start) : body.length;
+    if (next->behind <= start) {
+        size_t left = body.length - start;
+        const char *found = left ? memchr(body.start + start, next->octet, left) : NULL;
+        next->behind = (found ? (size_t)(found - body.start) : body.length) + 1;
+    }
+    return next->behind - 1;
 }
 
-/* Return where the line ends that starts at `start`: at CR, LF or the end of the body. */
-static size_t line_end(po_text body, line_ends *next, size_t start)
+static size_t least(size_t one, size_t other)
 {
-    if (next->line_feed < start) {
-        next->line_feed = found_from(body, '\n', start);
-    }
-    if (next->carriage_return < start) {
-        next->carriage_return = found_from(body, '\r', start);
-    }
-    return next->line_feed < next->carriage_return ? next->line_feed : next->carriage_return;
+    return one < other ? one : other;
 }
 
 /* RFC 9309 2.1: a group ends only at a user-agent line that follows a rule. */
@@ -268,31 +272,42 @@ static void mark_groups(po_row *rows, size_t count)
     }
 }
 
+/* Return the rows with room for another row; NULL without memory, and then the rows are freed. */
+static po_row *with_room(po_row *rows, size_t used, size_t *room)
+{
+    if (used < *room) {
+        return rows;
+    }
+    *room *= 2;
+    po_row *more = realloc(rows, *room * sizeof *rows);
+    if (!more) {
+        free(rows);
+    }
+    return more;
+}
+
 po_row *po_scan(po_text body, const po_syntax *syntax, size_t *count)
 {
-    size_t room = body.length / 32 + 8, used = 0, start = 0;
-    line_ends next = {found_from(body, '\n', 0), found_from(body, '\r', 0)};
+    next_octet line_feed = {'\n', 0}, carriage_return = {'\r', 0}, hash = {'#', 0};
+    size_t room = body.length / 32 + 8, used = 0, end = 0;
     po_row *rows = malloc(room * sizeof *rows);
-    for (uint32_t line = 1; rows && start <= body.length; line++) {
-        size_t end = line_end(body, &next, start);
-        if (used == room) {
-            room *= 2;
-            po_row *more = realloc(rows, room * sizeof *rows);
-            if (!more) {
-                free(rows);
-                return NULL;
-            }
-            rows = more;
+    uint32_t number = 1;
+    for (size_t start = 0; rows && start <= body.length; start = end + 1, number++) {
+        end = least(found_from(body, &line_feed, start), found_from(body, &carriage_return, start));
+        po_text line = {body.start + start, end - start};
+        if (syntax->most_line_octets) {
+            line.length = least(line.length, syntax->most_line_octets);
         }
-        if (read_row((po_text){body.start + start, end - start}, syntax, &rows[used])) {
-            rows[used].starts_group = false;
-            rows[used++].line = line;
+        line.length = least(line.length, found_from(body, &hash, start) - start);
+        bool is_read = line.length && read_row(line, syntax, used ? &rows[used - 1] : NULL, &rows[used]);
+        if (is_read) {
+            rows[used++].line = number;
+            rows = with_room(rows, used, &room);
         }
-        bool is_pair = end + 1 < body.length && body.start[end] == '\r' && body.start[end + 1] == '\n';
-        start = end + (is_pair ? 2 : 1);
+        end += end + 1 < body.length && body.start[end] == '\r' && body.start[end + 1] == '\n';
     }
     *count = used;
-    mark_groups(rows, used);
+    mark_groups(rows, rows ? used : 0);
     return rows;
 }
 

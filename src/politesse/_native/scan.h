@@ -7,11 +7,12 @@
 #ifndef POLITESSE_SCAN_H
 #define POLITESSE_SCAN_H
 
-#include "rules.h"
+#include "forms.h"
 
 typedef enum {
     PO_UNKNOWN,
     PO_FIELD,
+    PO_SITEMAP,
     PO_USAGE_RULE, /* a rule about the use of content: a user-agent line after such a rule starts a group */
     PO_USER_AGENT,
     PO_ALLOW,

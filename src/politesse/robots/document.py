@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.checks import checked_names, wrong_type
-from politesse.robots.agents import EVERYBODY, checked_agent
+from politesse.robots.agents import checked_agent
 from politesse.robots.cleanparam import CleanParams
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
@@ -68,9 +68,6 @@ class RobotsTxt:
         self.origin = origin
         self._octets, self._body_quirks = utf_8_of(body, self._traits.syntax.max_octets)
         self._outline = native_outline(self._octets, self._traits) or self._reference
-        others = self._outline.others
-        self.sitemaps = others.sitemaps
-        self.sitemap_lines = SitemapLines(others.listed) if others.listed else NO_SITEMAPS
 
     @classmethod
     def parse(cls, body: bytes | str, dialect: Dialect = Dialect.RFC9309, *, origin: Origin | None = None) -> RobotsTxt:
@@ -104,6 +101,17 @@ class RobotsTxt:
     def quirks(self) -> tuple[Quirk, ...]:
         """See the class."""
         return self._body_quirks + quirks_of(self._octets[:_FIRST_OCTETS].decode("utf-8", "surrogateescape"))
+
+    @property
+    def sitemaps(self) -> list[str]:
+        """See the class."""
+        return self._outline.others.sitemaps
+
+    @cached_property
+    def sitemap_lines(self) -> SitemapLines:
+        """See the class."""
+        listed = self._outline.others.listed
+        return SitemapLines(listed) if listed else NO_SITEMAPS
 
     @property
     def licenses(self) -> list[str]:
@@ -185,7 +193,7 @@ class RobotsTxt:
         """Return the preferences about the use of content that bind a crawler."""
         others = self._outline.others
         # The Content-Signals in groups for ``*`` apply to a crawler whose own groups have no Content-Signal.
-        signals = self._said(found, CONTENT_SIGNAL) or self._said(self._everybody(), CONTENT_SIGNAL)
+        signals = self._said(found, CONTENT_SIGNAL) or self._said(self._outline.binding(()), CONTENT_SIGNAL)
         signals = signals or [AgentLine("", line) for line in others.signals]
         return SiteUsage(self._traits.matching, self._said(found, CONTENT_USAGE), signals, others.licenses)
 
@@ -197,23 +205,7 @@ class RobotsTxt:
     def _spans(self, agent: str | Sequence[str]) -> Sequence[Span]:
         """Return the groups that bind a crawler."""
         names = (agent,) if isinstance(agent, str) else checked_names("agent", agent)
-        for token in [_token(self._traits.grouping, name) for name in names]:
-            if token and (found := self._traits.grouping.named(self._naming(token))):
-                return found
-        return self._everybody()
-
-    def _everybody(self) -> Sequence[Span]:
-        return self._traits.grouping.everybody(self._outline.naming((EVERYBODY,)))
-
-    def _naming(self, token: str) -> list[Span]:
-        """Return the groups that name a crawler, in the order of the file."""
-        names = self._traits.grouping.names
-        if names is None:
-            return self._outline.naming((token,))
-        # Each name is compared once, even if many groups have it.
-        return self._outline.naming(
-            [name for name in self._reference.names if name != EVERYBODY and names(name, token)]
-        )
+        return self._outline.binding([_token(self._traits.grouping, name) for name in names])
 
     def __repr__(self) -> str:
         return f"<RobotsTxt {self.dialect.value}: {len(self.lines)} lines, {len(self.groups)} groups>"

@@ -17,7 +17,7 @@ from politesse.robots.agents import EVERYBODY
 from politesse.robots.lexer import octets_of
 from politesse.robots.line import Quirk, Span
 from politesse.robots.other_records import OtherRecords
-from politesse.robots.pattern import PLAIN, match_form
+from politesse.robots.pattern import PLAIN
 from politesse.robots.rule_sets.native import NativeRuleSet
 from politesse.robots.rule_table import ALLOW
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 IMPLEMENTATION: Final = "python" if core is None else "native"
 """``native`` if the compiled core decides, in the dialects that it serves; else ``python``."""
 
-_FIELD, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 6)  # _native/scan.h has the same numbers
+_FIELD, _SITEMAP, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 7)  # _native/scan.h has the same numbers
 
 
 class NativeOutline:
@@ -46,24 +46,25 @@ class NativeOutline:
         others: see ``Outline``; without the quirks.
     """
 
-    __slots__ = ("_file", "_matching", "others")
+    __slots__ = ("_file", "_traits", "others")
 
     def __init__(self, file: _core.File, traits: Traits) -> None:
         self._file = file
-        self._matching = traits.matching
-        self.others = OtherRecords()
+        self._traits = traits
+        self.others = OtherRecords(file.sitemaps())
         usual, name_of = traits.syntax.usual_names, traits.syntax.name_of
         for number, spelling, value, has_control, in_group in file.others():
             row = number, usual.get(spelling) or name_of(spelling), value
             self.others.add(row, has_control=has_control, stray=None if in_group else Quirk.BEFORE_ANY_GROUP)
 
-    def naming(self, names: Iterable[str]) -> list[Span]:
-        """See ``Outline.naming``. In the dialects of the compiled core, callers give a single name."""
-        return [Span(listed_at, end, name) for name in names for listed_at, end in self._file.named(name)]
+    def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
+        """See ``Outline.binding``; in the dialects of the compiled core, names are equal."""
+        found = [Span(*group) for group in self._file.binding([*tokens, EVERYBODY])]
+        return self._traits.grouping.everybody(found) if found and found[0].name == EVERYBODY else found
 
     def rule_set(self, found: Sequence[Span], directives: Directives, _: Origin | None) -> NativeRuleSet:
         """See ``Outline.rule_set``."""
-        return NativeRuleSet(self._file.rules(found), directives, self._matching)
+        return NativeRuleSet(self._file.rules(found), directives, self._traits.matching)
 
 
 def native_outline(octets: bytes, traits: Traits) -> NativeOutline | None:
@@ -79,14 +80,8 @@ def _dialect(traits: Traits) -> _core.Dialect | None:
     if core is None or form is None:
         return None
 
-    def forms_of(value: str) -> tuple[str, str]:
-        pattern = matching.normalise_pattern(value)
-        return pattern, match_form(pattern)
-
-    def kind(field: str) -> int:
-        kinds = dict.fromkeys(grouping.usage_rules, _USAGE_RULE)
-        return (kinds | {"user-agent": _USER_AGENT, ALLOW: _ALLOW, "disallow": _DISALLOW}).get(field, _FIELD)
-
+    kinds = dict.fromkeys(syntax.fields, _FIELD) | dict.fromkeys(grouping.usage_rules, _USAGE_RULE)
+    kinds |= {"sitemap": _SITEMAP, "user-agent": _USER_AGENT, ALLOW: _ALLOW, "disallow": _DISALLOW}
     names = {field: field for field in syntax.fields} | dict(syntax.misspelled_fields)
     made: _core.Dialect = core.Dialect(
         tables=(
@@ -96,17 +91,14 @@ def _dialect(traits: Traits) -> _core.Dialect | None:
             _table(form.decoded_in_query),
             _table([octet for octet in range(128) if grouping.name(chr(octet)) not in {"", EVERYBODY}]),
         ),
-        query_as_written=form.query_as_written,
-        escaped_dots=form.escaped_dots,
         most_octets=MAX_URL_LENGTH,
         work=budget.WORK,
-        names=tuple(sorted(((name, kind(field)) for name, field in names.items()), key=itemgetter(1), reverse=True)),
-        starts=tuple((start, kind(field)) for start, field in syntax.field_starts.items()),
+        names=tuple(sorted(((name, kinds[field]) for name, field in names.items()), key=itemgetter(1), reverse=True)),
+        starts=tuple((start, kinds[field]) for start, field in syntax.field_starts.items()),
         odd_blanks=b" ".join(map(octets_of, syntax.odd_blanks)),
         missing_colon=syntax.missing_colon,
         most_line_octets=syntax.max_line_octets or 0,
-        forms_of=forms_of,
-        implied_allow=matching.implied_allow,
+        implies_directories=matching.implied_allow is not None,
     )
     return made
 

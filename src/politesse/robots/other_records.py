@@ -41,23 +41,26 @@ class OtherRecords:
     Attributes:
         directives: (row number, typed value).
         usage: lines about the use of content; their values are parsed at the first question about this use.
-        listed: (row number, value) of all Sitemap lines.
-        sitemaps: the values of Sitemap lines without control characters.
+        listed: (row number, value, whether the row has a control character) of all Sitemap lines.
         licenses: License lines with an absolute URL.
         signals: Content-Signals before the first group.
         quirks: quirks by row number that follow from the place or the value of a row.
     """
 
-    __slots__ = ("directives", "licenses", "listed", "quirks", "signals", "sitemaps", "usage")
+    __slots__ = ("directives", "licenses", "listed", "quirks", "signals", "usage")
 
-    def __init__(self) -> None:
+    def __init__(self, listed: list[tuple[int, str, bool]] | None = None) -> None:
         self.directives: list[tuple[int, crawl_directives.DirectiveValue]] = []
         self.usage: list[Line] = []
-        self.listed: list[tuple[int, str]] = []
-        self.sitemaps: list[str] = []
+        self.listed = [] if listed is None else listed
         self.licenses: list[Line] = []
         self.signals: list[Line] = []
         self.quirks: dict[int, Quirk] = {}
+
+    @property
+    def sitemaps(self) -> list[str]:
+        """The values of Sitemap lines without control characters."""
+        return [value for _, value, has_control in self.listed if not has_control]
 
     @property
     def state_usage(self) -> bool:
@@ -82,9 +85,7 @@ class OtherRecords:
         """
         number, name, value = row
         if name.field == "sitemap":
-            self.listed.append((number, value))
-            if not has_control:
-                self.sitemaps.append(value)
+            self.listed.append((number, value, has_control))
         elif name.field in _USAGE_FIELDS:
             line = Line(number, name.spelling, name.field, value)
             if has_control or (name.field == LICENSE and is_absolute_url(value) is None):

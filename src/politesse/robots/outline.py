@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
+from politesse.robots.agents import EVERYBODY
 from politesse.robots.crawl_directives import VERSION_1, Version, parse_robot_version
 from politesse.robots.lexer import fields_of, records, rows_of
 from politesse.robots.line import NO_END, Group, Quirk, Span
@@ -52,7 +53,17 @@ class Outline:
         self._rules: list[FieldRow] = []
         self._has_unnamed = False
 
-    def naming(self, names: Iterable[str]) -> list[Span]:
+    def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
+        """Return the groups that bind a crawler with these names, the most specific first; by default those for all."""
+        grouping, means = self._grouping, self._grouping.names
+        for token in filter(None, tokens):
+            # Each name is compared once, even if many groups have it.
+            names = [name for name in self.names if name != EVERYBODY and means(name, token)] if means else [token]
+            if found := grouping.named(self._naming(names)):
+                return found
+        return grouping.everybody(self._naming([EVERYBODY]))
+
+    def _naming(self, names: Iterable[str]) -> list[Span]:
         """Return the groups with any of the names, in the order of the file, each from its first such name on."""
         found: dict[int, Span] = {}
         for number, alike in sorted((number, name) for name in names for number in self.names.get(name, ())):

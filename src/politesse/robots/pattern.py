@@ -87,25 +87,24 @@ _upper_case = _replacements(frozenset())
 
 
 class TargetForm(NamedTuple):
-    """A normal form of targets as data, for the compiled core; the same as ``normalise_target`` or ``fold_target``.
+    """A normal form as data, for the compiled core.
+
+    It means the same as ``normalise_target`` and ``normalise_pattern``, or ``fold_target`` and ``fold_pattern`` if no
+    escape is decoded.
 
     Attributes:
         kept: octets that stay; any other octet is escaped.
         decoded_in_path: octets whose escapes are decoded in the path.
         decoded_in_query: octets whose escapes are decoded in the query.
-        query_as_written: whether targets have another form, as of ``query_as_written``.
-        escaped_dots: whether dot segments may have escaped dots.
     """
 
     kept: frozenset[int]
     decoded_in_path: frozenset[int] = frozenset()
     decoded_in_query: frozenset[int] = frozenset()
-    query_as_written: bool = False
-    escaped_dots: bool = False
 
 
-NORMALISED: Final = TargetForm(PLAIN, _UNRESERVED, _UNRESERVED | _QUERY_LITERALS, query_as_written=True)
-FOLDED: Final = TargetForm(PLAIN | frozenset(b"*$"), escaped_dots=True)
+NORMALISED: Final = TargetForm(PLAIN, _UNRESERVED, _UNRESERVED | _QUERY_LITERALS)
+FOLDED: Final = TargetForm(PLAIN | frozenset(b"*$"))
 
 
 def normalise_target(target: str) -> str:

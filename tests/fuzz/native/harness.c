@@ -1,4 +1,4 @@
-/* Tries scan.c and rules.c with all that comes by standard input: the forms of two dialects, as bool of po_forms; then
+/* Tries scan.c, rules.c and forms.c with all that comes by standard input: the forms of two dialects, as bool of po_forms; then
    inputs, each of four uint32_t and three texts: a seed, lengths, a target in another form, a target, and a file.
 
    With an argument `--failures`, each input is tried again and again: with the first allocation failing, then with the
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rules.h"
 #include "scan.h"
 
 typedef enum { NONE, MADE, RESIZED } failure;
@@ -27,7 +28,7 @@ static bool fails(failure kind)
     return is_now;
 }
 
-/* The allocation of scan.c and rules.c: there malloc is named counted_malloc. */
+/* The allocation of these: there malloc is named counted_malloc. */
 
 void *counted_calloc(size_t count, size_t size)
 {
@@ -71,8 +72,17 @@ static po_text read_text(uint32_t length)
 
 static bool allows(const po_rules *rules, po_decision decision, int64_t least)
 {
-    assert(decision.place >= least && decision.place < (int64_t)po_rules_count(rules));
-    return decision.place < 0 || po_rules_at(rules, (size_t)decision.place).allow;
+    if (decision.place < 0) {
+        assert(decision.place >= least);
+        return true;
+    }
+    size_t place = po_rules_start(rules), decided = (size_t)decision.place;
+    po_text pattern;
+    while (place < decided) {
+        po_rules_at(rules, &place, &pattern);
+    }
+    assert(place == decided && place < po_rules_end(rules));
+    return po_rules_allow(rules, decided);
 }
 
 static void decide(const po_rules *rules, const po_forms *forms, po_text target, po_text written)
@@ -88,35 +98,34 @@ static void decide(const po_rules *rules, const po_forms *forms, po_text target,
     assert(allowed || !allows(rules, po_decide_normal(rules, &less, target, written), PO_ROBOTS_TXT));
 }
 
-/* Return a rule with the pattern and the form that module.c gives a plain path, or both as the file spells the path. */
-static po_rule rule_of(const po_row *row)
-{
-    po_rule one = {row->value, row->value, row->value, row->name, row->line, row->kind == PO_ALLOW, below(8) == 0};
-    size_t length = row->value.length - (row->value.length && row->value.start[row->value.length - 1] == '$');
-    one.form.length -= below(4) && length && row->value.start[length - 1] == '*' ? one.form.length - length + 1 : 0;
-    one.pattern.length = one.implied ? below(one.pattern.length + 1) : one.pattern.length;
-    return one;
-}
-
 static bool is_one_line(po_text text)
 {
     return memchr(text.start, '\n', text.length) == NULL;
 }
 
+static void try_listed(const po_rules *rules)
+{
+    uint32_t line = 0;
+    size_t count = 0, place = po_rules_start(rules);
+    for (; place < po_rules_end(rules); count++) {
+        po_text pattern;
+        po_rule one = po_rules_at(rules, &place, &pattern);
+        assert(is_one_line(pattern) && is_one_line(one.value) && is_one_line(one.name) && one.line >= line);
+        line = one.line;
+    }
+    assert(place == po_rules_end(rules) && count == po_rules_count(rules) && place < po_rules_octets(rules));
+}
+
 static void try_rules(po_rule *given, size_t count, const po_forms *forms, po_text target, po_text written)
 {
     failed = NONE;
-    po_rules *rules = po_rules_new(given, count);
+    po_rules *rules = po_rules_new(given, count, forms);
     assert((rules == NULL) == (failed == MADE));
-    uint32_t line = 0;
-    for (size_t at = 0; rules && at < po_rules_count(rules); at++) {
-        po_rule one = po_rules_at(rules, at);
-        assert(is_one_line(one.pattern) && is_one_line(one.value) && is_one_line(one.name) && one.line >= line);
-        assert(one.pattern.length < po_rules_octets(rules));
-        line = one.line;
+    if (rules) {
+        try_listed(rules);
     }
     for (size_t at = 0; rules && at < 8; at++) {
-        po_text near = at && count ? given[below(count)].pattern : target;
+        po_text near = at && count ? given[below(count)].value : target;
         near.length = below(2) ? near.length : below(near.length + 1);
         char *copied = memcpy(exactly(near.length), near.start, near.length);
         decide(rules, forms, (po_text){copied, near.length}, below(2) ? written : (po_text){NULL, 0});
@@ -154,7 +163,7 @@ static void try_input(const po_forms *forms, po_text written, po_text target, po
 {
     static const po_name names[] = {NAME("disallow", PO_DISALLOW), NAME("allow", PO_ALLOW),
                                     NAME("user-agent", PO_USER_AGENT), NAME("content-usage", PO_USAGE_RULE),
-                                    NAME("sitemap", PO_FIELD)};
+                                    NAME("sitemap", PO_SITEMAP)};
     static const po_name starts[] = {NAME("dis", PO_DISALLOW), NAME("user", PO_USER_AGENT)};
     po_syntax syntax = {.names = names, .name_count = 5, .starts = starts, .start_count = below(3)};
     memcpy(syntax.in_token, forms->kept, sizeof syntax.in_token);
@@ -170,7 +179,7 @@ static void try_input(const po_forms *forms, po_text written, po_text target, po
     for (size_t at = 0; rows && at < count; at++) {
         assert(rows[at].line > (at ? rows[at - 1].line : 0) && rows[at].kind != PO_UNKNOWN);
         if (po_is_rule(&rows[at])) {
-            given[used++] = rule_of(&rows[at]);
+            given[used++] = (po_rule){rows[at].value, rows[at].name, rows[at].line, rows[at].kind == PO_ALLOW};
         }
     }
     if (rows) {
@@ -187,7 +196,7 @@ int main(int argument_count, char **arguments)
     bool with_failures = argument_count > 1 && strcmp(arguments[1], "--failures") == 0;
     po_forms forms[2];
     for (size_t at = 0; at < 2; at++) {
-        assert(fread(&forms[at], offsetof(po_forms, escaped_dots) + 1, 1, stdin) == 1);
+        assert(fread(&forms[at], offsetof(po_forms, decodes) + 1, 1, stdin) == 1);
     }
     size_t inputs = 0, tries = 0;
     for (uint32_t head[4]; fread(head, sizeof head, 1, stdin) == 1; inputs++) {
@@ -196,6 +205,7 @@ int main(int argument_count, char **arguments)
         do {
             chance = head[0];
             po_forms *some = &forms[below(2)];
+            some->implies_directories = below(2) != 0;
             some->most_octets = below(4) ? 20480 : below(100);
             try_input(some, written, target, body);
             tries++;

@@ -33,9 +33,10 @@ _STRICT: Final = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 _COUNTED: Final = tuple(f"-D{name}=counted_{name}" for name in ("malloc", "calloc", "realloc", "free"))
 SOURCES: Final = Path(politesse.__file__).parent / "_native"
 _FORMS: Final = b"".join(
-    bytes(octet in table for table in (PLAIN, *form[:3]) for octet in range(256)) + bytes(form[3:])
+    bytes(octet in table for table in (PLAIN, *form) for octet in range(256)) + bytes([bool(form.decoded_in_path)])
     for form in (NORMALISED, FOLDED)
 )
+_LIBRARY: Final = ("forms", "rules", "scan")
 _BATCH: Final = 200
 _BATCH_S: Final = 120
 _MOST_OCTETS: Final = 500 * 1024
@@ -52,8 +53,11 @@ def compiler() -> str | None:
 def built(directory: Path, options: Sequence[str] = SANITIZED) -> str:
     """Build the harness; return its path."""
     command = [str(compiler()), *_STRICT, f"-I{SOURCES}", *options]
-    objects = [*_COUNTED, "-c", str(SOURCES / "scan.c"), str(SOURCES / "rules.c")]
-    for step in (objects, ["scan.o", "rules.o", str(Path(__file__).with_suffix(".c")), "-o", "harness"]):
+    objects = [*_COUNTED, "-c", *(str(SOURCES / f"{name}.c") for name in _LIBRARY)]
+    for step in (
+        objects,
+        [*(f"{name}.o" for name in _LIBRARY), str(Path(__file__).with_suffix(".c")), "-o", "harness"],
+    ):
         report = _failure([*command, *step], directory=directory)
         assert not report, report
     return str(directory / "harness")
@@ -128,6 +132,8 @@ TARGET: Final = Target(
         b"\xff",
         b"Disallow: /%4\n",
         b"Allow: *%4*%5$\n",
+        b"%%32%46",
+        b"Allow: /\xff%/index.html",
         b"\xc2\xa0",
         b"\xe2\x80\xa0",
     ),

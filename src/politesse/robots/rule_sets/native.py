@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from politesse.origin import StrOrURL, url_text
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives
@@ -12,11 +11,10 @@ from politesse.robots.rule_table import NO_RULE_MATCH
 from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
-    from politesse._native._core import Rules
+    from politesse._native._core import DecidingRule, Rules
     from politesse.robots.traits import Matching
 
-_ROBOTS_TXT: Final = -2
-_OTHER: Final = -3  # the target needs another reader
+_BOUND_REACHED, _ROBOTS_TXT, _OTHER = -1, -4, -6  # _native/module.c; OTHER: the target needs another reader
 
 
 class NativeRuleSet(MostSpecific):
@@ -42,39 +40,34 @@ class NativeRuleSet(MostSpecific):
     def match(self, url: StrOrURL) -> Match:
         """See ``RuleSet.match``."""
         decided = self._rules.decide(url if isinstance(url, str) else url_text(url))
-        return super().match(url) if decided >> 1 == _OTHER else self._match(decided)
+        return super().match(url) if decided == _OTHER else _match(decided)
 
     def judge(self, target: str) -> Match:
         """See ``RuleSet.judge``; wildcards are also compared with the query as it was written."""
         decided = self._rules.decide(target)
-        if decided >> 1 == _OTHER:
+        if decided == _OTHER:
             normal = self._matching.normalise_target(target)
             written = self._matching.query_as_written(target) if "?" in target else None
             decided = self._rules.decide_normal(normal, written)
-        return self._match(decided)
-
-    def _match(self, decided: int) -> Match:
-        """Return the match; ``decided`` is twice the place of a rule, plus one if the bound was reached."""
-        place, bound_reached = decided >> 1, bool(decided & 1)
-        if place < 0:
-            if place == _ROBOTS_TXT:
-                return ROBOTS_TXT_MATCH
-            return Match(Reason.NO_RULE, bound_reached=True) if bound_reached else NO_RULE_MATCH
-        rule = self._rule(place)
-        reason = Reason.ALLOW_RULE if rule.allow else Reason.DISALLOW_RULE
-        return Match(reason, rule, bound_reached=bound_reached)
-
-    def _rule(self, place: int) -> Rule:
-        line, name, value, pattern, allow = self._rules.rule(place)
-        return Rule(line, name, value, pattern, allow=allow)
+        return _match(decided)
 
     @property
     def rules(self) -> list[Rule]:
         """See ``RuleSet.rules``."""
-        return sorted(map(self._rule, range(len(self))), key=attrgetter("line"))
+        return [rule for listed in self._rules.listed() if (rule := _match(listed).rule) is not None]
 
     def _rules_bytes(self) -> int:
         return self._rules.octets()
 
     def __len__(self) -> int:
         return len(self._rules)
+
+
+def _match(decided: int | DecidingRule) -> Match:
+    if isinstance(decided, int):
+        if decided == _ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH
+        return Match(Reason.NO_RULE, bound_reached=True) if decided == _BOUND_REACHED else NO_RULE_MATCH
+    line, name, value, pattern, allow, bound_reached = decided
+    reason = Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE
+    return Match(reason, Rule(line, name, value, pattern, allow=allow), bound_reached=bound_reached)
