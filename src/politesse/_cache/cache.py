@@ -248,7 +248,7 @@ class FileCache(ABC, Generic[EntryKind]):
         flight.lease, known = loaded.lease, loaded.judged
         record = None if flight.forgotten else as_read(loaded.record, self._policy)
         if record is None:
-            record = self._remembered(flight)  # so that the backoff continues even if the store lost the record
+            record = self._remembered(flight)  # the backoff then continues even if the store lost the record
         if known is None and record is not None and not flight.refreshes:
             known = self._judged(flight, record)
         return record, known

@@ -46,7 +46,7 @@ Result = TypeVar("Result")
 LARGE_OCTETS: Final = 64 * 1024
 """More octets are compressed, unpacked and digested in a thread: the event loop would stop for over a millisecond."""
 
-_THREADS: Final = 2  # two, so that the largest file does not delay the next file
+_THREADS: Final = 2  # two threads, so that the largest file does not delay the next file
 _LARGE_PACKED_OCTETS: Final = 4 * 1024  # zlib unpacks this many octets to at most 4 MiB, in 3 ms
 _FIRST_WAIT_S: Final = 0.01
 _LONGEST_WAIT_S: Final = 0.25

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.origin import Origin
 
-_DIGEST_BYTES: Final = 120  # the digest of a file, and its place among the digests
+_DIGEST_BYTES: Final = 120  # the memory for the digest of a file as a key of the dict
 _NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
 _PARSE_IN_THREAD_BYTES: Final = 6 * 1024  # takes 5 ms at worst (thousands of lines, URLs as rules)
 

@@ -169,7 +169,7 @@ class Agent:
             entry = await cache.entry(origin, self.name)
             for name in self._all_names[1:]:
                 entry = await cache.entry(origin, name)
-            if len(self._all_names) == 1 or self._answers(entry):  # otherwise it was fetched again for one name only
+            if len(self._all_names) == 1 or self._answers(entry):  # otherwise one name has fetched the file again
                 return entry
 
     def counted(self, verdict: Verdict) -> Verdict:

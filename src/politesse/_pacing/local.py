@@ -45,12 +45,12 @@ _FRESH_S: Final = 60.0
 
 @dataclass(slots=True, eq=False)
 class _FetchLine:
-    """The requests for robots.txt to one host, one of which holds the place.
+    """The requests for robots.txt to one host. Only one of them may be under way: the request that holds the place.
 
     Attributes:
-        earlier_mono: when the last request but one ended.
+        earlier_mono: when the request before the last request ended.
         ended_mono: when the last request ended.
-        waiting: the requests in line, behind the request that holds the place.
+        waiting: the requests that wait for the place, in order.
         long_wait: whether a long wait was published since the line was empty.
     """
 

@@ -54,7 +54,7 @@ logger = logging.getLogger("politesse.queue")
 _ROWS: Final = 100  # this many rows of a resumed journal are read together, in 2 ms
 _MAX_BEHIND: Final = 10_000  # with this many unwritten changes, no URL is handed out until they are written
 _MAX_INTEGER: Final = 2**63  # all integers of SQLite are smaller
-_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # json.dumps would make one each time
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # json.dumps would make an encoder each time
 
 
 class Journal:

@@ -23,12 +23,12 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-_DRIFT: Final = 0.001  # a crystal drifts by at most half of this, and ntpd adjusts a clock by at most half of this
+_DRIFT: Final = 0.001  # the sum of two equal parts: the drift of a crystal, and the correction by ntpd
 _MOST_DRIFT: Final = 0.1  # chrony corrects a clock by 8 % at most
 _MARGIN: Final = 1.5  # the factor by which a measured drift is widened
 _TOLERANCE_S: Final = 0.01  # starts are spaced by their interval and this time
 
-_Reading = tuple[float, float, float]  # the least and the greatest offset, and when it was read
+_Reading = tuple[float, float, float]  # the least and the greatest offset, and the time of the reading
 
 
 class ServerClock:

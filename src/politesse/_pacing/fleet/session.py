@@ -38,7 +38,7 @@ _LOOK_S: Final = 5.0  # the time between two reports; a third of lease_s if that
 _OTHERS_S: Final = 1.0  # the time between reports while other processes have to report; then the wait is published
 _ROSTER: Final = "members"
 _MOST_NAMES: Final = 10  # a message names at most this many processes
-_MOST_UNUSABLE: Final = 1_000  # this many unusable keys are remembered, so that each is reported once
+_MOST_UNUSABLE: Final = 1_000  # this many unusable keys are remembered, so that each key is reported once
 _MEMBER_WORDS: Final = 5
 
 

@@ -195,7 +195,7 @@ class PoliteDownloader(Downloader):
         if isinstance(failure.value, SpiderClosing) and (later := self.keep(request)) is not None:
             return later
         if isinstance(failure.value, RobotsTxtFailed):
-            raise failure.value.as_in_scrapy()  # the middlewares are over: RetryMiddleware would retry the request
+            raise failure.value.as_in_scrapy()  # no middleware follows: RetryMiddleware would retry the request
         return failure
 
     def _get_slot(self, request: Request, spider: Spider | None = None) -> tuple[str, Slot]:  # noqa: ARG002 - Scrapy's signature
