@@ -178,7 +178,8 @@ class EventLog:
             PACING.log(level, "%s is closed until %s, for %.0f s: %s", *closed, event.bound_by)
         else:
             text = "%s is closed until %s, for %.0f s, by %d for %s (%s)"
-            PACING.log(level, text, *closed, event.status, _shown(event.url), event.bound_by)
+            why = event.bound_by if event.refusal is None else event.refusal
+            PACING.log(level, text, *closed, event.status, _shown(event.url), why)
 
     def _paced(self, event: Event) -> None:
         match event:

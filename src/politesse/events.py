@@ -15,7 +15,7 @@ from politesse._base.publisher import Event, Publisher
 
 if TYPE_CHECKING:
     from politesse.origin import Origin
-    from politesse.verdict import Bound, FileOutcome, Source, Verdict
+    from politesse.verdict import Bound, FileOutcome, Refusal, Source, Verdict
 
 __all__ = [
     "AddressNotFound",
@@ -153,7 +153,7 @@ class SiteFileFetched(Event):
 
 @dataclass(frozen=True, slots=True)
 class HostClosed(Event):
-    """A host is closed by a 429, a 503, or an exhausted quota: no request to it starts before it opens again.
+    """A host is closed by an answer, or by an exhausted quota: no request to it starts before it opens again.
 
     >>> from politesse import Bound
     >>> HostClosed("example.com", until_wall=1_800_000_000.0, bound_by=Bound.RETRY_AFTER, closed_s=30.0).closed_s
@@ -162,10 +162,11 @@ class HostClosed(Event):
     Attributes:
         host: the paced host.
         until_wall: the Unix time at which the host opens.
-        bound_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
+        bound_by: RETRY_AFTER, BACKOFF, RATE_LIMIT or REFUSED.
         closed_s: seconds from now until the host opens.
         url: the URL of the page or robots.txt whose answer closed the host, or empty.
         status: the status of that answer, or None.
+        refusal: how often the host has refused this crawler, if it is closed for that; else None.
     """
 
     host: str
@@ -174,6 +175,7 @@ class HostClosed(Event):
     closed_s: float
     url: str = ""
     status: int | None = None
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from politesse._base.reasons import AccessResult, Bound, NotYet, Reason, utc
+from politesse._base.reasons import AccessResult, Bound, NotYet, Reason, Refusal, utc
 from politesse._base.text import shortened
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ class HostStatus:
             agent that may start last.
         bound_by: the limit that sets that interval.
         not_before: the Unix time from which the next request may start; other waiters may come first even then.
-        closed_until: the Unix time until which a 429, a 503 or an exhausted quota closes the host, or None.
-        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT, or None if the host is open.
+        closed_until: the Unix time until which an answer or an exhausted quota closes the host, or None.
+        closed_by: RETRY_AFTER, BACKOFF, RATE_LIMIT or REFUSED, or None if the host is open.
         waiting: the number of requests that wait for a turn.
         in_flight: the number of turns under way.
         held_by: the URL of the oldest turn under way, or empty.
@@ -124,6 +124,7 @@ class HostStatus:
         robots: the robots.txt of each origin of the host that is in the cache, or is being fetched.
         fleet_wait: the wait of the first waiter in the fleet, or None: for the end of another process's request (bound
             by IN_FLIGHT, with its URL), for its reserved start, or for the Redis of the fleet (bound by FLEET).
+        refusal: how often the host has refused this crawler, as long as that is remembered; else None.
     """
 
     host: str
@@ -138,11 +139,14 @@ class HostStatus:
     held_s: float = 0.0
     robots: tuple[RobotsStatus, ...] = ()
     fleet_wait: NotYet | None = None
+    refusal: Refusal | None = None
 
     def __str__(self) -> str:
         words = [f"every {self.interval_s:g} s by {self.bound_by}"]
         if self.closed_until is not None:
             words.append(f"closed until {utc(self.closed_until)} by {self.closed_by}")
+        if self.refusal is not None:
+            words.append(str(self.refusal))
         if self.waiting:
             words.append(f"{self.waiting} waiting")
         if self.in_flight:

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from politesse._base.reasons import (
     ALLOWING,
     BY_USAGE,
+    CLOSINGS,
     UNDECIDED,
     WORDS,
     AccessResult,
@@ -17,6 +18,7 @@ from politesse._base.reasons import (
     FileOutcome,
     NotYet,
     Reason,
+    Refusal,
     utc,
 )
 from politesse._base.text import printable
@@ -24,6 +26,7 @@ from politesse.usage.model import NOTHING_STATED, Usage
 
 __all__ = [
     "ALLOWING",
+    "CLOSINGS",
     "UNDECIDED",
     "WITHOUT_RULE",
     "AccessResult",
@@ -32,6 +35,7 @@ __all__ = [
     "Match",
     "NotYet",
     "Reason",
+    "Refusal",
     "Rule",
     "Source",
     "StatesUsage",

@@ -22,7 +22,7 @@ from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.robots import RuleSet
 from politesse.status import HostStatus
 from politesse.testing import ManualClock
-from politesse.verdict import Bound, NotYet
+from politesse.verdict import Bound, NotYet, Refusal
 from tests.contract.fleet_pacer import fleet_pacer, settle
 from tests.contract.remote_pacer import RemotePacer
 from tests.support import tasks
@@ -405,6 +405,21 @@ async def test_429_closes_the_host_however_fast_it_comes(desk: Desk) -> None:
         closed_s.append(wait_s)
         desk.clock.advance(wait_s + 0.001)
     assert closed_s == [10.0, 20.0, 40.0, 80.0]
+
+
+async def test_a_refusal_closes_the_host_for_longer_each_time_and_says_how_often(desk: Desk) -> None:
+    closed_s = []
+    for times in range(1, 4):
+        await desk.end(await desk.take(), 402, {"crawler-price": "USD 0.01"})
+        answer = await desk.now()
+        assert isinstance(answer, NotYet)
+        assert (answer.bound_by, answer.refusal) == (Bound.REFUSED, Refusal(times, "402, crawler-price: USD 0.01"))
+        assert desk.pacer.hosts()[HOST].refusal == answer.refusal
+        closed_s.append(round(answer.not_before - desk.clock.wall(), 3))
+        await desk.jump(closed_s[-1] + 0.01)
+    assert closed_s == [900.0, 1800.0, 3600.0]
+    [first, *_] = [event for event in desk.events if isinstance(event, HostClosed)]
+    assert (first.bound_by, first.refusal) == (Bound.REFUSED, Refusal(1, "402, crawler-price: USD 0.01"))
 
 
 async def test_a_429_of_one_request_binds_what_runs_beside_it(wide: Desk) -> None:

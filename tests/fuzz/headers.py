@@ -19,8 +19,9 @@ from politesse import CacheOptions, PacingOptions
 from politesse._cache.outcome import advance, standing
 from politesse._http.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
-from politesse._pacing.backoff import CLOSING, HostBackoff
+from politesse._pacing.backoff import HostBackoff
 from politesse._pacing.pace import Pace
+from politesse._pacing.refusals import Meaning, meaning_of
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult, Bound
@@ -205,7 +206,7 @@ def _observe(site: Site, headers: Mapping[str, str], status: int | None, *, elap
     before = backoff.closing.until_mono
     overruled = backoff.observe(status, headers, elapsed_s, now_wall, now_wall, pacing, jitter)
     assert before <= backoff.closing.until_mono <= max(before, now_wall + pacing.backoff_max_s)
-    if status in CLOSING:
+    if status is not None and meaning_of(status, headers) in (Meaning.BUSY, Meaning.REFUSED):
         assert backoff.closing.until_mono >= now_wall + min(1.0, pacing.backoff_min_s, pacing.backoff_max_s)
     assert backoff.closing.until_mono <= backoff.remembered_until_mono < math.inf
     pace = backoff.slow(Pace(pacing.min_delay_s, Bound.FLOOR), now_wall, pacing)

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from politesse._base.text import printable
+from politesse._base.text import counted, printable
 
 
 class AccessResult(StrEnum):
@@ -78,8 +78,8 @@ class Reason(StrEnum):
     UNREACHABLE = "unreachable"
     """robots.txt could not be fetched: see AccessResult.UNREACHABLE."""
     TOO_MANY_REQUESTS = "too-many-requests"
-    """robots.txt was answered with 429, or was not fetched because an earlier 429 or 503 of a page or another origin
-    closed its host. The verdict's ``not_before`` is the end of the wait."""
+    """robots.txt was answered with 429, or was not fetched because an answer to a page or to another origin had closed
+    its host. The verdict's ``not_before`` is the end of the wait."""
     POLICY_DENY = "policy-deny"
     """A host policy of this crawler denies the host."""
     POLICY_EXEMPT = "policy-exempt"
@@ -88,6 +88,8 @@ class Reason(StrEnum):
     """The site demands a slower pace than this crawler accepts, so the site is not crawled."""
     WAIT_TOO_LONG = "wait-too-long"
     """The site makes its pages wait for longer than a queue's ``max_wait_s``; the note names the cause and its end."""
+    REFUSED = "refused"
+    """The site has refused this crawler ``max_refusals`` times in a row; the note says how. See Bound.REFUSED."""
     USAGE_DISALLOWED = "usage-disallowed"
     """The site allows the request, but not a use that this crawler enforces (``enforce_usage``)."""
     USAGE_UNKNOWN = "usage-unknown"
@@ -119,11 +121,12 @@ WORDS: Final = {
     Reason.UNAVAILABLE: "there is no robots.txt to restrict it",
     Reason.FORBIDDEN: "robots.txt returned 401 or 403, which is read as a complete disallow",
     Reason.UNREACHABLE: "robots.txt is unreachable, so everything is disallowed",
-    Reason.TOO_MANY_REQUESTS: "the host answered 429 or 503, so its robots.txt and every page wait",
+    Reason.TOO_MANY_REQUESTS: "the host is closed by an answer, so its robots.txt and every page wait",
     Reason.POLICY_DENY: "a host policy denies this host",
     Reason.POLICY_EXEMPT: "a host policy exempts this host",
     Reason.TOO_SLOW: "the site demands a slower pace than this crawler accepts",
     Reason.WAIT_TOO_LONG: "the site makes its pages wait for longer than this crawler accepts",
+    Reason.REFUSED: "the site refuses this crawler",
     Reason.USAGE_DISALLOWED: "the site does not want its content used for",
     Reason.USAGE_UNKNOWN: "it is unknown whether the site wants its content used for",
     Reason.INVALID_URL: "the URL",
@@ -144,12 +147,14 @@ class Bound(StrEnum):
     REQUEST_RATE = "request-rate"
     VISIT_TIME = "visit-time"
     ADAPTIVE = "adaptive"
-    """The host answers slowly."""
+    """The host answers slowly, or with errors."""
     RATE_LIMIT = "rate-limit"
     """RateLimit headers: the rest of a quota is spread over its window."""
     RETRY_AFTER = "retry-after"
     BACKOFF = "backoff"
-    """429 or 503 without a Retry-After."""
+    """429, 502, 503, 504, or three other server errors in a row, without a Retry-After."""
+    REFUSED = "refused"
+    """The host refuses this crawler: by a challenge, a price, or ten answers of 401 or 403 in a row."""
     IN_FLIGHT = "in-flight"
     """The limit of concurrent requests is reached."""
     ROBOTS_TXT = "robots-txt"
@@ -162,6 +167,30 @@ class Bound(StrEnum):
     """Other requests have waited longer."""
     FLEET = "fleet"
     """Only the fleet's Redis can grant the turn, but Redis is away, or the call (``try_turn``) never asks Redis."""
+
+
+CLOSINGS: Final = frozenset({Bound.RETRY_AFTER, Bound.BACKOFF, Bound.RATE_LIMIT, Bound.REFUSED})
+"""The limits that close a host: it gets no request until a time."""
+
+
+class Refusal(NamedTuple):
+    """A host refuses this crawler.
+
+    >>> print(Refusal(2, "402, crawler-price: USD 0.01"))
+    refused 2 times in a row: 402, crawler-price: USD 0.01
+
+    Attributes:
+        times: how many times in a row the host was closed for this reason; a success lowers the number.
+        answer: the status of the last such answer, and its headers ``cf-mitigated``, ``crawler-price`` and
+            ``WWW-Authenticate: License``; empty if another process had that answer.
+    """
+
+    times: int
+    answer: str
+
+    def __str__(self) -> str:
+        answer = f": {self.answer}" if self.answer else ""
+        return f"refused {counted(self.times, 'time')} in a row{answer}"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -177,11 +206,13 @@ class NotYet:
         not_before: the earliest Unix time of a turn; other requests may come first even then.
         bound_by: the limit that sets that time.
         held_by: the URL of the request that has to end first; empty if the host has room.
+        refusal: how often the host has refused this crawler, if it is closed for that; else None.
     """
 
     not_before: float
     bound_by: Bound
     held_by: str = ""
+    refusal: Refusal | None = None
 
     def __bool__(self) -> Literal[False]:
         return False
@@ -193,7 +224,8 @@ class NotYet:
     def __str__(self) -> str:
         why = " (its Redis is away, or is asked by turn and try_turns only)" if self.bound_by is Bound.FLEET else ""
         held = f", held by {printable(self.held_by)}" if self.held_by else ""
-        return f"not before {utc(self.not_before)}, by {self.bound_by}{why}{held}"
+        refused = f" ({self.refusal})" if self.refusal is not None else ""
+        return f"not before {utc(self.not_before)}, by {self.bound_by}{refused}{why}{held}"
 
 
 def utc(wall: float) -> str:

@@ -204,10 +204,12 @@ class Agent:
             self._check_pace(origin, rules)
         return TurnRequest(host, origin.text, self.name, rules, url, self.state.policies.floor_s(host), check)
 
-    def wait_too_long(self, url: str, answer: NotYet) -> Verdict:
-        """Return the verdict on a URL whose wait is too long, neither counted nor published."""
-        note = f"{answer.bound_by} until {utc(answer.not_before)}"
-        return self._refused(url, split(url)[0], Reason.WAIT_TOO_LONG, note, answer.not_before)
+    def given_up(self, url: str, answer: NotYet) -> Verdict:
+        """Return the verdict on a URL whose wait is too long, or whose site refuses; neither counted nor published."""
+        reason, note = Reason.WAIT_TOO_LONG, f"{answer.bound_by} until {utc(answer.not_before)}"
+        if answer.refusal is not None:
+            reason, note = Reason.REFUSED, str(answer.refusal)
+        return self._refused(url, split(url)[0], reason, note, answer.not_before)
 
     def context(self, origin: Origin) -> GateContext:
         """Return the context of verdicts on ``origin`` now."""

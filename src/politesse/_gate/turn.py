@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Final, Self
 from weakref import ref
 
 from politesse._base.text import printable
-from politesse._http.ratelimit import quota_fields
-from politesse._pacing.backoff import CLOSING, PACE_HEADERS
+from politesse._pacing.refusals import PACE_HEADERS, may_close
 from politesse.errors import ConfigurationError
 from politesse.events import TurnDropped
 from politesse.origin import Origin
@@ -62,7 +61,7 @@ class Turn:
 
     Attributes:
         verdict: why the URL may be requested.
-        may_close: whether an answer was observed that may have closed the host: a 429, a 503 or a quota.
+        may_close: whether an answer was observed that may have closed the host, by itself or after others.
     """
 
     verdict: Verdict
@@ -81,9 +80,9 @@ class Turn:
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
         """Record the answer of the server as soon as its headers arrive: the headers set the pace of this host.
 
-        A 429 or 503 closes the host from now on, for all other turns as well. The response time is measured up to this
-        call, so a long body does not count. The call has no effect after the end of the turn, or if an integration that
-        made the request has recorded the answer.
+        A 429 or 503 closes the host from now on, for all other turns as well. So does a refusal: see the guide "When a
+        site refuses". The response time is measured up to this call, so a long body does not count. The call has no
+        effect after the end of the turn, or if an integration that made the request has recorded the answer.
 
         Args:
             status: the HTTP status.
@@ -100,8 +99,7 @@ class Turn:
         lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
         if PACE_HEADERS.isdisjoint(lower):
             lower = _NO_HEADERS
-        if status in CLOSING or (lower and quota_fields(lower)):
-            self.may_close = True
+        self.may_close = self.may_close or may_close(status, lower)
         self._permit.observe(status, lower)
 
     def claim(self) -> None:

@@ -1,18 +1,21 @@
 """The pace and the closings that a host asks for with its answers. Pure; the time is an argument.
 
-Theory of operation. A refusal is a 429 or a 503. A refusal closes the host for our own backoff, or until its
-Retry-After if that is later, and never for longer than ``backoff_max_s``. Such a time without requests is a closing.
-The backoff is remembered, and changes by this table. Overlapping refusals count once: the refusal of a request that had
-started before the last refusal does not double the backoff.
+Theory of operation. ``refusals.py`` says what an answer means. An answer that means BUSY or REFUSED closes the host for
+our own backoff, or until its Retry-After if that is later, and never for longer than ``backoff_max_s``. Such a time
+without requests is a closing. Each column of this table is a backoff of its own, which is remembered. Overlapping
+answers count once: the answer to a request that had started before the last such answer does not double the backoff.
 
-    event                 backoff of pages                            backoff of robots.txt
-    the first refusal     first_s = max(backoff_min_s, 4 x interval)  first_s = 60 s
-    a further refusal     doubled, to 900 s at most                   doubled, to 3,600 s at most
-    an answer to a page   halved; forgotten if below first_s          halved; forgotten if below first_s
-    quiet after it opens  forgotten after as long again               forgotten after as long again
+    event                 BUSY, pages                       BUSY, robots.txt            REFUSED
+    the first answer      max(backoff_min_s, 4 x interval)  60 s                        refused_min_s
+    a further answer      doubled, to 900 s at most         doubled, to 3,600 s         doubled
+    another answer        halved; forgotten if below that   halved; forgotten           halved by SUCCESS; forgotten
+    quiet after it opens  forgotten after as long again     forgotten after as long     forgotten after as long again
 
     pages at 1 s:  503  503  503  200  503  200  200  200  503
     closed for:    10   20   40        40                  10
+
+An ERROR doubles the adaptive delay; the third in a row counts as BUSY. A Retry-After with any other status closes the
+host, too, without a backoff.
 
 The cache fetches robots.txt again when its backoff is over (``_cache/outcome.py``), so that the host is open by then.
 This backoff is at least ``backoff_min_s``, and begins with at most six times ``backoff_min_s``.
@@ -27,29 +30,29 @@ row; after a rest that is much longer than the delay, the average begins anew (`
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, log2
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.constants import DAY_S
 from politesse._base.text import printable
 from politesse._http.freshness import retry_after_s
-from politesse._http.ratelimit import QUOTA_FIELDS, quota_fields, remaining_quota
+from politesse._http.ratelimit import quota_fields, remaining_quota
 from politesse._pacing.host_state import BackoffRecord
 from politesse._pacing.pace import Closing, Pace, PacingOptions, slower
-from politesse.verdict import Bound
+from politesse._pacing.refusals import Meaning, described_refusal, is_served, meaning_of
+from politesse.verdict import Bound, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-CLOSING: Final = frozenset({429, 503})
-"""The statuses that close a host."""
-PACE_HEADERS: Final = QUOTA_FIELDS | {"retry-after"}
-"""The headers that may slow the pace, in lower case; an answer without them needs no further reading."""
+FETCH_CLOSING: Final = frozenset({429, 503})
+"""The statuses by which an answer to robots.txt closes the host."""
 
 _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
-_SERVER_ERROR: Final = 500
+_ERRORS: Final = 3  # so many server errors in a row count as BUSY
+_LONGEST_REFUSAL_S: Final = 30.0 * DAY_S  # backoff_max_s bounds the closing; this bounds only the doubling
 _SMOOTHING: Final = 0.5
 _RESTS: Final = 1.1  # a rest of this many delays ends a row of requests; more than 1, as the event loop may be late
 _JITTER: Final = 0.1
@@ -82,6 +85,7 @@ class BackoffSnapshot(NamedTuple):
         pace_s: the interval that the host's answers ask for, in seconds; 0 for none.
         backoff_s: for how long the last refusal of a page would close the host; 0 if no refusal is remembered.
         fetch_backoff_s: the same for refusals of robots.txt.
+        refusal_s: the same for answers that mean REFUSED.
         closed_s: for how many seconds the host is still closed; 0 if the host is open.
         closed_by: the reason.
     """
@@ -89,6 +93,7 @@ class BackoffSnapshot(NamedTuple):
     pace_s: float = 0.0
     backoff_s: float = 0.0
     fetch_backoff_s: float = 0.0
+    refusal_s: float = 0.0
     closed_s: float = 0.0
     closed_by: Bound = Bound.BACKOFF
 
@@ -102,6 +107,7 @@ class HostBackoff:
             early.
         backoff_s: for how many seconds the last refusal of a page would close the host; 0 if no refusal is remembered.
         fetch_backoff_s: the same for refusals of robots.txt.
+        refusal_s: the same for answers that mean REFUSED.
         latency_s: the smoothed response time.
         quota_until_mono: until when the interval of a quota holds.
     """
@@ -109,23 +115,30 @@ class HostBackoff:
     closing: Closing = _OPEN
     backoff_s: float = 0.0
     fetch_backoff_s: float = 0.0
+    refusal_s: float = 0.0
     latency_s: float = 0.0
     quota_until_mono: float = -inf
     _quota_interval_s: float = 0.0
     _refused_mono: float = -inf
+    _refused_by: str = ""
+    _denials: int = 0
+    _denials_until_mono: float = -inf
+    _errors: int = 0
     _answered: bool = False
     _learnt_mono: float = -inf
 
     def rested(self, idle_s: float, started_mono: float, options: PacingOptions) -> None:
-        """Forget the backoff and the response times if they had become too old before a request started.
+        """Forget the backoff, the denials and the response times that had become too old before a request started.
 
         Args:
             idle_s: how long the host had rested before the request.
             started_mono: when the request started.
             options: the bounds.
         """
-        if (self.backoff_s or self.fetch_backoff_s) and started_mono >= self._backoff_until_mono:
-            self.backoff_s = self.fetch_backoff_s = 0.0
+        if self.is_remembered and started_mono >= self._backoff_until_mono:
+            self.backoff_s = self.fetch_backoff_s = self.refusal_s = 0.0
+        if self._denials and started_mono >= self._denials_until_mono:
+            self._denials = 0
         if idle_s >= _RESTS * options.min_delay_s and idle_s >= _RESTS * self._adaptive_s(options):
             self.latency_s, self._answered = 0.0, False
 
@@ -150,28 +163,65 @@ class HostBackoff:
             now_wall: the Unix time, for headers with a date.
             options: the bounds.
             jitter: 0 to 1.
-            interval_s: the pace; needed for a refusal, and as long as ``backoff_s`` is not 0.
+            interval_s: the pace; needed for a 429 or 5xx, and while a backoff is remembered.
         """
         # A fast refusal or error does not show that the server is fast: 429 and 5xx only lengthen the delay. All other
         # answers may also shorten the delay. A turn without an observed answer may shorten it, too: otherwise the delay
         # of a program that never calls ``observe`` would never fall.
-        answered = status is None or (status < _SERVER_ERROR and status not in CLOSING)
+        answered = status is None or is_served(status)
         if not self._answered:
             self._answered = answered
             self.latency_s = max(self.latency_s, elapsed_s)
         elif answered or elapsed_s > self.latency_s:
             self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s)
-        ignored: tuple[IgnoredHeader, ...] = ()
-        if status in CLOSING:
-            if self._is_new_refusal(self.backoff_s, elapsed_s, now_mono):
-                first_s = _first_s(options, interval_s)
-                self.backoff_s = min(max(first_s, 2.0 * self.backoff_s), _longest_s(options, _LONGEST_S))
-            spread_s = self.backoff_s * (1.0 + _JITTER * jitter)
-            ignored = self._close(headers, self.backoff_s, spread_s, now_mono, now_wall, options)
-        elif status is not None and (self.backoff_s or self.fetch_backoff_s):
-            self.backoff_s = _halved(self.backoff_s, _first_s(options, interval_s))
-            self.fetch_backoff_s = _halved(self.fetch_backoff_s, _first_fetch_s(options))
+        if status is None:
+            return ()
+        meaning = self._counted(meaning_of(status, headers), now_mono, options)
+        backoff_s, bound_by = 0.0, Bound.RETRY_AFTER
+        if meaning is Meaning.BUSY:
+            backoff_s, bound_by = self._doubled(elapsed_s, now_mono, options, interval_s), Bound.BACKOFF
+        elif meaning is Meaning.REFUSED:
+            if self._is_new_refusal(self.refusal_s, elapsed_s, now_mono):
+                self.refusal_s = min(max(options.refused_min_s, 2.0 * self.refusal_s), _LONGEST_REFUSAL_S)
+            self._refused_by = described_refusal(status, headers)
+            backoff_s, bound_by = self.refusal_s, Bound.REFUSED
+        elif meaning is Meaning.ERROR and options.adaptive_factor:
+            delay_s = min(2.0 * interval_s, options.adaptive_max_s)
+            self.latency_s = max(self.latency_s, delay_s / options.adaptive_factor)
+        elif meaning is not Meaning.ERROR and self.is_remembered:
+            self._halve(meaning, options, interval_s)
+        own = Pace(backoff_s * (1.0 + _JITTER * jitter), bound_by)
+        ignored = self._close(headers, backoff_s, own, now_mono, now_wall, options)
         return ignored + self._meter(headers, now_mono, now_wall, options) if headers else ignored
+
+    def _doubled(self, elapsed_s: float, now_mono: float, options: PacingOptions, interval_s: float) -> float:
+        """Return the backoff of pages after an answer that means BUSY."""
+        if self._is_new_refusal(self.backoff_s, elapsed_s, now_mono):
+            first_s = _first_s(options, interval_s)
+            self.backoff_s = min(max(first_s, 2.0 * self.backoff_s), _longest_s(options, _LONGEST_S))
+        return self.backoff_s
+
+    def _halve(self, meaning: Meaning, options: PacingOptions, interval_s: float) -> None:
+        self.backoff_s = _halved(self.backoff_s, _first_s(options, interval_s))
+        self.fetch_backoff_s = _halved(self.fetch_backoff_s, _first_fetch_s(options))
+        if meaning is Meaning.SUCCESS:
+            self.refusal_s = _halved(self.refusal_s, options.refused_min_s)
+
+    def _counted(self, meaning: Meaning, now_mono: float, options: PacingOptions) -> Meaning:
+        """Count errors and denials in a row; return what an answer means after the answers before it."""
+        if meaning is Meaning.ERROR:
+            self._errors += 1
+            return Meaning.BUSY if self._errors >= _ERRORS else Meaning.ERROR
+        if meaning is not Meaning.BUSY:
+            self._errors = 0
+        if meaning is Meaning.SUCCESS:
+            self._denials = 0
+        elif meaning is Meaning.DENIED:
+            self._denials += 1
+            self._denials_until_mono = now_mono + options.refused_min_s
+            if self.refusal_s or self._denials >= options.refused_after:
+                return Meaning.REFUSED
+        return meaning
 
     def refuse(
         self, headers: Mapping[str, str], elapsed_s: float, now_mono: float, now_wall: float, options: PacingOptions
@@ -183,7 +233,8 @@ class HostBackoff:
         if self._is_new_refusal(self.fetch_backoff_s, elapsed_s, now_mono):
             doubled_s = max(_first_fetch_s(options), 2.0 * self.fetch_backoff_s)
             self.fetch_backoff_s = min(doubled_s, _longest_s(options, _LONGEST_FETCH_S))
-        return self._close(headers, self.fetch_backoff_s, self.fetch_backoff_s, now_mono, now_wall, options)
+        own = Pace(self.fetch_backoff_s, Bound.BACKOFF)
+        return self._close(headers, self.fetch_backoff_s, own, now_mono, now_wall, options)
 
     def slow(self, pace: Pace, now_mono: float, options: PacingOptions) -> Pace:
         """Return the slowest of ``pace``, the adaptive delay and the quota."""
@@ -199,17 +250,25 @@ class HostBackoff:
         if until_mono > self.closing.until_mono:
             self.closing = Closing(until_mono, bound_by)
 
-    def learn(self, backoff_s: float, fetch_backoff_s: float, now_mono: float) -> None:
+    def learn(self, backoff_s: float, fetch_backoff_s: float, refusal_s: float, now_mono: float) -> None:
         """Adopt the longer backoffs that another process remembers."""
         self.backoff_s = max(self.backoff_s, backoff_s)
         self.fetch_backoff_s = max(self.fetch_backoff_s, fetch_backoff_s)
+        self.refusal_s = max(self.refusal_s, refusal_s)
         self._learnt_mono = now_mono
 
     def snapshot(self, now_mono: float, options: PacingOptions) -> BackoffSnapshot:
         """Return a snapshot for the fleet."""
         pace = self.slow(Pace(0.0, Bound.FLOOR), now_mono, options)
         closed_s = max(0.0, self.closing.until_mono - now_mono)
-        return BackoffSnapshot(pace.interval_s, self.backoff_s, self.fetch_backoff_s, closed_s, self.closing.bound_by)
+        backoffs = self.backoff_s, self.fetch_backoff_s, self.refusal_s
+        return BackoffSnapshot(pace.interval_s, *backoffs, closed_s, self.closing.bound_by)
+
+    def refusal(self, options: PacingOptions) -> Refusal | None:
+        """Return how often in a row the host was closed by REFUSED, and what its last answer said; None for never."""
+        if not self.refusal_s:
+            return None
+        return Refusal(1 + max(0, round(log2(self.refusal_s / options.refused_min_s))), self._refused_by)
 
     def record(self, now_mono: float) -> BackoffRecord:
         """Return a record of the backoff, with all times as seconds from now."""
@@ -218,6 +277,7 @@ class HostBackoff:
             closed_by=self.closing.bound_by,
             backoff_s=self.backoff_s,
             fetch_backoff_s=self.fetch_backoff_s,
+            refusal_s=self.refusal_s,
             refused_s=max(self._refused_mono - now_mono, -_LONG_AGO_S),
             latency_s=self.latency_s,
             answered=self._answered,
@@ -233,6 +293,7 @@ class HostBackoff:
             closed_s=min(record.closed_s, most_s),
             backoff_s=min(record.backoff_s, _longest_s(options, _LONGEST_S)),
             fetch_backoff_s=min(record.fetch_backoff_s, _longest_s(options, _LONGEST_FETCH_S)),
+            refusal_s=min(record.refusal_s, _LONGEST_REFUSAL_S),
             refused_s=min(record.refused_s, 0.0),
             latency_s=min(record.latency_s, most_s),
             quota_interval_s=min(record.quota_interval_s, most_s),
@@ -240,7 +301,7 @@ class HostBackoff:
         )
         known = self.record(now_mono).joined(bounded)
         self.closing = Closing(now_mono + known.closed_s, known.closed_by)
-        self.backoff_s, self.fetch_backoff_s = known.backoff_s, known.fetch_backoff_s
+        self.backoff_s, self.fetch_backoff_s, self.refusal_s = known.backoff_s, known.fetch_backoff_s, known.refusal_s
         self._refused_mono = now_mono + known.refused_s
         self.latency_s, self._answered = known.latency_s, known.answered
         self._quota_interval_s, self.quota_until_mono = known.quota_interval_s, now_mono + known.quota_s
@@ -258,13 +319,20 @@ class HostBackoff:
         return self._answered or self.latency_s > 0.0 or self.remembered_until_mono > -inf
 
     @property
+    def is_remembered(self) -> bool:
+        """Whether any backoff is remembered, so that the next answer needs the pace of its request."""
+        return bool(self.backoff_s or self.fetch_backoff_s or self.refusal_s)
+
+    @property
     def remembered_until_mono(self) -> float:
         """When this object may be forgotten. A refusal is remembered for one more backoff after the host opens."""
-        return max(self._backoff_until_mono, self.quota_until_mono)
+        return max(self._backoff_until_mono, self.quota_until_mono, self._denials_until_mono)
 
     @property
     def _backoff_until_mono(self) -> float:
-        return max(self.closing.until_mono, self._learnt_mono) + max(self.backoff_s, self.fetch_backoff_s)
+        return max(self.closing.until_mono, self._learnt_mono) + max(
+            self.backoff_s, self.fetch_backoff_s, self.refusal_s
+        )
 
     def _is_new_refusal(self, backoff_s: float, elapsed_s: float, now_mono: float) -> bool:
         """Return whether the refused request started after the last refusal, or no refusal is remembered."""
@@ -276,19 +344,23 @@ class HostBackoff:
         self,
         headers: Mapping[str, str],
         backoff_s: float,
-        spread_s: float,
+        own: Pace,
         now_mono: float,
         now_wall: float,
         options: PacingOptions,
     ) -> tuple[IgnoredHeader, ...]:
-        """Close the host for Retry-After, but at least ``backoff_s``; without the header, for ``spread_s``."""
-        asked_s = retry_after_s(headers, now_wall)
-        closed_s, bound = (spread_s, Bound.BACKOFF) if asked_s is None else (max(asked_s, backoff_s), Bound.RETRY_AFTER)
+        """Close the host for Retry-After, but at least ``backoff_s``; without the header, for the time of ``own``."""
+        asked_s = retry_after_s(headers, now_wall) if headers else None
+        closed_s, bound_by = own
+        if asked_s is not None:
+            closed_s = max(asked_s, backoff_s)
+            bound_by = bound_by if bound_by is Bound.REFUSED else Bound.RETRY_AFTER
         closed_s = min(closed_s, options.backoff_max_s)
-        self.close(now_mono + closed_s, bound)
+        if closed_s > 0.0:
+            self.close(now_mono + closed_s, bound_by)
         if asked_s == closed_s or "retry-after" not in headers:
             return ()
-        return (IgnoredHeader("retry-after", printable(headers["retry-after"][:100]), closed_s),)
+        return (IgnoredHeader("retry-after", printable(headers["retry-after"][:100]), closed_s or None),)
 
     def _meter(
         self, headers: Mapping[str, str], now_mono: float, now_wall: float, options: PacingOptions

@@ -197,7 +197,8 @@ class PacedHost:
         wait_s = max(0.0, ready_mono - now_mono)
         if wait_s == 0.0:
             bound_by = Bound.IN_FLIGHT if self.is_full else Bound.QUEUE
-        return NotYet(now_wall + wait_s, bound_by, self.held_by)
+        refusal = self.backoff.refusal(self.options) if bound_by is Bound.REFUSED else None
+        return NotYet(now_wall + wait_s, bound_by, self.held_by, refusal)
 
     # The line
 
@@ -323,4 +324,5 @@ class PacedHost:
             in_flight=len(self.under_way),
             held_by=holder.url if holder is not None else "",
             held_s=now_mono - holder.started_mono if holder is not None else 0.0,
+            refusal=self.backoff.refusal(self.options),
         )

@@ -31,7 +31,7 @@ class BackoffRecord:
 
     Attributes:
         closed_s: how long the host is closed, in seconds.
-        closed_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
+        closed_by: one of CLOSINGS.
         backoff_s: the backoff of pages; 0 for none.
         fetch_backoff_s: the backoff of robots.txt; 0 for none.
         refused_s: when the last refusal came.
@@ -39,6 +39,7 @@ class BackoffRecord:
         answered: whether any answer was neither a refusal nor an error.
         quota_interval_s: the interval over which a quota is spread.
         quota_s: how long that interval holds, in seconds.
+        refusal_s: the backoff of answers that mean REFUSED; 0 for none.
     """
 
     closed_s: float
@@ -50,6 +51,7 @@ class BackoffRecord:
     answered: bool
     quota_interval_s: float
     quota_s: float
+    refusal_s: float = 0.0
 
     @property
     def binds(self) -> bool:
@@ -79,6 +81,7 @@ class BackoffRecord:
             answered=self.answered or other.answered,
             quota_interval_s=quota.quota_interval_s,
             quota_s=quota.quota_s,
+            refusal_s=max(self.refusal_s, other.refusal_s),
         )
 
 

@@ -31,11 +31,11 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from politesse._pacing.backoff import CLOSING
 from politesse._pacing.host import NEVER, OFFER_S, PacedHost
 from politesse._pacing.hosts import ActiveHosts, Wakeups
 from politesse._pacing.permit import NO_HEADERS, AgentPace, LocalPermit, Waiter
 from politesse._pacing.recall import Recalls
+from politesse._pacing.refusals import is_served
 from politesse._pacing.reports import HELD_S, LONG_S, PermitExpiry, Reports
 from politesse.errors import ClosedError, TooFar
 
@@ -183,8 +183,8 @@ class LocalLines:
         if elapsed_s is None:
             elapsed_s = permit.answered_s = now_mono - permit.started_mono
             backoff.rested(permit.started_mono - permit.before_mono, permit.started_mono, host.options)
-        jitter = interval_s = 0.0  # only a refusal needs these values
-        if status in CLOSING or backoff.backoff_s:
+        jitter = interval_s = 0.0  # most answers do not need these values
+        if (status is not None and not is_served(status)) or backoff.is_remembered:
             jitter, interval_s = self._jitter(), host.start_of(permit.agent, now_mono, now_wall).pace.interval_s
         ignored = backoff.observe(status, headers, elapsed_s, now_mono, now_wall, host.options, jitter, interval_s)
         host.changes += 1

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from politesse._pacing.backoff import CLOSING, BackoffSnapshot
+from politesse._pacing.backoff import FETCH_CLOSING, BackoffSnapshot
 from politesse._pacing.host import NEVER, PacedHost
 from politesse._pacing.hosts import LastRequestTimes
 from politesse._pacing.lines import LocalLines
@@ -227,13 +227,13 @@ class LocalPacer(LocalLines):
     def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
         """Record the answer to a request for robots.txt, which restarts the interval only after a long idle time."""
         now_mono, now_wall = self._monotonic(), self._wall()
-        host = self._active_host(fetch, now_mono, becomes_active=status in CLOSING)
+        host = self._active_host(fetch, now_mono, becomes_active=status in FETCH_CLOSING)
         if host is None:
             self._active.requested(fetch.host, now_mono, again=False)
             return
         if now_mono > host.last_is_known_until(self._active.kept_s):
             host.asked(now_mono)
-        if status in CLOSING:
+        if status in FETCH_CLOSING:
             host.changes += 1
             ignored = host.backoff.refuse(headers, elapsed_s, now_mono, now_wall, host.options)
             self._reports.overruled(host.host, ignored)
@@ -286,12 +286,12 @@ class LocalPacer(LocalLines):
             return BackoffSnapshot()
         return paced.backoff.snapshot(self._monotonic(), paced.options)
 
-    def learn(self, host: str, backoff_s: float, fetch_backoff_s: float, /) -> None:
+    def learn(self, host: str, backoff_s: float, fetch_backoff_s: float, refusal_s: float, /) -> None:
         """Adopt the longer backoffs of an active host that another process remembers."""
         paced = self._hosts.get(host)
         if paced is not None:
             paced.changes += 1
-            paced.backoff.learn(backoff_s, fetch_backoff_s, self._monotonic())
+            paced.backoff.learn(backoff_s, fetch_backoff_s, refusal_s, self._monotonic())
 
     def last_mono(self, host: str, /) -> float:
         """Return when ``host`` was last requested; minus infinity if that is unknown."""

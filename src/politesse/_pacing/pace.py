@@ -80,11 +80,15 @@ class PacingOptions:
         adaptive_factor: the delay is this many times the smoothed response time; 0 for off. Fast answers shorten the
             delay again, with any status but 429 and 5xx.
         adaptive_max_s: the longest such delay, in seconds; 0 to a day.
-        backoff_min_s: the least time for which a 429 or 503 closes a host, in seconds; positive. The first refusal
-            closes the host for four times its interval if that is longer. Each further refusal doubles the time, up to
-            15 minutes, and each other answer halves it. A refusal of a robots.txt closes the host for a minute, doubled
-            up to an hour.
-        backoff_max_s: the longest time for which a refusal closes a host, even if Retry-After is longer.
+        backoff_min_s: the least time for which a 429, 502, 503 or 504 closes a host, in seconds; positive. The third
+            other 5xx in a row counts as these. The first such answer closes the host for four times its interval if
+            that is longer. Each further one doubles the time, up to 15 minutes, and each other answer halves it. A 429
+            or 503 to robots.txt closes the host for a minute, doubled up to an hour.
+        backoff_max_s: the longest time for which an answer closes a host, even if Retry-After is longer.
+        refused_min_s: how long a host that refuses this crawler is closed at first, in seconds; positive. Each further
+            refusal doubles the time. See the guide "When a site refuses".
+        refused_after: how many answers of 401 or 403 to pages, without a success between them, count as a refusal; 1 or
+            more.
         max_turn_s: how long a turn may last before it expires, in seconds; positive, infinite for no limit. When a turn
             expires, its host serves the next request.
         scope: the processes or spiders that share a pace, unlike the other scopes, which are kinds of hosts.
@@ -104,6 +108,8 @@ class PacingOptions:
     adaptive_max_s: float = 60.0
     backoff_min_s: float = 10.0
     backoff_max_s: float = DAY_S
+    refused_min_s: float = 900.0
+    refused_after: int = 10
     max_turn_s: float = 600.0
     scope: str = ""
 
@@ -116,6 +122,8 @@ class PacingOptions:
             "adaptive_max_s": (0.0, DAY_S),
             "backoff_max_s": (0.001, DAY_S),
             "backoff_min_s": (0.001, self.backoff_max_s),
+            "refused_min_s": (0.001, DAY_S),
+            "refused_after": (1, 1_000_000),
             "max_turn_s": (0.001, float("inf")),
         }
         check_ranges(self, ranges)
@@ -219,7 +227,7 @@ class Closing(NamedTuple):
 
     Attributes:
         until_mono: the monotonic time of the end; in the past if the host is open.
-        bound_by: RETRY_AFTER, BACKOFF or RATE_LIMIT.
+        bound_by: one of CLOSINGS.
     """
 
     until_mono: float

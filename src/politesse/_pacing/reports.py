@@ -67,7 +67,8 @@ class Reports:
             return
         closed_s, host.closed_mono = closed_until_mono - now_mono, closed_until_mono
         url = "" if status is None else url
-        self.publish(HostClosed(host.host, now_wall + closed_s, bound_by, closed_s, url, status))
+        refusal = host.backoff.refusal(host.options) if bound_by is Bound.REFUSED else None
+        self.publish(HostClosed(host.host, now_wall + closed_s, bound_by, closed_s, url, status, refusal))
         if host.head is not None and closed_s > LONG_S:
             self.waits(host, host.head, closed_s, bound_by)
 

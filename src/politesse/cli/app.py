@@ -249,13 +249,13 @@ def crawl(  # noqa: PLR0913 - the options of the command
     a table shows the progress. Ctrl-C ends the crawl in order, a second Ctrl-C at once.
 
     Exit code: 0 if every URL or N pages are done. 1 if a URL failed, if a URL was given up because its robots.txt is
-    unreachable or its site makes the crawl wait too long, or if a URL on the command line is disallowed. 2 if an option
-    is invalid or a file cannot be written. 130 after Ctrl-C.
+    unreachable or its site makes the crawl wait too long, or if a URL on the command line is disallowed. 3 if a site
+    refuses the crawler. 2 if an option is invalid or a file cannot be written. 130 after Ctrl-C.
 
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links,
     queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, started, elapsed_s;
-    disallowed, given-up: reason, rule {line, field, value}, robots_url, note; left: nothing more. With a journal, URLs
-    with the outcome left are not recorded, and a crawl that goes on appends.
+    disallowed, given-up, refused: reason, rule {line, field, value}, robots_url, note; left: nothing more. With a
+    journal, URLs with the outcome left are not recorded, and a crawl that goes on appends.
     """
     options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
     with checked_arguments():

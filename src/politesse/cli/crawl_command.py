@@ -11,6 +11,7 @@ import warnings
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -48,6 +49,8 @@ _ERRORS: Final = 400  # this status and above: an error page is not a page of it
 _START: Final = ""  # the item of a start URL; the item of a link is its host, which redirects keep
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
+_REFUSED: Final = 3  # the exit code if a site refuses the crawler
+_MAX_NAMED: Final = 10  # the summary names at most this many sites
 _HOST_LOGS: Final = (logging.getLogger("politesse.cache"), logging.getLogger("politesse.pacing"))
 """The loggers that report closed hosts."""
 
@@ -137,7 +140,8 @@ async def crawl_urls(plan: CrawlPlan, err: Console) -> int:
         try:
             await run.crawl()
             await run.record_left()
-            code = 1 if records.counts["failed"] or records.counts["given-up"] or records.refused else 0
+            code = 1 if records.counts["failed"] or records.counts["given-up"] or records.denied else 0
+            code = _REFUSED if records.refusals else code
         except asyncio.CancelledError:
             run.ending = "interrupted"
             with suppress(OSError):  # includes TimeoutError, if the output has no reader
@@ -234,8 +238,9 @@ class CrawlRun:
         counts = self._records.counts
         left = counts["left"] + len(self._left)
         elapsed_s = time.monotonic() - self._started_mono
-        numbers = (counts[outcome] for outcome in ("page", "failed", "redirect", "disallowed", "given-up"))
-        lines = [f"{finished_words(CrawlCounts(*numbers))} in {elapsed_s:.1f} s"]
+        given_up = counts["given-up"] + counts["refused"]
+        done = CrawlCounts(counts["page"], counts["failed"], counts["redirect"], counts["disallowed"], given_up)
+        lines = [f"{finished_words(done)} in {elapsed_s:.1f} s"]
         if left:
             lines.append(f"{counted(left, 'URL')} left at {counted(self._left_hosts, 'host')}; {self.ending}")
             if self._plan.journal is not None and self._plan.journal.exists():
@@ -244,6 +249,11 @@ class CrawlRun:
                 lines.append(f"go on with: politesse crawl{any_host}{private} --resume {self._plan.journal}")
         elif self.ending:
             lines.append(self.ending)
+        refusals = self._records.refusals
+        if refusals:
+            named = ", ".join(f"{host} ({why})" for host, why in islice(refusals.items(), _MAX_NAMED))
+            more = f", and {len(refusals) - _MAX_NAMED} more" if len(refusals) > _MAX_NAMED else ""
+            lines.append(f"{counted(counts['refused'], 'URL')} not requested, because the site refuses: {named}{more}")
         return "\n".join(lines)
 
     def _shown(self, gate: Gatekeeper, queue: PoliteQueue[str]) -> AbstractAsyncContextManager[Shown]:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from politesse._base.text import described
 from politesse.cli.console import STANDARD, OutputWriter, descriptor, record_of, write_all
+from politesse.origin import Origin
 from politesse.queue import CrawlPage, CrawlProgress, PageFailed
 from politesse.queue._results import is_given_up
+from politesse.verdict import Reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
@@ -75,12 +77,13 @@ class CrawlRecords:
 
     ::
 
-        outcome       "page", "redirect", "failed", "disallowed", "given-up" or "left"; each has url
+        outcome       "page", "redirect", "failed", "disallowed", "given-up", "refused" or "left"; each has url
         page          status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links, queued
         redirect      status, location, started, elapsed_s
         failed        error, status, hops, attempt, started, elapsed_s
         disallowed    reason (a value of politesse.Reason), rule {line, field, value}, robots_url, note
         given-up      the same as disallowed: its robots.txt was unreachable, or a wait was too long
+        refused       the same as disallowed: its site refuses this crawler, and note says how
         left          only url: the crawl ended before the URL was requested
 
     Args:
@@ -88,7 +91,8 @@ class CrawlRecords:
 
     Attributes:
         counts: the records by outcome.
-        refused: the URLs of ``watched`` that were disallowed or given up.
+        denied: the URLs of ``watched`` that were disallowed, given up or refused.
+        refusals: maps each host that refuses this crawler to the words of its refusal.
         watched: URLs whose refusal matters.
         recent: the last outcomes, the newest first: a word and a URL.
     """
@@ -99,7 +103,8 @@ class CrawlRecords:
         self._error: OSError | None = None
         self.counts: Counter[str] = Counter()
         self.watched = frozenset(watched)
-        self.refused: list[str] = []
+        self.denied: list[str] = []
+        self.refusals: dict[str, str] = {}
         self.recent: deque[tuple[str, str]] = deque(maxlen=_RECENT)
 
     async def make_room(self) -> None:
@@ -129,8 +134,11 @@ class CrawlRecords:
         """Record a URL that may not be requested, or was given up: the ``on_disallowed`` of a queue."""
         rule, source = verdict.rule, verdict.source
         if verdict.url in self.watched:
-            self.refused.append(verdict.url)
+            self.denied.append(verdict.url)
         outcome = "given-up" if is_given_up(verdict) else "disallowed"
+        if verdict.reason is Reason.REFUSED:
+            outcome = "refused"
+            self.refusals[Origin.of(verdict.url).pacing_host] = verdict.note
         self._add(
             outcome,
             verdict.url,

@@ -34,6 +34,7 @@ TOPICS: Final = (
     "dialects",
     "private-addresses",
     "testing",
+    "refusals",
     "report-mode",
     "operating",
 )

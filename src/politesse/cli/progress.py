@@ -18,7 +18,7 @@ from politesse._base.text import counted, printable
 from politesse.cli.console import errors
 from politesse.queue import CrawlProgress
 from politesse.queue._results import finished_words
-from politesse.verdict import AccessResult, utc
+from politesse.verdict import AccessResult, Bound, utc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -242,7 +242,8 @@ def _trouble(status: HostStatus) -> str:
             port = "" if all(one.result in _TROUBLE for one in status.robots) else f":{robots.origin.port} "
             return f"{port}robots.txt {answer}, until {_time(robots.next_fetch)}"
     if status.closed_until is not None:
-        return f"closed until {_time(status.closed_until)}, {status.closed_by}"
+        why = status.refusal if status.closed_by is Bound.REFUSED else status.closed_by
+        return f"closed until {_time(status.closed_until)}, {why}"
     return ""
 
 

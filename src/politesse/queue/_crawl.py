@@ -3,7 +3,8 @@
 Theory of operation. Each worker takes a turn from the queue and settles its URL within the turn, in one of four ways:
 
 - a redirect: the target is queued as a separate URL, so that no worker waits for a turn at the other host;
-- 429 or 503: the URL is queued again, as a further attempt. The answer has closed the host, so the URL waits there;
+- 429, 502, 503 or 504: the URL is queued again, as a further attempt. The answer has closed the host, so the URL waits
+  there;
 - no answer, or an answer that cannot be followed: the URL has failed;
 - any other answer: the page is handed to ``handle``, within the turn. The URL is done, or has failed, when
   ``handle`` returns.
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from politesse._base.checks import check_priority
 from politesse._base.tasks import current_task, is_ended_with_task
 from politesse._base.text import counted, described, printable, printable_traceback
+from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport, PageFailed, QueueClosed, check_in_loop
@@ -60,7 +62,6 @@ logger = logging.getLogger("politesse.queue")
 
 _MAX_HOPS: Final = 10
 _MAX_ATTEMPTS: Final = 5
-_COME_AGAIN: Final = frozenset({429, 503})
 
 
 class Crawl(Generic[Item, Response]):
@@ -178,7 +179,7 @@ class Crawl(Generic[Item, Response]):
         try:
             async with self._client.request(turn) as response:
                 answer = await self._client.observe(turn, response)
-                is_page = answer.target is None and answer.status not in _COME_AGAIN
+                is_page = answer.target is None and answer.status not in BUSY_STATUSES
                 if is_page:
                     self._handed += 1
                     await self._handle(page, response)

@@ -188,7 +188,7 @@ class Dispatcher(Frontier[Item]):
             self._move(host, HostEvent.SHUT if answer.bound_by in CLOSURES else HostEvent.NOT_YET)
             self._watch(origin_queue)
         else:
-            self._refuse(queued, self._agent.wait_too_long(queued.url, answer), HostEvent.TOO_LONG)
+            self._refuse(queued, self._agent.given_up(queued.url, answer), HostEvent.TOO_LONG)
         return None
 
     def _hand_out(self, queued: QueuedUrl[Item], turn: Turn) -> None:

@@ -69,6 +69,7 @@ class Frontier(Generic[Item]):
         on_disallowed: see PoliteQueue.
         max_unreachable_s: see PoliteQueue; infinite for no limit.
         max_wait_s: see PoliteQueue; infinite for no limit.
+        max_refusals: see PoliteQueue.
         journal: the file that keeps the URLs; None for no file.
 
     Attributes:
@@ -94,6 +95,7 @@ class Frontier(Generic[Item]):
         on_disallowed: Callable[[Item | str, Verdict], object] | None,
         max_unreachable_s: float,
         max_wait_s: float,
+        max_refusals: int,
         journal: str | os.PathLike[str] | None,
     ) -> None:
         self._agent = agent
@@ -102,7 +104,7 @@ class Frontier(Generic[Item]):
         self.workers = WaitingTasks()
         self.line: deque[HostQueue[Item]] = deque()
         self._asked: dict[int, QueuedUrl[Item]] = {}  # the URLs whose turns are being asked for; key: their number
-        self._patience: Patience[Item] = Patience(agent.clock, max_unreachable_s, max_wait_s, self._look)
+        self._patience: Patience[Item] = Patience(agent.clock, max_unreachable_s, max_wait_s, max_refusals, self._look)
         self.robots: RobotsPrefetcher[Item] = RobotsPrefetcher(
             agent, self._patience, self.workers, self._known, self.fail
         )

@@ -56,12 +56,15 @@ class PoliteQueue(Generic[Item]):
         on_disallowed: called when a worker finds a URL disallowed. The first argument is the item, or the URL if it has
             no item; the second argument is the verdict. If ``on_disallowed`` raises an error, the ``turn`` of that
             worker raises it. If ``max_wait_s`` is exceeded, the reason is WAIT_TOO_LONG; the note of the verdict names
-            the cause and the end of the wait.
+            the cause and the end of the wait. If the site refuses this crawler, the reason is REFUSED; the note has the
+            words of the answer.
         max_unreachable_s: how long an unreachable robots.txt is fetched again, in seconds; 0 or more; None for no
             limit. The time counts from the first failure in a row, or from the creation of the queue if that is later.
         max_wait_s: how long a site may make its pages wait without a break, in seconds; 0 or more; None for no limit.
             A site makes pages wait by a Retry-After, a 429 to robots.txt, a Visit-time, or a longer interval. The wait
             for other URLs and the crawler's own ``min_delay_s`` do not count.
+        max_refusals: a site is given up once it has refused this crawler so many times in a row; 1 or more. It is
+            closed for 15 minutes the first time, and twice as long each further time (``PacingOptions.refused_min_s``).
         journal: a file that keeps each URL until it has ended, so that the next run continues: a path, or
             ``"sqlite:///crawl.db"``. The file may be that of the gate's store. None for no file.
 
@@ -103,6 +106,7 @@ class PoliteQueue(Generic[Item]):
         on_disallowed: Callable[[Item | str, Verdict], object] | None = None,
         max_unreachable_s: float | None = 300.0,
         max_wait_s: float | None = 3600.0,
+        max_refusals: int = 3,
         journal: str | os.PathLike[str] | None = None,
     ) -> None:
         given: object = gate
@@ -112,6 +116,7 @@ class PoliteQueue(Generic[Item]):
         check_least("maxsize", maxsize, 0)
         check_wait("max_wait_s", max_wait_s)
         check_wait("max_unreachable_s", max_unreachable_s)
+        check_least("max_refusals", max_refusals, 1)
         self._gate = gate
         self._maxsize = maxsize
         self._admit: Callable[[str], bool] | None = None  # the ``admit`` of the running crawl
@@ -120,6 +125,7 @@ class PoliteQueue(Generic[Item]):
             on_disallowed,
             math.inf if max_unreachable_s is None else max_unreachable_s,
             math.inf if max_wait_s is None else max_wait_s,
+            max_refusals,
             journal,
         )
 

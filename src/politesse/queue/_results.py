@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-_GIVING_UP: Final = {Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS, Reason.USAGE_UNKNOWN, Reason.WAIT_TOO_LONG}
+_GIVING_UP: Final = {
+    Reason.UNREACHABLE,
+    Reason.TOO_MANY_REQUESTS,
+    Reason.USAGE_UNKNOWN,
+    Reason.WAIT_TOO_LONG,
+    Reason.REFUSED,
+}
 _MAX_NAMED: Final = 3
 _MAX_SHOWN: Final = 200  # a message shortens a URL to this many characters
 
@@ -164,7 +170,7 @@ class CrawlPage(Generic[Item]):
         url: the URL that was requested; links are relative to it.
         item: the item that was put with the URL, or None.
         hops: the URLs that redirected here, in the order of the redirects.
-        attempt: how many times the URL was requested; more than 1 only after an answer of 429 or 503.
+        attempt: how many times the URL was requested; more than 1 only after an answer of 429, 502, 503 or 504.
 
     Example:
         >>> page = CrawlPage("https://example.com/a/", None, (), 1, lambda base, link, item, priority: link == "b")
@@ -207,13 +213,13 @@ class CrawlCounts:
 
     Attributes:
         pages: how many pages were handled.
-        failed: how many URLs failed: no answer, an answer of 429 or 503 to the last attempt, a redirect that cannot be
-            followed, or a ``handle`` that raised.
+        failed: how many URLs failed: no answer, an answer of 429, 502, 503 or 504 to the last attempt, a redirect that
+            cannot be followed, or a ``handle`` that raised.
         redirects: how many answers were redirects.
         disallowed: how many URLs were refused by robots.txt, or by a policy.
-        given_up: how many URLs were given up because robots.txt was unreachable, or a wait was too long. The crawl
-            passes them to ``on_disallowed``, too.
-        retried: how many requests were repeated after an answer of 429 or 503.
+        given_up: how many URLs were given up because robots.txt was unreachable, a wait was too long, or the site
+            refuses this crawler. The crawl passes them to ``on_disallowed``, too.
+        retried: how many requests were repeated after an answer of 429, 502, 503 or 504.
         bad_links: how many links were invalid URLs; links with other schemes than http(s) are not counted.
         elapsed_s: how long the crawl has run, in seconds.
     """

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from politesse._cache.options import is_fault_of_kind
 from politesse.ports import FaultKind
 from politesse.queue._results import is_given_up
-from politesse.verdict import Bound, NotYet, Reason, Verdict
+from politesse.verdict import CLOSINGS, Bound, NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ _MAX_RELOADING: Final = 20
 _MIN_LOOK_S: Final = 1.0  # even with a small ``max_wait_s``, a host is not tried more often
 _MIN_DEFERRAL_S: Final = 1.0  # a deferral is at least this long, so that a wall clock that jumps causes no busy loop
 
-CLOSURES: Final = frozenset({Bound.RETRY_AFTER, Bound.BACKOFF, Bound.RATE_LIMIT, Bound.VISIT_TIME})
+CLOSURES: Final = CLOSINGS | {Bound.VISIT_TIME}
 _INTERVALS: Final = frozenset({Bound.CRAWL_DELAY, Bound.REQUEST_RATE, Bound.ADAPTIVE})
 
 
@@ -69,13 +69,20 @@ class Patience(Generic[Item]):
         clock: the gate's clock.
         max_unreachable_s: for how long after the first failure in a row robots.txt is fetched again.
         max_wait_s: for how long without a break a site may make its pages wait; infinite for no limit.
+        max_refusals: how many times in a row a site may refuse this crawler before it is given up.
         look: lets a worker try a host.
     """
 
     def __init__(
-        self, clock: Clock, max_unreachable_s: float, max_wait_s: float, look: Callable[[HostQueue[Item]], None]
+        self,
+        clock: Clock,
+        max_unreachable_s: float,
+        max_wait_s: float,
+        max_refusals: int,
+        look: Callable[[HostQueue[Item]], None],
     ) -> None:
         self.max_wait_s = max_wait_s
+        self._max_refusals = max_refusals
         self._max_unreachable_s = max_unreachable_s
         self._clock = clock
         self._look = look
@@ -101,6 +108,8 @@ class Patience(Generic[Item]):
 
     def waits(self, host: HostQueue[Item], answer: NotYet) -> bool:
         """Return whether to go on waiting for the pacer; an answer without a closure is progress."""
+        if answer.refusal is not None and answer.refusal.times >= self._max_refusals:
+            return False
         now_mono = self._clock.monotonic()
         is_closed = answer.bound_by in CLOSURES
         if not is_closed or host.progress_mono is None:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _ROBOTS_TXT: Final = "/robots.txt"
 _TOO_MANY_REQUESTS: Final = 429
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CLOSING: Final = frozenset({_TOO_MANY_REQUESTS, 503})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _NEVER: Final = float("-inf")
 _FIRST_FETCHES: Final = 2
 _MINUTE_S: Final = 60.0
@@ -201,7 +201,8 @@ class TraceJudge:
                 self._note_robots(exchange, host, robots)
             else:
                 host.page_ended = max(host.page_ended, exchange.ended)
-            if exchange.status in _CLOSING and exchange.retry_after_s is not None:
+            # Only a page's Retry-After counts with any status; robots.txt is fetched again by the cache's own rules.
+            if exchange.retry_after_s is not None and (target != _ROBOTS_TXT or exchange.status in _CLOSING):
                 host.closed.append((exchange.ended, exchange.ended + exchange.retry_after_s))
 
     def _logged(self, exchange: Exchange) -> Iterator[tuple[Kind, str]]:

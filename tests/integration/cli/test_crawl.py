@@ -332,6 +332,23 @@ async def test_pages_of_a_site_that_makes_them_wait_too_long_are_given_up_not_di
     assert done.code == 1
 
 
+async def test_a_site_that_refuses_is_named_with_its_words_and_exits_3(tmp_path: Path, eager: None) -> None:
+    out = tmp_path / "crawl.jsonl"
+    price = web.Response(status=402, headers={"crawler-price": "USD 0.01", "Retry-After": "7200"})
+    async with serving(Pages({"/": f"{TITLE}<a href=/a>a</a><a href=/b>b</a><a href=/c>c</a>", "/a": price})) as site:
+        done = await politesse("crawl", f"{site.base}/", "--out", str(out))
+        host = site.base.split("/")[2].split(":")[0]
+    found = records(out)
+    assert Counter(record["outcome"] for record in found) == {"page": 2, "refused": 2}
+    words = "refused 1 time in a row: 402, crawler-price: USD 0.01"
+    assert {(record["reason"], record["note"]) for record in found if record["outcome"] == "refused"} == {
+        ("refused", words)
+    }
+    assert "2 pages, 0 failed, 0 redirects, 0 disallowed, 2 given up in" in done.err
+    assert f"2 URLs not requested, because the site refuses: {host} ({words})" in done.err
+    assert done.code == 3
+
+
 @pytest.mark.realtime
 async def test_of_a_site_whose_robots_txt_is_unreachable_it_says_what_it_waits_for(eager: None) -> None:
     async with serving(Pages({}, "")) as site:

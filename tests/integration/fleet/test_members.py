@@ -15,7 +15,7 @@ from politesse import PacingOptions
 from politesse.errors import ConfigurationError, TooFar
 from politesse.events import FleetAway, HostClosed
 from politesse.ports import Pacer
-from politesse.verdict import NotYet
+from politesse.verdict import NotYet, Refusal
 from tests.integration.fleet.members import Members, visit
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
@@ -91,6 +91,20 @@ async def test_a_backoff_doubles_whoever_is_refused(fleet: Members) -> None:
         await visit(members[place % 2], 429)
     closed_s = [event.closed_s for event in fleet.events if isinstance(event, HostClosed) and event.status == 429]
     assert [round(seconds / 0.5) for seconds in closed_s] == [1, 2, 4]
+
+
+async def test_a_refusal_closes_a_host_for_all_and_each_denial_after_it_for_longer(fleet: Members) -> None:
+    options = PacingOptions(min_delay_s=0.05, refused_min_s=0.5, refused_after=3, adaptive_factor=0.0)
+    one, other = fleet.member(options), fleet.member(options)
+    for _ in range(3):
+        await visit(one, 403)
+    with pytest.raises(TooFar, match="by refused"):
+        await other.start(wants(), 0.2)
+    await visit(other, 403)  # after the closing; its first denial in this process
+    refusal = other.hosts()[HOST].refusal
+    assert refusal == Refusal(2, "403")
+    with pytest.raises(TooFar, match="by refused"):
+        await one.start(wants(), 0.6)
 
 
 @pytest.mark.full

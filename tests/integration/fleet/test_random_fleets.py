@@ -137,7 +137,7 @@ class Process:
         fleet.at(reservation.starts_mono, lambda: begin(reservation, answer.at_us / 1e6 - 1e9 + answer.wait_s))
 
     def _give_back(self, reservation: Reservation, _: float) -> None:
-        self._send(Script.RELEASE, reservation.ticket, "back", 0, -1, 0, 0, 0)
+        self._send(Script.RELEASE, reservation.ticket, "back", 0, -1, 0, 0, 0, 0)
         self._fleet.at(self._fleet.now + self._fleet.random.uniform(0.0, 0.3), self.ask)
 
     def _begin(self, reservation: Reservation, due: float) -> None:
@@ -160,10 +160,10 @@ class Process:
     def _finish(self, reservation: Reservation, began: float, due: float) -> None:
         fleet = self._fleet
         fleet.visits.append(Visit(began, fleet.now, due + self._lease_s))
-        self._send(Script.RELEASE, reservation.ticket, "end", 1, -1, 0, 0, 0)
+        self._send(Script.RELEASE, reservation.ticket, "end", 1, -1, 0, 0, 0, 0)
         chance = fleet.random.random()
         if chance < 0.05:
-            self._send(Script.RELEASE, "", "end", 1, -1, 0, 0, 0)
+            self._send(Script.RELEASE, "", "end", 1, -1, 0, 0, 0, 0)
         elif chance < 0.1:
             self._arrives = max(self._arrives, fleet.now + fleet.trip())
             fleet.at(self._arrives, self._close)
@@ -171,7 +171,7 @@ class Process:
 
     async def _close(self) -> None:
         self._fleet.closed_until = self._fleet.now + CLOSED_S
-        await self._fleet.call(Script.CLOSE, self._name, round(CLOSED_S * 1e6), "backoff", 0, 0)
+        await self._fleet.call(Script.CLOSE, self._name, round(CLOSED_S * 1e6), "backoff", 0, 0, 0)
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import pytest
 from scrapy.statscollectors import MemoryStatsCollector
 
 from politesse import Bound, NotYet
-from politesse.events import FleetAway, FleetBack
+from politesse.events import FleetAway, FleetBack, HostClosed
 from politesse.integrations.scrapy._waits import CrawlTally, Waits
 from politesse.testing import ManualClock
+from politesse.verdict import Refusal
 
 HOST = "example.com"
 
@@ -125,3 +126,19 @@ def test_summary_names_the_ten_sites_with_most_requests_and_counts_the_others(
     assert "for the next run: 12.example (12: slow), 11.example (11: slow), " in caplog.text
     assert "3.example (3: slow), and 2 more\n" in caplog.text
     assert "2.example (2" not in caplog.text.replace("12.example (12", "")
+
+
+@pytest.mark.parametrize(("times", "is_given_up"), [(1, False), (2, False), (3, True), (4, True)])
+def test_a_site_that_refuses_is_given_up_at_the_third_time(
+    waits: Waits, clock: ManualClock, caplog: pytest.LogCaptureFixture, times: int, *, is_given_up: bool
+) -> None:
+    waits.wait_for_turn(HOST, NotYet(clock.wall() + 500.0, Bound.REFUSED, "", Refusal(times, "403")))
+    assert (waits.given_up(HOST) == HOST) is is_given_up
+    assert (f"refused {times} times in a row: 403 until" in caplog.text) is is_given_up
+
+
+def test_sites_that_refuse_are_counted_once(waits: Waits, tally: CrawlTally, clock: ManualClock) -> None:
+    for host, bound_by in (("a", Bound.REFUSED), ("a", Bound.REFUSED), ("b", Bound.REFUSED), ("c", Bound.BACKOFF)):
+        waits.note(HostClosed(host, clock.wall() + 900.0, bound_by, 900.0))
+    assert tally._crawler.stats.get_value("politesse/hosts/refused") == 2
+    assert tally._crawler.stats.get_value("politesse/hosts/closed") == 3

@@ -39,7 +39,7 @@ def pace_after(*answers: tuple[int | None, float], options: PacingOptions = OPTI
     return backoff.slow(FLOOR, now, options)
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_a_host_closes_for_ten_seconds_doubling_to_a_quarter_of_an_hour(status: int) -> None:
     backoff, now, closed_s = HostBackoff(), NOW, []
     for _ in range(15):
@@ -65,11 +65,21 @@ def test_jitter_only_lengthens(jitter: float, expected: float) -> None:
     assert backoff.closing.until_mono - NOW == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("status", [200, 301, 304, 404, 410, 500, 502, 504, 529, 600, None])
+@pytest.mark.parametrize("status", [200, 301, 304, 401, 402, 403, 404, 410, 500, 529, 600, None])
 def test_other_answers_close_nothing(status: int | None) -> None:
     backoff = HostBackoff()
-    observe(backoff, status, retry_after="600")
+    observe(backoff, status)
     assert backoff.closing.until_mono < NOW
+
+
+@pytest.mark.parametrize("status", [200, 301, 304, 401, 403, 404, 410, 500, 529, 600])
+def test_a_retry_after_closes_with_any_status_and_without_a_backoff(status: int) -> None:
+    backoff = HostBackoff()
+    observe(backoff, status, retry_after="600")
+    assert backoff.closing == (NOW + 600.0, Bound.RETRY_AFTER)
+    observe(backoff, status, now=NOW + 700.0, retry_after="0")
+    assert backoff.closing.until_mono == NOW + 600.0
+    assert backoff.remembered_until_mono <= NOW + 700.0 + 900.0  # a 401 or 403 is remembered for that long
 
 
 @pytest.mark.parametrize(
@@ -172,7 +182,8 @@ def test_the_first_refusal_closes_a_host_for_four_intervals_and_ten_seconds_at_l
         ((503, 429, 503), [10, 20, 40]),
         ((503, 503, 503, 200, 503), [10, 20, 40, 40]),
         ((503, 503, 503, 404, 200, 503), [10, 20, 40, 20]),
-        ((503, 503, 503, 500, 200, 304, 503), [10, 20, 40, 10]),
+        ((503, 503, 503, 301, 200, 304, 503), [10, 20, 40, 10]),
+        ((503, 503, 503, 500, 503), [10, 20, 40, 80]),  # an error does not show that the host can take more
         ((503, 200, 503, 200, 503), [10, 10, 10]),
         ((503, 503, None, 503), [10, 20, 40]),
         ((503,) * 8 + (200, 503), [10, 20, 40, 80, 160, 320, 640, 900, 900]),
@@ -348,7 +359,8 @@ def test_a_retry_after_that_is_ignored_or_capped_is_told(value: str, applied_s: 
 def test_a_retry_after_that_is_obeyed_is_not(value: str) -> None:
     assert ignored(503, retry_after=value) == []
     assert ignored(429) == []
-    assert ignored(200, retry_after="soon") == []  # it closes nothing there
+    assert ignored(200, retry_after=value) == []
+    assert ignored(200, retry_after="soon") == [IgnoredHeader("retry-after", "soon", None)]
 
 
 def test_what_is_told_of_a_header_is_short_and_printable() -> None:

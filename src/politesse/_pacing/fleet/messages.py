@@ -10,7 +10,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._pacing.fleet.scripts import Script
-from politesse.verdict import Bound
+from politesse.verdict import CLOSINGS, Bound
 
 if TYPE_CHECKING:
     from politesse.clock import Clock
@@ -77,6 +77,7 @@ class FleetAnswer(NamedTuple):
         tolerance_s: how late the start may be, in seconds.
         backoff_s: how long the last refusal of a page would close the host, in seconds.
         fetch_backoff_s: the same for refusals of robots.txt.
+        refusal_s: the same for answers by which the host refuses this crawler.
         held_by: the URL of a request that is under way.
         holders: the owners and sessions of the requests under way, if the ticket waits for their end.
     """
@@ -90,24 +91,24 @@ class FleetAnswer(NamedTuple):
     tolerance_s: float = 0.0
     backoff_s: float = 0.0
     fetch_backoff_s: float = 0.0
+    refusal_s: float = 0.0
     held_by: str = ""
     holders: str = ""
 
     @classmethod
     def of(cls, reply: Reply) -> FleetAnswer:
         """Parse a reply; raises ValueError if it is no answer of politesse."""
-        kind, ticket, at, wait, version, bound_by, *more = reply
-        tolerance, backoff, fetch_backoff, held_by, holders = more or ("0", "0", "0", "", "")
-        numbers = (at, wait, version, tolerance, backoff, fetch_backoff)
+        kind, ticket, at, wait, version, bound_by, tolerance, backoff, fetch_backoff, refusal, held_by, holders = reply
+        numbers = (at, wait, version, tolerance, backoff, fetch_backoff, refusal)
         if kind not in _KINDS or bound_by not in _BOUNDS or not all(map(_is_whole, numbers)):
             raise ValueError("it is no answer of politesse")
-        times = int(tolerance) / _US, int(backoff) / _US, int(fetch_backoff) / _US
+        times = int(tolerance) / _US, int(backoff) / _US, int(fetch_backoff) / _US, int(refusal) / _US
         return cls(kind, ticket, int(at), int(wait) / _US, int(version), bound_by, *times, held_by, holders)
 
     @property
     def closed_by(self) -> Bound | None:
         """The reason why the host is closed until the wait is over; None if it is open."""
-        return Bound(self.bound_by) if self.bound_by in _CLOSINGS else None
+        return Bound(self.bound_by) if self.bound_by in CLOSINGS else None
 
     def bound(self, own: Bound) -> Bound:
         """Return the bound of the wait; ``own`` is the bound of the request's own interval."""
@@ -204,4 +205,3 @@ def _is_whole(word: str) -> bool:
 _KINDS: Final = frozenset({"granted", "queued", "wait", "closed"})
 _BOUNDS: Final = frozenset({"", "interval", *(bound.value for bound in Bound)})
 _DIGITS: Final = 17  # the digits of a time in microseconds
-_CLOSINGS: Final = frozenset({Bound.RETRY_AFTER.value, Bound.BACKOFF.value, Bound.RATE_LIMIT.value})

@@ -133,7 +133,7 @@ class FleetPacer:
         """
         try:
             await self._link.tried()
-            answer = await self._link.ask(Script.CLOSE, self._scope + host, self._link.owner, 0, "", 0, 0)
+            answer = await self._link.ask(Script.CLOSE, self._scope + host, self._link.owner, 0, "", 0, 0, 0)
         except (WireLost, ConfigurationError):
             return await self._own.closed_until(host)
         self._reserver.learn(host, answer)

@@ -298,11 +298,11 @@ class Reserver:
             self._give_back(reservation.request.host, reservation.ticket)
 
     def _give_back(self, host: str, ticket: str) -> None:
-        self._link.post(Script.RELEASE, self._scope + host, ticket, "back", 0, -1, 0, 0, 0)
+        self._link.post(Script.RELEASE, self._scope + host, ticket, "back", 0, -1, 0, 0, 0, 0)
 
     def count(self, host: str) -> None:
         """Count a request without a ticket."""
-        self._link.post(Script.RELEASE, self._scope + host, "", "end", 1, -1, 0, 0, 0)
+        self._link.post(Script.RELEASE, self._scope + host, "", "end", 1, -1, 0, 0, 0, 0)
 
     def learn(self, host: str, answer: FleetAnswer) -> None:
         """Adopt the closings and backoff of a host from other processes."""
@@ -311,10 +311,10 @@ class Reserver:
             state.version = answer.version
             for reservation in state.reservations.values():
                 reservation.wake()
-        if answer.backoff_s or answer.fetch_backoff_s:
-            self._own.learn(host, answer.backoff_s, answer.fetch_backoff_s)
         if answer.closed_by is not None and answer.wait_s > self._own.heard(host).closed_s + AGREE_S:
             self._own.close_host(host, self._clock.wall() + answer.wait_s, answer.closed_by)
+        if answer.backoff_s or answer.fetch_backoff_s or answer.refusal_s:
+            self._own.learn(host, answer.backoff_s, answer.fetch_backoff_s, answer.refusal_s)
 
     def _report_slow(self, host: str) -> None:
         """If the answers of a host ask for a long interval, let all processes wait for that interval from now on.
@@ -327,13 +327,14 @@ class Reserver:
             self._post_end(host, "", heard, 0, is_alone=True)
 
     def _post_end(self, host: str, ticket: str, heard: BackoffSnapshot, at_us: int, *, is_alone: bool) -> None:
-        times = map(self._link.us_there, (heard.pace_s, heard.backoff_s, heard.fetch_backoff_s))
+        times = map(self._link.us_there, (heard.pace_s, heard.backoff_s, heard.fetch_backoff_s, heard.refusal_s))
         self._link.post(Script.RELEASE, self._scope + host, ticket, "end", int(is_alone), *times, at_us)
 
     def report_closing(self, host: str, before_s: float = 0.0) -> None:
         """Close the host for all processes if it is closed for longer than before."""
         heard = self._own.heard(host)
         if heard.closed_s > before_s + AGREE_S:
-            closed, *backoffs = map(self._link.us_there, (heard.closed_s, heard.backoff_s, heard.fetch_backoff_s))
+            times = heard.closed_s, heard.backoff_s, heard.fetch_backoff_s, heard.refusal_s
+            closed, *backoffs = map(self._link.us_there, times)
             words = (self._link.owner, closed, heard.closed_by.value, *backoffs)
             self._link.post(Script.CLOSE, self._scope + host, *words)

@@ -5,8 +5,8 @@ backoff, a Visit-time or an interval. An *origin* waits for its robots.txt, whic
 other origins of the host go on. While a site waits, the scheduler's queue hands out none of its requests.
 
 A whole site is given up if its wait would be longer than ``POLITESSE_MAX_WAIT`` seconds. If fetches or requests have
-failed, the wait counts from the first failure in a row of this run, otherwise from now. A name without an address, or
-with a denied address, is given up at once. The crawler's own ``DOWNLOAD_DELAY`` is no reason to give up. Giving up
+failed, the wait counts from the first failure in a row of this run, otherwise from now. A site that has refused the
+crawler three times in a row is given up, too. A name without an address, or with a denied address, is given up at once. The crawler's own ``DOWNLOAD_DELAY`` is no reason to give up. Giving up
 loses no request: the requests stay in the scheduler, but the spider does not stay open for them. If the spider is still
 open when the wait ends, the site is tried again.
 
@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.text import printable, shortened
 from politesse._cache.options import is_fault_of_kind
+from politesse._pacing.refusals import is_served
 from politesse.errors import InvalidURL
 from politesse.events import Decided, Event, FleetAway, FleetBack, HostClosed, RobotsFetched
 from politesse.integrations.scrapy._engine import count
 from politesse.origin import Origin
 from politesse.ports import FaultKind
-from politesse.verdict import Bound, NotYet, Reason, Verdict, utc
+from politesse.verdict import CLOSINGS, Bound, NotYet, Reason, Verdict, utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,9 +44,8 @@ logger = logging.getLogger(__name__)
 DEFERRING: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS})
 """The reasons that deny only until robots.txt is fetched again."""
 
-_REFUSING: Final = frozenset({429, 503})
-_CLOSURES: Final = frozenset({Bound.RETRY_AFTER, Bound.BACKOFF, Bound.RATE_LIMIT})
-_OF_SITE: Final = _CLOSURES | {Bound.VISIT_TIME, Bound.CRAWL_DELAY, Bound.REQUEST_RATE}
+_OF_SITE: Final = CLOSINGS | {Bound.VISIT_TIME, Bound.CRAWL_DELAY, Bound.REQUEST_RATE}
+_MAX_REFUSALS: Final = 3
 _LONG_S: Final = 60.0  # a longer wait is logged
 _HTTP: Final = ("http://", "https://")
 _WITHOUT_HOST: Final = frozenset({"data", "file"})
@@ -118,7 +118,7 @@ class CrawlTally:
         return is_new
 
     def add_host(self, name: str, host: str) -> None:
-        """Count a host once if the host or one of its origins is ``closed`` or ``given_up``."""
+        """Count a host once if the host or one of its origins is ``closed``, ``refused`` or ``given_up``."""
         if self.is_first(name, host):
             self.add(f"hosts/{name}")
 
@@ -212,15 +212,21 @@ class Waits:
         """Let a host wait until the pacer has a turn; the caller ends the wait."""
         now_mono, bound_by = self._clock.monotonic(), answer.bound_by
         wait_s = answer.not_before - self._clock.wall()
-        waited_s = now_mono - self._refused_mono.get(host, now_mono) if bound_by in _CLOSURES else 0.0
-        too_late = bound_by in _OF_SITE and waited_s + wait_s > self._max_wait_s
-        is_closed = bound_by in _CLOSURES or bound_by is Bound.VISIT_TIME
-        if bound_by in _OF_SITE - _CLOSURES and wait_s >= _LONG_S and self._tally.is_first("slow", host):
+        waited_s = now_mono - self._refused_mono.get(host, now_mono) if bound_by in CLOSINGS else 0.0
+        refusals = 0 if answer.refusal is None else answer.refusal.times
+        too_late = refusals >= _MAX_REFUSALS or (bound_by in _OF_SITE and waited_s + wait_s > self._max_wait_s)
+        is_closed = bound_by in CLOSINGS or bound_by is Bound.VISIT_TIME
+        if bound_by in _OF_SITE - CLOSINGS and wait_s >= _LONG_S and self._tally.is_first("slow", host):
             # The pacer logs the closures.
             logger.info("%s is waited for until %s, for %.0f s: %s", host, utc(answer.not_before), wait_s, bound_by)
         if too_late:
             self._answers[host] = answer
-        self._begin(host, host, SiteWait(now_mono, is_closed, too_late), f"{bound_by} until {utc(answer.not_before)}")
+        self._begin(
+            host,
+            host,
+            SiteWait(now_mono, is_closed, too_late),
+            f"{answer.refusal or bound_by} until {utc(answer.not_before)}",
+        )
 
     def wait_until(self, host: str, answer: NotYet, least_s: float = 0.0) -> None:
         """Let a host wait until the time of an answer, but at least for ``least_s`` seconds."""
@@ -259,9 +265,9 @@ class Waits:
         self._stop_fleet_timer()
 
     def note_status(self, host: str, status: int) -> None:
-        """Note an answer of a host: refusals in a row count as one wait."""
+        """Note an answer of a host: answers of 429 and 5xx in a row count as one wait."""
         self._answers.pop(host, None)
-        if status in _REFUSING:
+        if not is_served(status):
             self._refused_mono.setdefault(host, self._clock.monotonic())
         else:
             self._refused_mono.pop(host, None)
@@ -273,8 +279,10 @@ class Waits:
                 self._tally.add(f"decisions/{verdict.reason}")
             case RobotsFetched():
                 self._tally.add(f"robots_txt/{event.source.result}")
-            case HostClosed(host):
+            case HostClosed(host, bound_by=bound_by):
                 self._tally.add_host("closed", host)
+                if bound_by is Bound.REFUSED:
+                    self._tally.add_host("refused", host)
             case FleetAway(server, error):
                 self._tally.add("fleet/away")
                 self.note_fleet_away(f"{server}: {error}")
@@ -310,7 +318,7 @@ class Waits:
             self._tally.add_host("closed", host)
         if wait.is_given_up and self._tally.given_up(site, host, why):
             logger.warning(
-                "%s is given up, unless it opens while the spider is busy with others: "
-                "POLITESSE_MAX_WAIT is %g s, and the wait would be longer (%s)",
+                "%s is given up, unless it opens while the spider is busy with others: it refuses the crawler, or its "
+                "wait would be longer than POLITESSE_MAX_WAIT, %g s (%s)",
                 *(site, self._max_wait_s, printable(why)),
             )

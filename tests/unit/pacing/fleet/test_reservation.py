@@ -54,7 +54,7 @@ def test_microseconds_are_rounded_up(seconds: float, us: int) -> None:
 
 
 def test_an_answer_tells_what_binds() -> None:
-    closed = FleetAnswer.of(["wait", "a.1", "7", "5000000", "3", "retry-after", "10", "2000000", "0", "", ""])
+    closed = FleetAnswer.of(["wait", "a.1", "7", "5000000", "3", "retry-after", "10", "2000000", "0", "0", "", ""])
     assert closed.closed_by is Bound.RETRY_AFTER
     assert (closed.wait_s, closed.backoff_s, closed.version) == (5.0, 2.0, 3)
     assert answer(0).closed_by is None

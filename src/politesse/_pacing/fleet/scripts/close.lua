@@ -2,15 +2,19 @@
 --
 --   ARGV[4]  the owner (the process) that closes the host
 --   ARGV[5]  how long the host is closed; with 0 the script changes nothing, and only reports
---   ARGV[6]  the reason: `retry-after`, `rate-limit` or `backoff`
+--   ARGV[6]  the reason: `retry-after`, `rate-limit`, `backoff` or `refused`
 --   ARGV[7]  how long the last refusal of a page would close the host
 --   ARGV[8]  how long the last refusal of robots.txt would close the host
+--   ARGV[9]  how long the last answer that refuses this crawler would close the host
+
+local NO_TICKET = {ticket = '', tolerance = 0}
 
 local closed = posted + duration(ARGV[5])
 if closed > posted then
     claim()
-    set('backoff', math.max(get('backoff'), duration(ARGV[7])))
-    set('fetch', math.max(get('fetch'), duration(ARGV[8])))
+    for place, name in ipairs({'backoff', 'fetch', 'refusal'}) do
+        set(name, math.max(get(name), duration(ARGV[6 + place])))
+    end
     if closed > get('closed') then
         set('closed', closed)
         set('why', ARGV[6])
@@ -20,10 +24,10 @@ if closed > posted then
             local owner = owner_of(ticket)
             if not told[owner] then
                 told[owner] = true
-                publish(ticket, {'closed', '', text(now), text(closed - now), text(get('version')), ARGV[6]})
+                publish(ticket, answer('closed', NO_TICKET, closed - now, ARGV[6]))
             end
         end
     end
     write()
 end
-return {'closed', '', text(now), text(math.max(0, get('closed') - now)), text(get('version')), state.why or ''}
+return answer('closed', NO_TICKET, math.max(0, get('closed') - now), state.why or '')

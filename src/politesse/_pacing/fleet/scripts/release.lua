@@ -6,7 +6,8 @@
 --   ARGV[7]   the interval that the answers of the host ask for; -1 if the request had no answer
 --   ARGV[8]   how long the last refusal of a page would close the host, after this answer
 --   ARGV[9]   how long the last refusal of robots.txt would close the host, after this answer
---   ARGV[10]  when the request was granted
+--   ARGV[10]  how long the last answer that refuses this crawler would close the host, after this answer
+--   ARGV[11]  when the request was granted
 
 local ticket = ARGV[4]
 claim()
@@ -23,9 +24,11 @@ else
     if tonumber(ARGV[7]) >= 0 then
         set('pace', duration(ARGV[7]))
         -- The answer to a request that was granted before the last closing does not shorten the backoff.
-        local knows = tonumber(ARGV[10]) >= get('version')
-        set('backoff', knows and duration(ARGV[8]) or math.max(get('backoff'), duration(ARGV[8])))
-        set('fetch', knows and duration(ARGV[9]) or math.max(get('fetch'), duration(ARGV[9])))
+        local knows = tonumber(ARGV[11]) >= get('version')
+        for place, name in ipairs({'backoff', 'fetch', 'refusal'}) do
+            local known = duration(ARGV[7 + place])
+            set(name, knows and known or math.max(get(name), known))
+        end
     end
 end
 serve('')

@@ -31,9 +31,10 @@ local e = {
 claim()
 drop_dead(ARGV[12])
 set('longest', math.max(get('longest'), e.interval))
-if get('backoff') + get('fetch') > 0 and now > get('closed') + math.max(get('backoff'), get('fetch')) and now > get('last') + e.interval then
+if backoff() > 0 and now > get('closed') + backoff() and now > get('last') + e.interval then
     set('backoff', 0)
     set('fetch', 0)
+    set('refusal', 0)
 end
 local place = remove_from_queue(e.ticket) or #queue + 1
 if leases[e.ticket] then

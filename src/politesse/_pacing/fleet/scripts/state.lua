@@ -14,6 +14,7 @@
 --   version       when the host was closed last; earlier grants are void
 --   backoff       how long the last refusal of a page would close the host
 --   fetch         how long the last refusal of robots.txt would close the host
+--   refusal       how long the last answer that refuses this crawler would close the host
 --   longest       the longest interval of a request
 --   pace          the interval that the answers of the host ask for
 --   lease:TICKET  until when a granted request counts as under way, its session, and its URL
@@ -48,11 +49,11 @@ local YEAR = 366 * 86400 * 1000000 -- if the clock seems to have been set back b
 
 local NUMBERS = {
     seen = true, last = true, late = true, before = true, before_late = true, closed = true, version = true,
-    backoff = true, fetch = true, longest = true, pace = true, lost = true,
+    backoff = true, fetch = true, refusal = true, longest = true, pace = true, lost = true,
 }
 -- The numbers of a request in the queue, in their order between the ticket and the URL.
 local WAITING = {'interval', 'slack', 'tolerance', 'most', 'lease', 'session'}
-local CLOSINGS = {['retry-after'] = true, ['rate-limit'] = true, backoff = true}
+local CLOSINGS = {['retry-after'] = true, ['rate-limit'] = true, backoff = true, refused = true}
 
 local state, leases, starts, queue, changed = {}, {}, {}, {}, {}
 local in_flight = 0 -- the number of leases
@@ -83,6 +84,11 @@ end
 local function set(name, value)
     state[name] = type(value) == 'number' and text(math.min(value, MOST)) or value
     changed[name] = true
+end
+
+-- Returns the longest backoff.
+local function backoff()
+    return math.max(get('backoff'), get('fetch'), get('refusal'))
 end
 
 local function set_lease(ticket, expiry, session, url)
@@ -267,7 +273,7 @@ local function write()
             redis.call('HDEL', key, name)
         end
     end
-    local expiry = math.max(now + KEPT, now + 2 * get('longest'), get('closed') + math.max(get('backoff'), get('fetch')))
+    local expiry = math.max(now + KEPT, now + 2 * get('longest'), get('closed') + backoff())
     for _, lease in pairs(leases) do
         expiry = math.max(expiry, lease.expiry)
     end
@@ -308,7 +314,7 @@ end
 local function answer(kind, e, wait, bound, url, words)
     return {
         kind, e.ticket, text(now), text(wait), text(get('version')), bound, text(e.tolerance), text(get('backoff')),
-        text(get('fetch')), url or '', words or '',
+        text(get('fetch')), text(get('refusal')), url or '', words or '',
     }
 end
 
