@@ -104,10 +104,9 @@ class Site(Server):
             self.drops -= 1
             assert request.transport is not None
             request.transport.close()
-        if path in {"/204", "/403", "/404"}:
-            return web.Response(status=int(path[1:]))
-        if path in {"/429", "/503"}:
-            return web.Response(status=int(path[1:]), headers={"Retry-After": "3600"})
+        if path in {"/204", "/403", "/404", "/429", "/503"}:
+            is_busy = path in {"/429", "/503"}
+            return web.Response(status=int(path[1:]), headers={"Retry-After": "3600"} if is_busy else None)
         if path == "/challenge" and "Authorization" not in request.headers:
             return web.Response(status=401, text="who is it?")
         if path == "/silent":
