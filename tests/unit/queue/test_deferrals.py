@@ -6,7 +6,7 @@ from politesse.ports import FetchResponse
 from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import settle
-from tests.unit.queue.crawl import NOTHING, UA, A, Queue, drained, next_url, waiting
+from tests.unit.queue.crawl import NOTHING, UA, A, Queue, next_url, waiting
 
 
 async def test_a_deferral_is_counted_once_though_the_wall_clock_is_set_forward(
@@ -28,13 +28,16 @@ async def test_a_deferral_is_counted_once_though_the_wall_clock_is_set_forward(
     assert len(looks) <= wait_s + 10  # about one look each second
 
 
-async def test_report_mode_defers_nothing(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
-    fetcher.answers[A] = 503
+@pytest.mark.parametrize(("robots", "reason"), [(503, Reason.UNREACHABLE), (NOTHING, Reason.DISALLOW_RULE)])
+async def test_report_mode_defers_and_refuses_nothing(
+    fetcher: ScriptedFetcher, clock: ManualClock, robots: int | str, reason: Reason
+) -> None:
+    fetcher.answers[A] = robots
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
         queue: Queue = PoliteQueue(gate)
         await queue.put(f"{A}/1")
         async with queue.turn() as turn:
-            assert (turn.url, turn.verdict.reason) == (f"{A}/1", Reason.UNREACHABLE)
+            assert (turn.url, turn.verdict.reason) == (f"{A}/1", reason)
             assert queue.statistics().deferred == 0
             assert clock.monotonic() < 10
         await gate.check(A)
@@ -59,16 +62,6 @@ async def test_url_disallowed_by_a_copy_that_serves_after_429_is_refused_at_once
         assert (queue.statistics().refused, queue.statistics().deferred) == (1, 0)
 
 
-async def test_by_default_an_unreachable_robots_txt_is_fetched_again_within_five_minutes(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = 503
-    await queue.put(f"{A}/1")
-    await drained(queue, clock)
-    assert fetcher.count(A) == 3  # at 0, 60 and 180 s; the next one would come at 420 s
-    assert clock.monotonic() < 200
-
-
 async def test_deferred_origin_is_not_tried_before_its_time(
     queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:
@@ -82,16 +75,3 @@ async def test_deferred_origin_is_not_tried_before_its_time(
         assert verdict.not_before is not None
         await clock.sleep(verdict.not_before - clock.wall() - 0.1)
         assert looks == []
-
-
-@pytest.mark.parametrize("retry_after", ["0", "1", "Thu, 01 Jan 1970 00:00:00 GMT"])
-async def test_deferrals_last_for_our_own_backoff_though_the_server_asks_for_less(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, retry_after: str
-) -> None:
-    fetcher.answers[A] = FetchResponse(503, f"{A}/robots.txt", {"retry-after": retry_after})
-    queue: Queue = PoliteQueue(gate, max_unreachable_s=None)
-    await queue.put(f"{A}/1")
-    async with waiting(queue):
-        await clock.sleep(600.0)
-        assert fetcher.count(A) == 4  # at 0, 60, 180 and 420 s, and up to a tenth later
-        assert queue.qsize() == 1

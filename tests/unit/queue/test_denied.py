@@ -45,11 +45,12 @@ async def test_what_a_host_policy_denies_is_refused_at_once(
     queue: Queue, refused: Refusals, gate: Gatekeeper, clock: ManualClock
 ) -> None:
     await gate.check(A)
-    gate.set_policy("a.example", HostPolicy(deny=True))
     await queue.put(f"{A}/1")
+    gate.set_policy("a.example", HostPolicy(deny=True))
+    await queue.put(f"{A}/2")
     async with waiting(queue):
         await queue.join()
-    assert [verdict.reason for _, verdict in refused.verdicts] == [Reason.POLICY_DENY]
+    assert [verdict.reason for _, verdict in refused.verdicts] == [Reason.POLICY_DENY] * 2
     assert clock.monotonic() == 0
 
 

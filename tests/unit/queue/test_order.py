@@ -79,16 +79,6 @@ async def test_a_host_that_permits_several_at_once_gets_them(
     await asyncio.gather(*tasks)
 
 
-async def test_a_policy_set_later_counts_for_what_is_queued(
-    queue: Queue, refused: Refusals, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    await gate.check(A)
-    await queue.put(f"{A}/1")
-    gate.set_policy("a.example", HostPolicy(deny=True))
-    await drained(queue, clock)
-    assert refused.items == [f"{A}/1"]
-
-
 async def test_views_queue_for_their_own_groups(gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock) -> None:
     fetcher.answers[A] = "User-agent: ExampleBot\nAllow: /\n\nUser-agent: ExampleBot-Image\nDisallow: /\n"
     refused = Refusals()

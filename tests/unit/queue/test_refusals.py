@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from politesse import ConfigurationError, Gatekeeper, InvalidURL, Reason, Verdict
+from politesse import ConfigurationError, Gatekeeper, InvalidURL, Verdict
 from politesse.events import Decided, Event
 from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -58,15 +58,6 @@ async def test_invalid_url_is_refused_when_it_is_put(queue: Queue, url: str) -> 
         queue.put_nowait(url)
     assert queue.qsize() == 0
     await queue.join()
-
-
-async def test_report_mode_hands_out_what_would_be_denied(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
-    fetcher.answers[A] = NOTHING
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
-        queue: Queue = PoliteQueue(gate)
-        await queue.put(f"{A}/1")
-        async with queue.turn() as turn:
-            assert (turn.url, turn.verdict.reason) == (f"{A}/1", Reason.DISALLOW_RULE)
 
 
 @pytest.mark.parametrize("target", ["\u00e9" * 9_000, '"' * 9_000], ids=["letters", "quotes"])
