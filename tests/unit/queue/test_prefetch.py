@@ -6,9 +6,9 @@ from politesse import Gatekeeper, PacingOptions
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
 from politesse.queue import PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.support.tasks import settle
+from tests.support.tasks import ended, settle
 from tests.support.tiers import first_of
-from tests.unit.queue.crawl import UA, A, B, Queue, drained, next_url, put, waiting
+from tests.unit.queue.crawl import UA, A, B, Queue, drained, fetch_task, next_url, put, waiting
 
 
 async def test_one_origin_that_is_unknown_holds_up_no_other_of_its_host(
@@ -119,3 +119,16 @@ async def test_origins_that_never_answer_do_not_delay_a_live_one(clock: ManualCl
             assert turn.url == f"{A}/1"
             assert clock.monotonic() <= dead / 500
             assert queue.statistics().asking <= 2_500
+
+
+async def test_a_robots_txt_whose_fetch_is_cancelled_by_others_is_fetched_again(
+    queue: Queue, clock: ManualClock, fetcher: ScriptedFetcher
+) -> None:
+    fetcher.gate.clear()
+    await queue.put(f"{A}/1")
+    async with waiting(queue) as [worker]:
+        await ended([fetch_task(A)])
+        fetcher.gate.set()
+        clock.advance(1.0)
+        async with asyncio.timeout(10.0):
+            assert await worker == f"{A}/1"
