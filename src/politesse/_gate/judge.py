@@ -13,12 +13,12 @@ The first of these questions that has an answer decides:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.checks import check_types
 from politesse._base.constants import ROBOTS_TXT
-from politesse._pacing.pace import PacingOptions
+from politesse._pacing.pace import PacingOptions, limited
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.usage.model import Preference, Purpose
 from politesse.verdict import WITHOUT_RULE, AccessResult, Match, Reason, StatesUsage
@@ -77,11 +77,7 @@ class HostPolicy:
 
     def pacing(self, options: PacingOptions) -> PacingOptions:
         """Return ``options`` with the limits of this policy."""
-        return replace(
-            options,
-            min_delay_s=options.min_delay_s if self.min_delay_s is None else self.min_delay_s,
-            max_concurrent=options.max_concurrent if self.max_concurrent is None else self.max_concurrent,
-        )
+        return limited(options, self.min_delay_s, self.max_concurrent)
 
 
 class HostPolicies(dict[str, HostPolicy]):

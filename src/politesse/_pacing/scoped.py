@@ -32,7 +32,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from politesse._pacing.offers import Offers, try_all
-from politesse._pacing.pace import PacingOptions
+from politesse._pacing.pace import PacingOptions, limited
 from politesse._pacing.permit import give_back_all
 from politesse._pacing.reports import PermitExpiry
 from politesse._pacing.scopes import Addresses, ScopedFetch, ScopedPermit, by_domain
@@ -97,12 +97,10 @@ class ScopedPacer:
 
         self._scopes = [scope(options)]
         self._first = self._scopes[0].pacer
-        if (limit := options.domain) is not None:
-            limits = PacingOptions(key="domain", min_delay_s=limit.min_delay_s, max_concurrent=limit.max_concurrent)
-            self._scopes.append(scope(replace(limits, adaptive_factor=0.0)))
-        if (limit := options.address) is not None:
-            limits = PacingOptions(key="address", min_delay_s=limit.min_delay_s, max_concurrent=limit.max_concurrent)
-            self._scopes.append(scope(replace(limits, adaptive_factor=0.0)))
+        others = PacingOptions(key="domain", adaptive_factor=0.0), PacingOptions(key="address", adaptive_factor=0.0)
+        for of_scope, limit in zip(others, (options.domain, options.address), strict=True):
+            if limit is not None:
+                self._scopes.append(scope(limited(of_scope, limit.min_delay_s, limit.max_concurrent)))
 
     def try_start(self, request: TurnRequest, /) -> ScopedPermit | NotYet:
         """Return a permit of all scopes, or NotYet; an unknown address is looked up meanwhile."""
