@@ -21,21 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from politesse import _redis
 from politesse._base.text import described
-from politesse._redis import (
-    FAILURES,
-    NEVER_DECODE,
-    NoScriptError,
-    Redis,
-    RedisCluster,
-    client_of,
-    close_client,
-    is_cluster,
-    is_refusal,
-    name_of,
-    refused,
-    said,
-)
 from politesse.errors import StoreError
 
 if TYPE_CHECKING:
@@ -43,7 +30,7 @@ if TYPE_CHECKING:
 
     from politesse.stores._redis_scripts import StoreScript
 
-    Client = Redis | RedisCluster
+    Client = _redis.Redis | _redis.RedisCluster
     Call = tuple[bytes, tuple[str | int, ...]]  # the key of a call, and its arguments
 
 Result = TypeVar("Result")
@@ -93,12 +80,12 @@ class RedisCalls:
         self._by_loop: dict[asyncio.AbstractEventLoop, _Connections] = {}
         self._closed = False
         self._pid = os.getpid()
-        self.name: Final = name_of(self._client())
+        self.name: Final = _redis.name_of(self._client())
 
     async def get(self, key: bytes) -> bytes | None:
         """Return the value at a key."""
         found: bytes | None = await self._run(
-            key, lambda client: client.execute_command("GET", key, **{NEVER_DECODE: True})
+            key, lambda client: client.execute_command("GET", key, **{_redis.NEVER_DECODE: True})
         )
         return found
 
@@ -108,19 +95,19 @@ class RedisCalls:
         Raises:
             StoreError: the server is away, refuses this client or is late; or a key holds a foreign value.
         """
-        given, options = (len(keys), *keys, *args), {NEVER_DECODE: True}
+        given, options = (len(keys), *keys, *args), {_redis.NEVER_DECODE: True}
 
         async def evaluate(client: Client) -> Any:  # noqa: ANN401 - the reply of any script
             try:
                 return await client.execute_command("EVALSHA", script.sha, *given, **options)
-            except NoScriptError:  # the server has no copy of the script
+            except _redis.NoScriptError:  # the server has no copy of the script
                 return await client.execute_command("EVAL", script.source, *given, **options)
 
         return await self._run(keys[0], evaluate)
 
     async def run_each(self, script: StoreScript, calls: Sequence[Call]) -> None:
         """Run a script once for each key and its arguments; failures of single calls are ignored."""
-        if is_cluster(self._url):
+        if _redis.is_cluster(self._url):
             await asyncio.gather(*(self.run(script, [key], *args) for key, args in calls))
             return
         for start in range(0, len(calls), _PIPELINE):
@@ -139,7 +126,7 @@ class RedisCalls:
             await connections.keeper.aclose()
 
     def _client(self) -> Client:
-        return client_of(
+        return _redis.client_of(
             self._url,
             argument="url",
             retries=1,
@@ -162,7 +149,7 @@ class RedisCalls:
         try:
             async with limit:
                 return await work
-        except FAILURES as error:
+        except _redis.FAILURES as error:
             if limit.expired():
                 raise StoreError(f"Redis at {self.name}: no answer within {self._timeout_s:g} s") from error
             raise self._failure(key, error) from error
@@ -176,9 +163,9 @@ class RedisCalls:
         )
 
     def _failure(self, key: bytes, error: Exception) -> StoreError:
-        if is_refusal(error):
-            return StoreError(str(refused(self.name, error)))
-        if said(error).startswith(_FOREIGN):
+        if _redis.is_refusal(error):
+            return StoreError(str(_redis.refused(self.name, error)))
+        if _redis.said(error).startswith(_FOREIGN):
             return self.foreign(key, described(error))
         return StoreError(f"Redis at {self.name}: {described(error)}")
 
@@ -200,7 +187,7 @@ class RedisCalls:
     async def _ready(self, connections: _Connections) -> None:
         """Let a cluster's client find the nodes once, before the first calls, which would all search."""
         client = connections.client
-        if not isinstance(client, Redis) and not connections.is_ready:
+        if not isinstance(client, _redis.Redis) and not connections.is_ready:
             async with connections.opening:
                 if not connections.is_ready:
                     await client.initialize()
@@ -211,9 +198,9 @@ class RedisCalls:
             yield
         finally:
             self._by_loop.pop(loop, None)
-            with suppress(*FAILURES):  # the connection was lost
+            with suppress(*_redis.FAILURES):  # the connection was lost
                 async with asyncio.timeout(self._timeout_s):
-                    await close_client(client)
+                    await _redis.close_client(client)
 
 
 async def _run_together(client: Client, *, script: StoreScript, calls: Sequence[Call]) -> None:
