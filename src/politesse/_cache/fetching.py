@@ -172,6 +172,7 @@ class _Trip:
     permits: list[FetchPermit] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
 class PacedFetcher:
     """Fetches robots.txt within the pace of its host; see ``Pacer.start_fetch``.
 
@@ -190,25 +191,17 @@ class PacedFetcher:
             fetcher.
     """
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        pacer: Pacer,
-        clock: Clock,
-        *,
-        admission: Admission,
-        policy: AccessPolicy,
-        floor_s: Callable[[str], float],
-        total_timeout_s: float,
-    ) -> None:
-        self._fetcher = fetcher
-        self._pacer = pacer
-        self._clock = clock
-        self._admission = admission
-        self._policy = policy
-        self._floor_s = floor_s
-        self._targets = RedirectTargets(policy, clock)
-        self._total_timeout_s = total_timeout_s
+    fetcher: Fetcher
+    pacer: Pacer
+    clock: Clock
+    admission: Admission
+    policy: AccessPolicy
+    floor_s: Callable[[str], float]
+    total_timeout_s: float
+    _targets: RedirectTargets = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._targets = RedirectTargets(self.policy, self.clock)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Fetch, unless the host of a hop is closed."""
@@ -223,23 +216,23 @@ class PacedFetcher:
             result = after_hop(hops, hop, answer)
         if result is None:  # this fetcher does not report redirect targets, so it has to follow redirects itself
             result = await self._ask(request, trip, is_limited=True)
-        if not request.refresh and self._policy.opens(result):
+        if not request.refresh and self.policy.opens(result):
             for permit in trip.permits:
                 permit.opened()
         return result
 
     async def aclose(self) -> None:
         """Close the wrapped fetcher."""
-        await self._fetcher.aclose()
+        await self.fetcher.aclose()
 
     async def _ask(self, hop: FetchRequest, trip: _Trip, *, is_limited: bool) -> FetchResult:
         """Make one request, and add its seconds to the time of the fetch."""
-        permit = await self._pacer.start_fetch(self._request(hop.origin, hop.url))
-        limit_s = max(0.0, self._total_timeout_s - trip.seconds) if is_limited else None
+        permit = await self.pacer.start_fetch(self._request(hop.origin, hop.url))
+        limit_s = max(0.0, self.total_timeout_s - trip.seconds) if is_limited else None
         try:
             if (closed := await self._closed(hop)) is not None:  # this check holds no place: a store may be slow
                 return closed
-            return await self._admission.run(partial(self._send, hop, permit, trip), limit_s)
+            return await self.admission.run(partial(self._send, hop, permit, trip), limit_s)
         except GivenUp as error:
             return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
         finally:
@@ -248,15 +241,15 @@ class PacedFetcher:
 
     def _request(self, origin: Origin, url: str) -> TurnRequest:
         host = origin.pacing_host
-        return TurnRequest(host, origin.text, "", None, url, self._floor_s(host))
+        return TurnRequest(host, origin.text, "", None, url, self.floor_s(host))
 
     async def _closed(self, hop: FetchRequest) -> FetchFault | None:
         host = hop.origin.pacing_host
-        closed_until_wall = await self._pacer.closed_until(host)
+        closed_until_wall = await self.pacer.closed_until(host)
         if closed_until_wall is None:
             return None
         detail = f"no request is sent to {host} until it opens again"
-        wait_s = closed_until_wall - self._clock.wall()
+        wait_s = closed_until_wall - self.clock.wall()
         return FetchFault(FaultKind.HOST_CLOSED, detail, hop.url, retry_after_s=wait_s)
 
     async def _send(self, hop: FetchRequest, permit: FetchPermit, trip: _Trip, waited: bool) -> FetchResult:  # noqa: FBT001 - for Admission
@@ -266,27 +259,27 @@ class PacedFetcher:
         """
         if waited and (closed := await self._closed(hop)) is not None:
             return closed
-        started_mono = self._clock.monotonic()
+        started_mono = self.clock.monotonic()
         trip.permits.append(permit)
         last = hop.origin
         host = last.pacing_host
         status, headers = None, None
         try:
-            result = await self._fetcher.fetch(hop)
+            result = await self.fetcher.fetch(hop)
             if result.final_url != hop.url:  # if the fetcher has followed a redirect itself
                 with suppress(InvalidURL):  # the redirect may lead to a URL without an origin
                     last = Origin.of(result.final_url)
             if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last.pacing_host):
                 status, headers = result.status, result.headers
         finally:
-            elapsed_s = self._clock.monotonic() - started_mono
+            elapsed_s = self.clock.monotonic() - started_mono
             trip.seconds += elapsed_s
             if last.pacing_host == host:
                 permit.end(status, headers, elapsed_s)
             else:
                 permit.end()
         if last.pacing_host != host:
-            answered = await self._pacer.start_fetch(self._request(last, result.final_url), made=True)
+            answered = await self.pacer.start_fetch(self._request(last, result.final_url), made=True)
             answered.end(status, headers, elapsed_s)
             trip.permits.append(answered)
         return result

@@ -102,8 +102,14 @@ class ReadingThreads:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="politesse-reading")
         self._closed = False
 
-    async def run(self, read: Callable[[], Result]) -> Result:
-        """Return the result of ``read``; raises its exceptions, and ClosedError."""
+    async def run(self, read: Callable[[], Result], *, is_large: bool) -> Result:
+        """Return the result of ``read``, which runs in a thread if its input ``is_large``; raises its exceptions.
+
+        Raises:
+            ClosedError: if a large input comes after the close.
+        """
+        if not is_large:
+            return read()
         if self._closed:
             raise ClosedError("a large file was to be read after the gatekeeper was closed")
         return await asyncio.get_running_loop().run_in_executor(self._executor, read)
@@ -169,14 +175,14 @@ class StoredRecords(Records):
     async def _encoded(self, record: Record, origin: Origin) -> bytes:
         encoding = partial(encode, record, origin.text)
         large = record.copy is not None and len(record.copy.body) > LARGE_OCTETS
-        return await self._reading.run(encoding) if large else encoding()
+        return await self._reading.run(encoding, is_large=large)
 
     async def _decoded(self, stored: object, origin: Origin) -> Record | None:
         """Return a record from the store; publish the error of a damaged record, and return None."""
         decoding = partial(decode, stored, origin.text)
         large = isinstance(stored, bytes) and len(stored) > _LARGE_PACKED_OCTETS
         try:
-            return await self._reading.run(decoding) if large else decoding()
+            return await self._reading.run(decoding, is_large=large)
         except StoreError as error:
             self._publish(origin, error)
             return None

@@ -252,8 +252,7 @@ class RobotsCache(FileCache[Entry]):
 
     async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> FileRules:
         """Return the rules of a file for at least ``agents``; all origins with the same file share these rules."""
-        large = len(body) > LARGE_OCTETS
-        digest = await self.reading.run(partial(_digest, body)) if large else _digest(body)
+        digest = await self.reading.run(partial(_digest, body), is_large=len(body) > LARGE_OCTETS)
         if self._dialect.traits.matching.of_site:
             digest += str(origin).encode()  # in this dialect the meaning of a file depends on the site
         rules = self._file_rules.get(digest)
@@ -262,7 +261,7 @@ class RobotsCache(FileCache[Entry]):
         if missing := agents - rules.keys():
             file = body, self._dialect, origin, missing, dict(rules)
             large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
-            compiled = await self.reading.run(partial(_compile, *file)) if large else _compile(*file)
+            compiled = await self.reading.run(partial(_compile, *file), is_large=large)
             self.weight_bytes += rules.add(compiled)
         return rules
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from politesse._cache.admission import Admission, GivenUp
@@ -115,19 +116,15 @@ async def read_data_txt(file: SiteFile, reading: ReadingThreads, fields: FieldNa
     if file.outcome is FileOutcome.FOUND and file.is_web_page:
         fault = "a web page was sent in its place"
         file = replace(file, outcome=FileOutcome.UNKNOWN, body=b"", truncated=False, content_type="", fault=fault)
-    if len(file.body) > _READ_IN_THREAD_BYTES:
-        return DataTxtAnswer(file, await reading.run(lambda: DataTxt.parse(file.body, fields=fields)))
-    return DataTxtAnswer(file, DataTxt.parse(file.body, fields=fields))
+    large = len(file.body) > _READ_IN_THREAD_BYTES
+    return DataTxtAnswer(file, await reading.run(partial(DataTxt.parse, file.body, fields=fields), is_large=large))
 
 
 async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Sitemaps:
     """Return the sitemaps that the robots.txt of ``entry`` lists; the entry must answer ``agent``."""
     rules = entry.rules.get(agent)
     lines = NO_SITEMAPS if rules is None else rules.sitemap_lines
-    if lines.weight_bytes > _CHECK_IN_THREAD_BYTES:
-        urls, rejected = await reading.run(lines.check)
-    else:
-        urls, rejected = lines.check()
+    urls, rejected = await reading.run(lines.check, is_large=lines.weight_bytes > _CHECK_IN_THREAD_BYTES)
     return Sitemaps(urls, rejected, entry.source)
 
 
@@ -143,6 +140,7 @@ def denied_file(verdict: Verdict) -> SiteFile:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PageFetcher:
     """A Fetcher that fetches files like pages: each hop of a redirect is checked, and waits for a turn at its host.
 
@@ -155,18 +153,10 @@ class PageFetcher:
         admission: limits the requests under way; waiting for a turn does not count.
     """
 
-    def __init__(
-        self,
-        take_turn: Callable[[str], Awaitable[Turn]],
-        fetcher: Fetcher,
-        *,
-        publisher: Publisher,
-        admission: Admission,
-    ) -> None:
-        self._take_turn = take_turn
-        self._fetcher = fetcher
-        self._publisher = publisher
-        self._admission = admission
+    take_turn: Callable[[str], Awaitable[Turn]]
+    fetcher: Fetcher
+    publisher: Publisher
+    admission: Admission
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Fetch once, with all redirects."""
@@ -194,9 +184,9 @@ class PageFetcher:
 
     async def _request(self, hop: FetchRequest) -> FetchResult:
         """Make one request in its turn."""
-        with await self._take_turn(hop.url) as turn:
+        with await self.take_turn(hop.url) as turn:
             try:
-                result = await self._admission.run(lambda _: fetch_guarded(self._fetcher, hop, self._publisher))
+                result = await self.admission.run(lambda _: fetch_guarded(self.fetcher, hop, self.publisher))
             except GivenUp as error:
                 return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
             if result.status is not None:

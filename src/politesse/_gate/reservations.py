@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
@@ -91,8 +92,7 @@ class Reservations:
         file = await get()
         doc = None
         if self._is_new(origin, file):
-            large = len(file.body) > _READ_IN_THREAD_BYTES
-            doc = await self._reading.run(lambda: _parse(file)) if large else _parse(file)
+            doc = await self._reading.run(partial(_parse, file), is_large=len(file.body) > _READ_IN_THREAD_BYTES)
         return self._take_in(origin, file, doc)
 
     def ask_ahead(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> None:
