@@ -61,15 +61,9 @@ _CACHE: Final = logging.getLogger("politesse.cache")
 _ROOT.addHandler(logging.NullHandler())  # so that the library prints no messages unless the program configures logging
 
 _LONG_S: Final = 900.0  # if a host or site is closed for at least this time, the line is a WARNING
-_MAX_SHOWN: Final = 200  # a line shortens remote text to this many characters
 _MAX_SITES: Final = 10_000  # at most this many sites are remembered
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _DONE: Final = {"obey": "it is obeyed", "cap": "it is capped", "skip": "the site is skipped"}
-
-
-def _shown(text: str) -> str:
-    """Return remote text, escaped and shortened."""
-    return shortened(text, _MAX_SHOWN)
 
 
 class EventLog:
@@ -93,8 +87,8 @@ class EventLog:
             case RobotsFetched():
                 self._robots_fetched(event)
             case SiteFileFetched(url, status, fault, outcome):
-                got = _shown(fault) if fault else status
-                _CACHE.debug("%s was fetched: %s, %s", _shown(url), got, outcome)
+                got = shortened(fault) if fault else status
+                _CACHE.debug("%s was fetched: %s, %s", shortened(url), got, outcome)
             case ComponentFailed(origin, component, error):
                 scope = origin or "the whole crawl"
                 # exc_info would quote remote text without escapes.
@@ -102,9 +96,11 @@ class EventLog:
             case MatchingBounded() | LongDelay():
                 self._bound_reached(event)
             case FleetAway(server, error):
-                PACING.warning("%s is away: no request starts until it is back (%s)", _shown(server), _shown(error))
+                PACING.warning(
+                    "%s is away: no request starts until it is back (%s)", shortened(server), shortened(error)
+                )
             case FleetBack(server, away_s):
-                PACING.warning("%s is back after %.1f s", _shown(server), away_s)
+                PACING.warning("%s is back after %.1f s", shortened(server), away_s)
             case _:
                 self._paced(event)
 
@@ -116,7 +112,9 @@ class EventLog:
         if rule is not None:
             why = f"line {rule.line}, {rule}"
         answer = "would be disallowed" if verdict.allowed else "is disallowed"
-        GATE.debug("%s %s for %s: %s (%s)", _shown(verdict.url), answer, verdict.agent, verdict.reason, _shown(why))
+        GATE.debug(
+            "%s %s for %s: %s (%s)", shortened(verdict.url), answer, verdict.agent, verdict.reason, shortened(why)
+        )
 
     def _robots_fetched(self, event: RobotsFetched) -> None:
         origin, source = event.origin, event.source
@@ -125,15 +123,15 @@ class EventLog:
         elif event.fault and source.result is AccessResult.SUCCESSFUL:
             level = logging.INFO if self._is_new(origin, "kept") else logging.DEBUG
             text = "robots.txt of %s cannot be fetched: %s; the copy of %s still holds"
-            _CACHE.log(level, text, origin, _shown(event.fault), utc(source.fetched_wall))
+            _CACHE.log(level, text, origin, shortened(event.fault), utc(source.fetched_wall))
         elif self._ends_trouble(origin):
-            got = _shown(event.fault) if event.fault else event.status
+            got = shortened(event.fault) if event.fault else event.status
             text = "All of %s is no longer disallowed" if event.fault else "robots.txt of %s is reachable again"
             _CACHE.info(f"{text}: %s, %s", origin, got, source.result)
         elif event.truncated and self._is_new(origin, "truncated"):
             _CACHE.warning("robots.txt of %s is longer than the fetcher reads: its last lines do not count", origin)
         else:
-            got = _shown(event.fault) if event.fault else event.status
+            got = shortened(event.fault) if event.fault else event.status
             _CACHE.debug("robots.txt of %s was fetched in %.3g s: %s, %s", origin, event.elapsed_s, got, source.result)
 
     def _robots_closed(self, event: RobotsFetched) -> None:
@@ -145,7 +143,7 @@ class EventLog:
         is_long = until_wall - since_wall >= _LONG_S and self._is_new(origin, _LONG_S)
         level = logging.WARNING if is_long else logging.INFO if is_first else logging.DEBUG
         text = "All of %s is disallowed: %s, since %s; robots.txt is fetched again after %s"
-        _CACHE.log(level, text, origin, _shown(event.fault), utc(since_wall), utc(until_wall))
+        _CACHE.log(level, text, origin, shortened(event.fault), utc(since_wall), utc(until_wall))
 
     def _ends_trouble(self, origin: Origin) -> bool:
         """Return whether robots.txt was unreachable until now, and forget that state."""
@@ -168,44 +166,44 @@ class EventLog:
         robots_url = "" if verdict.source is None else verdict.source.robots_url
         if self._is_new(robots_url, "bounded"):
             text = "The rules of %s take too much work to compare them all: the remaining rules count against %s"
-            GATE.warning(text, _shown(robots_url), _shown(verdict.url))
+            GATE.warning(text, shortened(robots_url), shortened(verdict.url))
 
     @staticmethod
     def _host_closed(event: HostClosed) -> None:
         level = logging.WARNING if event.closed_s >= _LONG_S else logging.INFO
-        closed = _shown(event.host), utc(event.until_wall), event.closed_s
+        closed = shortened(event.host), utc(event.until_wall), event.closed_s
         if event.status is None or not event.url:
             PACING.log(level, "%s is closed until %s, for %.0f s: %s", *closed, event.bound_by)
         else:
             text = "%s is closed until %s, for %.0f s, by %d for %s (%s)"
             why = event.bound_by if event.refusal is None else event.refusal
-            PACING.log(level, text, *closed, event.status, _shown(event.url), why)
+            PACING.log(level, text, *closed, event.status, shortened(event.url), why)
 
     def _paced(self, event: Event) -> None:
         match event:
             case HostClosed():
                 self._host_closed(event)
             case HostOpened(host):
-                PACING.info("%s is open again", _shown(host))
+                PACING.info("%s is open again", shortened(host))
             case LongWait(host, url, wait_s, bound_by, held_by):
-                held = f", held by {_shown(held_by)}" if held_by else ""
+                held = f", held by {shortened(held_by)}" if held_by else ""
                 level = logging.WARNING if bound_by is Bound.IN_FLIGHT else logging.INFO
                 text = "%s waits for a turn at %s, for %.0f s or longer: %s%s"
-                PACING.log(level, text, _shown(url), _shown(host), wait_s, bound_by, held)
+                PACING.log(level, text, shortened(url), shortened(host), wait_s, bound_by, held)
             case TurnExpired(host, url, held_s):
                 text = "The turn of %s has ended after max_turn_s, %.0f s: %s serves the next request"
-                PACING.warning(text, _shown(url), held_s, _shown(host))
+                PACING.warning(text, shortened(url), held_s, shortened(host))
             case TurnDropped(host, url):
                 text = "The turn of %s was dropped before its end: use it with `async with`. %s serves the next request"
-                PACING.warning(text, _shown(url), _shown(host))
+                PACING.warning(text, shortened(url), shortened(host))
             case HeaderOverruled(host, field, value, applied_s):
                 if self._is_new(host, field):
                     done = "ignored" if applied_s is None else f"waiting {applied_s:.0f} s"
                     text = "%s sent %s: %s, which is unreadable or out of range; %s"
-                    PACING.info(text, _shown(host), field, _shown(value), done)
+                    PACING.info(text, shortened(host), field, shortened(value), done)
             case AddressNotFound(host, error):
                 if self._is_new(host, "address"):
-                    PACING.info("%s is paced by its name: it has no address (%s)", _shown(host), _shown(error))
+                    PACING.info("%s is paced by its name: it has no address (%s)", shortened(host), shortened(error))
             case _:
                 pass  # a program may publish its own events
 

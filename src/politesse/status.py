@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from politesse._base.reasons import AccessResult, Bound, NotYet, Reason, Refusal, utc
 from politesse._base.text import shortened
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
 
 __all__ = ["HostStatus", "RobotsStatus", "Statistics"]
-
-_MAX_SHOWN: Final = 200  # remote text is shortened to this many characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ class RobotsStatus:
         if self.result is not None:
             answer = "no answer" if self.status is None else self.status
             state = f"{self.result} ({answer}), {self.age_s:.0f} s old"
-        fault = f": {shortened(self.fault, _MAX_SHOWN)}" if self.fault else ""
+        fault = f": {shortened(self.fault)}" if self.fault else ""
         return f"{state}{fault}{', being fetched' if self.fetching else ''}"
 
     def __repr__(self) -> str:
@@ -150,7 +148,7 @@ class HostStatus:
         if self.waiting:
             words.append(f"{self.waiting} waiting")
         if self.in_flight:
-            held = f"held by {shortened(self.held_by, _MAX_SHOWN)}" if self.held_by else "held"
+            held = f"held by {shortened(self.held_by)}" if self.held_by else "held"
             words.append(f"{held} for {self.held_s:.0f} s")
         if self.fleet_wait is not None:
             words.append(f"in the fleet {self.fleet_wait}")

@@ -42,8 +42,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def shortened(text: str, max_length: int) -> str:
-    """Return ``printable`` text of at most ``max_length`` characters; ``...`` stands for the rest."""
+def shortened(text: str, max_length: int = 200) -> str:
+    """Return ``printable`` text of at most ``max_length`` characters; ``...`` stands for the rest.
+
+    Messages shorten remote text to the default.
+    """
     return printable(text) if len(text) <= max_length else printable(text[:max_length]) + "..."
 
 

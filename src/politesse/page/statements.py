@@ -39,7 +39,6 @@ _MONTH: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\
 # In a date, a comma may follow the day of the week (RFC 822 5.1, RFC 850 2.1.4), or day and month.
 _START_OF_DATE = re.compile(rf"{_WEEKDAY.pattern}|{_MONTH}\s*[0-9]{{1,2}}|[0-9]{{1,2}}\s*{_MONTH}", re.IGNORECASE)
 _QUOTES: Final = " \t\r\n\f\v\xa0\u200b\ufeff\"'"
-_MAX_SHOWN: Final = 200
 _EVERYBODY: Final = frozenset({"*", "robots"})
 _MAX_NAMES: Final = 20  # a list of more names addresses all crawlers, so that time stays linear
 
@@ -92,7 +91,7 @@ class DirectiveStatement:
         return self.directive.value
 
     def __str__(self) -> str:
-        return f"{self.field} {self.number}: {shortened(self.text, _MAX_SHOWN)}"
+        return f"{self.field} {self.number}: {shortened(self.text)}"
 
 
 def parse_scoped(line: str) -> Iterator[Directive]:

@@ -57,7 +57,6 @@ Item = TypeVar("Item")
 _LOGGER: Final = logging.getLogger("politesse.queue")
 
 _BATCH: Final = 100
-_MAX_SHOWN: Final = 200  # a log line shortens remote text to this many characters
 
 
 class Dispatcher(Frontier[Item]):
@@ -252,7 +251,7 @@ class Dispatcher(Frontier[Item]):
         detail = fault or verdict.note
         why = f"{WORDS[verdict.reason]}: {detail}" if detail else WORDS[verdict.reason]
         many = f"{counted(urls, 'URL')} {'is' if urls == 1 else 'are'}"
-        _LOGGER.warning("gave up %s: %s; %s not requested", origin, shortened(why, _MAX_SHOWN), many)
+        _LOGGER.warning("gave up %s: %s; %s not requested", origin, shortened(why), many)
 
     def note_end(self, turn: Turn, queued: QueuedUrl[Item], *, is_broken_off: bool = False) -> None:
         """Count the end of a turn, note it in the journal, and move its host on.

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_MAX_SHOWN: Final = 200  # a message shortens each damage to this many characters
 _LOCK_WAIT_S: Final = 0.5  # wait for a queue that is just closing, or a process that is just ending
 
 _QUEUED: Final = (
@@ -121,7 +120,7 @@ def read_contents(connection: sqlite3.Connection, _: None) -> Contents:
         try:
             rows.append(_row(number, *values))
         except (InvalidURL, TypeError, ValueError, RecursionError) as error:
-            damages.append(f"number {number}: {shortened(str(error), _MAX_SHOWN)}")
+            damages.append(f"number {number}: {shortened(str(error))}")
     seen = {int.from_bytes(digest) for (digest,) in connection.execute("SELECT digest FROM seen")}
     return Contents(rows, seen, damages, last)
 

@@ -28,7 +28,6 @@ _GIVING_UP: Final = {
     Reason.REFUSED,
 }
 _MAX_NAMED: Final = 3
-_MAX_SHOWN: Final = 200  # a message shortens a URL to this many characters
 
 
 class QueueClosed(ClosedError):
@@ -330,7 +329,7 @@ def described(queue: Frontier[Item]) -> str:
 
 def _named(names: Collection[str]) -> str:
     """Return up to three names in brackets, escaped and shortened; an empty string without names."""
-    shown = [shortened(name, _MAX_SHOWN) for name in islice(names, _MAX_NAMED)]
+    shown = [shortened(name) for name in islice(names, _MAX_NAMED)]
     more = ["..."] if len(names) > _MAX_NAMED else []
     return f" ({', '.join(shown + more)})" if shown else ""
 

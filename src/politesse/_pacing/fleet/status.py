@@ -37,7 +37,6 @@ _SCANNED_AT_ONCE: Final = 1_000  # a step of SCAN reads this many keys; Redis se
 _READ_AT_ONCE: Final = 250
 _TIMEOUT_S: Final = 5.0  # a round trip may take at most this time
 _FOREIGN: Final = "FOREIGN "  # the errors of our scripts begin with this word
-_MOST_ERROR: Final = 200  # an error is shortened to this many characters
 _US: Final = 1e6
 _GLOB: Final = re.compile(r"[*?\[\]\\^-]")
 
@@ -122,7 +121,7 @@ class FleetReader:
 def _parsed(key: str, scope: str, name: str, reply: Reply | Exception) -> Record | None:
     """Parse the reply about a host; return None if its key is empty."""
     if isinstance(reply, Exception):
-        return {"key": key, "error": shortened(str(reply).removeprefix(_FOREIGN), _MOST_ERROR)}
+        return {"key": key, "error": shortened(str(reply).removeprefix(_FOREIGN))}
     try:
         host = _host(scope, name, reply)
     except ValueError as error:

@@ -92,7 +92,6 @@ class _TracedRequest:
 
 _logger: Final = logging.getLogger("politesse.integrations")
 _MAX_SITES: Final = 1_000  # at most this many sites are remembered as logged
-_MAX_SHOWN: Final = 200  # a message shortens a URL to this many characters
 
 _TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", default=None)
 
@@ -119,11 +118,11 @@ def tracing(publish: Callable[[Event], None]) -> aiohttp.TraceConfig:
     logged: LRUCache[str, None] = LRUCache(_MAX_SITES)
 
     def log(method: str, url: str, judged: str | None) -> None:
-        why = "nothing was judged" if judged is None else f"{shortened(judged, _MAX_SHOWN)} was judged"
+        why = "nothing was judged" if judged is None else f"{shortened(judged)} was judged"
         site = url[: url.find("/", 8)]
         level = logging.DEBUG if site in logged else logging.WARNING
         logged[site] = None
-        _logger.log(level, "%s %s was sent past RobotsMiddleware: %s", method, shortened(url, _MAX_SHOWN), why)
+        _logger.log(level, "%s %s was sent past RobotsMiddleware: %s", method, shortened(url), why)
 
     async def on_start(session: aiohttp.ClientSession, trace: SimpleNamespace, _: object) -> None:
         trace.outer = _TRACED.get()

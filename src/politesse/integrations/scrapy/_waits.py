@@ -51,7 +51,6 @@ _LONG_S: Final = 60.0  # a longer wait is logged
 _HTTP: Final = ("http://", "https://")
 _WITHOUT_HOST: Final = frozenset({"data", "file"})
 _MAX_NAMED: Final = 10  # the summary names at most this many sites
-_MAX_SHOWN: Final = 200  # a message shortens remote text to this many characters
 
 
 @lru_cache(maxsize=100_000)
@@ -144,7 +143,7 @@ class CrawlTally:
             logger.info("Hosts closed for a time: %d; no request was given up for that", closed)
             return
         named = [
-            f"{site} ({number}: {shortened(printable(self._given_up.get(site, '')), _MAX_SHOWN)})"
+            f"{site} ({number}: {shortened(printable(self._given_up.get(site, '')))})"
             for site, number in left.most_common(_MAX_NAMED)
         ]
         more = f", and {len(left) - _MAX_NAMED} more" if len(left) > _MAX_NAMED else ""
