@@ -14,7 +14,6 @@ import zlib
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, fields
 from math import isfinite
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from politesse._cache.record import Copy, Moment, Record, Trouble
@@ -127,12 +126,8 @@ def _stored(part: Copy | Trouble | Moment | None) -> dict[str, object] | None:
     """Return the fields of a part that differ from their defaults, without the body."""
     if part is None:
         return None
-    names, values, defaults = _FIELDS[type(part)]
-    stored = dict(zip(names, values(part), strict=True))
-    for name, default in defaults.items():
-        if stored[name] is default:
-            del stored[name]
-    return stored
+    found = ((field, getattr(part, field.name)) for field in fields(part) if field.name != "body")
+    return {field.name: value for field, value in found if value is not field.default}
 
 
 def _part(kind: type[Part], stored: dict[str, Any] | None, **given: object) -> Part | None:
@@ -159,15 +154,3 @@ def _checked(kind: str, value: object) -> object:
     if not right or (isinstance(value, int | float) and not isfinite(value)):
         raise TypeError(f"{value!r:.100} instead of {kind}")
     return value
-
-
-def _fields_of(
-    kind: type[Copy | Trouble | Moment],
-) -> tuple[list[str], attrgetter[tuple[object, ...]], dict[str, object]]:
-    """Return the names of the stored fields of a part, a function that returns their values, and the defaults."""
-    stored = [field for field in fields(kind) if field.name != "body"]
-    names = [field.name for field in stored]
-    return names, attrgetter(*names), {field.name: field.default for field in stored if field.default is not MISSING}
-
-
-_FIELDS: Final = {kind: _fields_of(kind) for kind in (Copy, Trouble, Moment)}
