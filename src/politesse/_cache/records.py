@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -120,6 +121,7 @@ class ReadingThreads:
         self._executor.shutdown(wait=False)
 
 
+@dataclass(slots=True, eq=False)
 class StoredRecords(Records):
     """Keeps records in a store. A StoreError is published as ComponentFailed; the cache goes on without the store.
 
@@ -132,10 +134,9 @@ class StoredRecords(Records):
         publisher: receives ComponentFailed.
     """
 
-    def __init__(self, store: GuardedStore, reading: ReadingThreads, publisher: Publisher) -> None:
-        self._store = store
-        self._reading = reading
-        self._publisher = publisher
+    _store: GuardedStore
+    _reading: ReadingThreads
+    _publisher: Publisher
 
     async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
         """See Records."""
@@ -191,36 +192,26 @@ class StoredRecords(Records):
         self._publisher.publish(ComponentFailed(origin, "store", error))
 
 
+@dataclass(slots=True, eq=False)
 class LeasedRecords(StoredRecords):
     """Keeps records in a store that leases; see the module.
 
     Args:
         store: see StoredRecords.
-        leasing: the LeasingStore that ``store`` wraps.
         reading: see StoredRecords.
         publisher: see StoredRecords.
+        leasing: the LeasingStore that ``store`` wraps.
         max_wait_s: how long to wait for the record of another process.
         clock: measures this wait.
         jitter: returns 0 to 1.
     """
 
-    def __init__(
-        self,
-        store: GuardedStore,
-        leasing: LeasingStore,
-        reading: ReadingThreads,
-        publisher: Publisher,
-        max_wait_s: float,
-        clock: Clock,
-        jitter: Callable[[], float],
-    ) -> None:
-        super().__init__(store, reading, publisher)
-        self._leasing = leasing
-        self._max_wait_s = max_wait_s
-        self._clock = clock
-        self._jitter = jitter
-        self._held: dict[str, Lease] = {}
-        self._renewal: Timer | None = None
+    _leasing: LeasingStore
+    _max_wait_s: float
+    _clock: Clock
+    _jitter: Callable[[], float]
+    _held: dict[str, Lease] = field(default_factory=dict, init=False)
+    _renewal: Timer | None = field(default=None, init=False)
 
     async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
         """Return a record that ``judge`` accepts, or the lease to fetch one, or neither after ``max_wait_s``."""
@@ -248,7 +239,7 @@ class LeasedRecords(StoredRecords):
     async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
         """See Records. If another process took over the lease, its newer record is kept."""
         if lease is None:
-            await super().save(origin, record, lease)
+            await StoredRecords.save(self, origin, record, lease)
             return
         key = origin.text
         self._drop(key)

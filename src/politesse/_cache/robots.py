@@ -188,7 +188,7 @@ class RobotsCache(FileCache[Entry]):
         if store.leasing is None:
             records = StoredRecords(store, self.reading, publisher)
         else:
-            records = LeasedRecords(store, store.leasing, self.reading, publisher, max_wait_s, clock, jitter)
+            records = LeasedRecords(store, self.reading, publisher, store.leasing, max_wait_s, clock, jitter)
         super().__init__(fetcher, policy, max_bytes, clock, publisher, jitter, records)
         self.fetches = 0
         self.normalise = dialect.traits.matching.normalise_target

@@ -124,6 +124,7 @@ class AddressGuard(AbstractResolver):
     Attributes:
         refusal: the refused connection and the reason, as a phrase; empty without a refusal.
         kind: the kind of fault of a refusal.
+        public_only: whether the current hop must go to a public address.
     """
 
     def __init__(
@@ -137,23 +138,18 @@ class AddressGuard(AbstractResolver):
         self._resolver = resolver
         self._blind = blind
         self._follows_seen = private_addresses == "redirects"
-        self._public_only = private_addresses == "deny"
+        self.public_only = private_addresses == "deny"
         self._seen_public = False
         self._seen_before = False  # the value of _seen_public at the last name
         self._lookup_s = lookup_s
         self.refusal = ""
         self.kind = FaultKind.ADDRESS
 
-    @property
-    def public_only(self) -> bool:
-        """Whether the current hop must go to a public address."""
-        return self._public_only
-
     def next_hop(self) -> None:
         """Start the next hop, which follows a redirect."""
         self.kind = FaultKind.REDIRECT_TARGET
         if self._follows_seen:
-            self._public_only = self._seen_public
+            self.public_only = self._seen_public
 
     def after_public(self) -> None:
         """Start with the target of a redirect that came from a public address in an earlier fetch."""
@@ -184,7 +180,7 @@ class AddressGuard(AbstractResolver):
         Raises:
             OSError: the name has no address, or the lookup failed; TimeoutError after ``lookup_s``.
         """
-        if not self._public_only or is_literal(host):
+        if not self.public_only or is_literal(host):
             return True
         addresses = await self._addresses(host, port)
         if not addresses:
@@ -237,7 +233,7 @@ class AddressGuard(AbstractResolver):
             return await self._resolver.resolve(host, port)
 
     def _permits(self, address: IPAddress, public: bool) -> bool:  # noqa: FBT001 - the parts of ``_known``
-        if self._public_only and not public:
+        if self.public_only and not public:
             way = "a redirect" if self.kind is FaultKind.REDIRECT_TARGET else "a connection"
             self.refusal = f"{way} to {address}, which is private"
             return False

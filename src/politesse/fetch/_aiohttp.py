@@ -86,6 +86,9 @@ class AiohttpFetcher:
         resolver: finds addresses. With a borrowed connector, it only checks redirects; the default is then the resolver
             of the connector.
 
+    Attributes:
+        options: the options; a gate reads ``max_body_bytes`` and ``private_addresses`` of its fetcher.
+
     Raises:
         ConfigurationError: the session does not verify certificates, or conflicts with the options.
     """
@@ -100,18 +103,18 @@ class AiohttpFetcher:
     ) -> None:
         check_types({"user_agent": (user_agent, str)}, required=True)
         check_types({"options": (options, FetchOptions), "session": (session, aiohttp.ClientSession)})
-        self._options = options or FetchOptions()
+        self.options = options or FetchOptions()
         self._session = session
         if session is not None and not _verifies(session.connector):
             raise ConfigurationError(
                 "session: its connector does not verify certificates, so robots.txt could be forged"
             )
-        if session is not None and self._options.private_addresses == "deny":
+        if session is not None and self.options.private_addresses == "deny":
             raise ConfigurationError(
                 "private_addresses='deny': the addresses of a borrowed connector cannot be checked"
             )
         self._resolver = resolver or resolver_of(None if session is None else session.connector)
-        connect_s = self._options.connect_timeout_s
+        connect_s = self.options.connect_timeout_s
         # A foreign resolver has no time limit of its own, so ``connect`` includes the lookup. Our guard limits each
         # lookup itself, and does not count the wait for a thread.
         limits = {"connect": connect_s} if self._unguarded else {"sock_connect": connect_s}
@@ -121,13 +124,13 @@ class AiohttpFetcher:
             "Accept": "text/plain, */*;q=0.5",
             "Accept-Encoding": "gzip, deflate",
         }
-        if self._options.from_address is not None:
-            headers["From"] = self._options.from_address  # RFC 9110 10.1.2
-        self._client = SharedClient(self._options, headers, session)
+        if self.options.from_address is not None:
+            headers["From"] = self.options.from_address  # RFC 9110 10.1.2
+        self._client = SharedClient(self.options, headers, session)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Make one request and follow its redirects. Raises no exception except for a cancellation."""
-        options = self._options
+        options = self.options
         guard = AddressGuard(
             self._resolver,
             blind=self._unguarded,
@@ -148,11 +151,6 @@ class AiohttpFetcher:
         except (OSError, ValueError, aiohttp.ClientError, HttpProcessingError) as error:
             return hops.fault(_kind(error, guard), guard.refusal or without_tls(str(error)) or type(error).__name__)
 
-    @property
-    def options(self) -> FetchOptions:
-        """The options; a gate reads ``max_body_bytes`` and ``private_addresses`` of its fetcher."""
-        return self._options
-
     async def aclose(self) -> None:
         """Close all connections. A later fetch opens new ones."""
         await self._client.aclose()
@@ -160,7 +158,7 @@ class AiohttpFetcher:
     @property
     def _unguarded(self) -> bool:
         """Whether a foreign resolver finds the addresses."""
-        return self._session is not None or self._options.proxy is not None
+        return self._session is not None or self.options.proxy is not None
 
     async def _hop(self, guard: AddressGuard, hops: Hops) -> FetchResult | None:
         """Make one request; return None if its redirect is to be followed."""
@@ -177,13 +175,13 @@ class AiohttpFetcher:
             url,
             headers=conditions or None,
             allow_redirects=False,
-            proxy=self._options.proxy,
-            ssl=self._options.ssl_context or True,
+            proxy=self.options.proxy,
+            ssl=self.options.ssl_context or True,
             timeout=self._timeout,
         ) as response:
             # A mock of aiohttp, such as aioresponses, has no observer of the connection.
             wire = response.wire if isinstance(response, WatchedResponse) else None
-            borrowed = self._session is not None and self._options.proxy is None
+            borrowed = self._session is not None and self.options.proxy is None
             try:
                 if borrowed and wire is not None and wire.peer is not None and response.status in REDIRECTS:
                     # A redirect from a private address may lead to another private address.
@@ -195,9 +193,9 @@ class AiohttpFetcher:
 
     async def _name_refusal(self, guard: AddressGuard, host: str, port: int) -> str:
         """Return why a redirect to ``host``, which a foreign resolver looks up, is refused; empty if it is followed."""
-        if self._options.unguarded_redirects:
+        if self.options.unguarded_redirects:
             return ""
-        if self._options.proxy is not None:
+        if self.options.proxy is not None:
             # A proxy may know names that this machine does not know, so only names that need no lookup are refused.
             private = guard.public_only and _LOCALHOST.fullmatch(host) is not None
             return f"a redirect to {host}, which is private; see unguarded_redirects" if private else ""
@@ -219,12 +217,12 @@ class AiohttpFetcher:
             hops.seen.append(target[1])
             return None
         headers = _headers(response)
-        if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self._options.proxy is not None:
+        if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self.options.proxy is not None:
             raise aiohttp.ClientConnectionError("the proxy requires credentials")
         if response.status not in SUCCESSFUL:  # only a successful response has a file to read
             return FetchResponse(response.status, hops.url, headers, conditional=conditional)
         try:
-            body, truncated = await _read(response, headers, self._options.max_body_bytes)
+            body, truncated = await _read(response, headers, self.options.max_body_bytes)
         except BodyError as error:
             return hops.fault(error.kind, error.detail, response.status)
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:

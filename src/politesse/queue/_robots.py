@@ -31,6 +31,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextvars import Context
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -147,6 +148,7 @@ class Patience(Generic[Item]):
             self._look(host)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RobotsPrefetcher(Generic[Item]):
     """Starts fetches, and reports each origin whose robots.txt was fetched.
 
@@ -161,26 +163,17 @@ class RobotsPrefetcher(Generic[Item]):
         fetching: the origins that are being fetched, by task.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        patience: Patience[Item],
-        workers: WaitingTasks,
-        on_known: Callable[[OriginQueue[Item], Verdict], None],
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
-        self._agent = agent
-        self._patience = patience
-        self._clock = agent.clock
-        self._workers = workers
-        self._on_known = on_known
-        self._on_failure = on_failure
-        self._unfetched: deque[OriginQueue[Item]] = deque()
-        self.fetching: dict[asyncio.Task[Verdict], OriginQueue[Item]] = {}
-        self._deferred: dict[OriginQueue[Item], Timer] = {}
-        self._reloading: dict[asyncio.Task[Verdict], Timer] = {}
-        self._unused = 0  # the number of origins that are ``prefetched``
-        self._stopped = False
+    _agent: Agent
+    _patience: Patience[Item]
+    _workers: WaitingTasks
+    _on_known: Callable[[OriginQueue[Item], Verdict], None]
+    _on_failure: Callable[[BaseException], None]
+    fetching: dict[asyncio.Task[Verdict], OriginQueue[Item]] = field(default_factory=dict, init=False)
+    _unfetched: deque[OriginQueue[Item]] = field(default_factory=deque, init=False)
+    _deferred: dict[OriginQueue[Item], Timer] = field(default_factory=dict, init=False)
+    _reloading: dict[asyncio.Task[Verdict], Timer] = field(default_factory=dict, init=False)
+    _unused: int = field(default=0, init=False)  # the number of origins that are ``prefetched``
+    _stopped: bool = field(default=False, init=False)
 
     @property
     def may_reload(self) -> bool:
@@ -213,7 +206,7 @@ class RobotsPrefetcher(Generic[Item]):
         """Fetch the robots.txt of the next origin; no limit applies, because the gate fetches the file already."""
         origin_queue.reloads += 1
         task = self._fetch(origin_queue)
-        self._reloading[task] = self._clock.call_later(_SLOW_S, partial(self._end_reload, task))
+        self._reloading[task] = self._agent.clock.call_later(_SLOW_S, partial(self._end_reload, task))
 
     def _fetch(self, origin_queue: OriginQueue[Item]) -> asyncio.Task[Verdict]:
         origin_queue.blocked = True
@@ -230,7 +223,7 @@ class RobotsPrefetcher(Generic[Item]):
         origin_queue = self.fetching.pop(task)
         if task.cancelled():  # other code has cancelled it, or the event loop is ending, and no new task would run
             self._unfetched.append(origin_queue)
-            self._clock.call_later(_AGAIN_S, self.start_fetches)
+            self._agent.clock.call_later(_AGAIN_S, self.start_fetches)
             return
         error = task.exception()
         if error is not None:
@@ -256,13 +249,13 @@ class RobotsPrefetcher(Generic[Item]):
         not_before = verdict.not_before
         if not_before is None or not self._patience.defers(origin_queue, verdict):
             return False
-        now_wall = self._clock.wall()
+        now_wall = self._agent.clock.wall()
         origin_queue.not_before = not_before
         if origin_queue.deferred_wall is None:
             origin_queue.deferred_wall = now_wall
         origin_queue.blocked = True
         wait_s = max(not_before - now_wall, _MIN_DEFERRAL_S)
-        self._deferred[origin_queue] = self._clock.call_later(wait_s, partial(self._end_deferral, origin_queue))
+        self._deferred[origin_queue] = self._agent.clock.call_later(wait_s, partial(self._end_deferral, origin_queue))
         return True
 
     def _end_deferral(self, origin_queue: OriginQueue[Item]) -> None:
