@@ -171,6 +171,8 @@ def test_validators_are_those_of_the_file_and_outlive_trouble(answer: FetchResul
         ({"cache_control": "max-age=86400"}, DAY),
         ({"cache_control": "max-age=600"}, 600.0),
         ({"cache_control": "max-age=3600", "age": "3000"}, 600.0),
+        ({"cache_control": "max-age=3600", "date": formatdate(T0 - 3000, usegmt=True)}, 600.0),
+        ({"cache_control": "max-age=3600", "date": formatdate(T0 + 3000, usegmt=True)}, HOUR),
         ({"cache_control": "max-age=60"}, MINUTE),
         ({"cache_control": "max-age=59"}, MINUTE),
         ({"cache_control": "max-age=0"}, MINUTE),
@@ -402,6 +404,7 @@ SHORT = ["0", "1", "59", "Fri, 15 Jan 2027 08:00:00 GMT", "Wed, 21 Oct 2015 07:2
         *(response(status) for status in (503, 429, 304)),
         failed(),
         *(response(status, retry_after=value) for status in (429, 500) for value in SHORT),
+        response(503, retry_after=SHORT[-1], date="yesterday"),
     ],
 )
 def test_waits_double_from_a_minute_to_an_hour_whatever_retry_after_says(answer: FetchResult) -> None:

@@ -76,20 +76,6 @@ async def test_a_verdict_keeps_the_age_and_the_copy_of_its_moment() -> None:
         assert later.source != source
 
 
-async def test_age_of_a_hit_is_that_of_the_clock_by_which_it_is_older() -> None:
-    clock, fetcher = ManualClock(), ScriptedFetcher({SITE: OPEN})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        await gate.check(PAGE)
-        clock.advance(MINUTE)
-        step(clock, HOUR)
-        ahead = gate.peek(PAGE)
-        step(clock, -2 * HOUR)
-        behind = gate.peek(PAGE)
-        assert ahead is not None
-        assert behind is not None
-        assert (ahead.age_s, behind.age_s) == (HOUR + MINUTE, MINUTE)
-
-
 @pytest.mark.parametrize("ahead_s", [1.0, 299.0])
 async def test_record_from_a_clock_slightly_ahead_is_aged_from_its_receipt(ahead_s: float) -> None:
     store, ahead = MemoryStore(), ManualClock()

@@ -355,13 +355,6 @@ async def test_agents_enforce_the_purposes_of_their_gatekeeper() -> None:
         ).reason is Reason.USAGE_DISALLOWED
 
 
-async def test_a_large_tdmrep_json_is_read_beside_the_event_loop() -> None:
-    body = '[{"location": "/page", "tdm-reservation": 1},' + '{"location": "/x", "tdm-reservation": 0},' * 3_000
-    async with _gate({SITE: "", TDMREP: body[:-1] + "]"}, "tdm") as gate:
-        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
-        assert gate.peek(PAGE) is not None
-
-
 async def test_a_truncated_tdmrep_json_is_not_read() -> None:
     cut = FetchResponse(200, TDMREP, body=b"[]", truncated=True)
     async with _gate({SITE: "", TDMREP: cut}, "tdm") as gate:

@@ -75,12 +75,6 @@ async def test_data_txt_is_read(gate: Gatekeeper) -> None:
     assert named.records[1].fields == (("distribution", "/d.csv"),)
 
 
-async def test_large_data_txt_is_read_as_a_small_one(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
-    fetcher.answers[URL] = "Dataset: /d.csv\n" * 10_000
-    [record] = (await gate.datatxt(SITE)).records
-    assert len(record.values("dataset")) == 10_000
-
-
 @pytest.mark.clause(f"{DRAFT} 3.1")
 @pytest.mark.parametrize("status", [403, 404, 410])
 async def test_missing_data_txt_means_unknown(gate: Gatekeeper, fetcher: ScriptedFetcher, status: int) -> None:
@@ -124,22 +118,6 @@ async def test_data_txt_of_another_media_type_is_found(
     answer = await gate.datatxt(SITE)
     assert (answer.outcome, answer.file.content_type) == (FileOutcome.FOUND, content_type)
     assert answer.records == (DataRecord((), (("Dataset", "/<d>.html"),)),)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [500, 429, FetchFault(FaultKind.TIMEOUT, "slow", URL), FetchFault(FaultKind.DNS, "none", URL), OSError("broken")],
-)
-async def test_fault_is_retried_after_a_backoff(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, answer: int | FetchFault | Exception
-) -> None:
-    fetcher.answers[URL] = answer
-    for _ in range(3):
-        assert (await gate.datatxt(SITE)).outcome is FileOutcome.RETRY
-    assert fetcher.count(URL) == 1
-    await clock.sleep(70)  # a backoff of a minute, with its jitter
-    assert (await gate.datatxt(SITE)).outcome is FileOutcome.RETRY
-    assert fetcher.count(URL) == 2
 
 
 async def test_exception_of_the_fetcher_is_reported_and_ends_its_turn(
@@ -437,11 +415,6 @@ async def test_origins_with_the_same_file_list_the_same_sitemaps(gate: Gatekeepe
     fetcher.answers |= dict.fromkeys(sites, LISTING)
     listed = [await gate.sitemaps(site) for site in sites]
     assert {one.urls for one in listed} == {("https://cdn.example/a.xml", "https://h/C.xml")}
-
-
-async def test_many_sitemaps_are_listed_as_few_are(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
-    fetcher.answers[SITE] = "".join(f"Sitemap: {SITE}/{number}.xml\n" for number in range(5_000))
-    assert len((await gate.sitemaps(SITE)).urls) == 5_000
 
 
 @pytest.mark.parametrize("answer", ["User-agent: *\n", 404, 403])
