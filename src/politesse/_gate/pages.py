@@ -13,7 +13,7 @@ from politesse._gate.data_txt import DataRecord, DataTxt
 from politesse._http.redirects import Hops, after_hop, first_hop
 from politesse.errors import Disallowed
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
-from politesse.robots.sitemaps import NO_SITEMAPS
+from politesse.robots.sitemaps import SitemapLines
 from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ async def read_data_txt(file: SiteFile, reading: ReadingThreads, fields: FieldNa
 async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Sitemaps:
     """Return the sitemaps that the robots.txt of ``entry`` lists; the entry must answer ``agent``."""
     rules = entry.rules.get(agent)
-    lines = NO_SITEMAPS if rules is None else rules.sitemap_lines
+    lines = SitemapLines("") if rules is None else rules.sitemap_lines
     urls, rejected = await reading.run(lines.check, is_large=lines.weight_bytes > _CHECK_IN_THREAD_BYTES)
     return Sitemaps(urls, rejected, entry.source)
 

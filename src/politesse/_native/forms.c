@@ -152,21 +152,34 @@ static po_form_kind kind_of(po_text form, bool has_cut)
     return po_ends_with(form, '$') ? PO_EXACT : PO_PREFIX;
 }
 
+/* Return the index of the first octet from `at` on that is not plain; the length of the text if all are plain. */
+static size_t behind_plain(po_text text, size_t at, const bool *plain)
+{
+    const unsigned char *octets = (const unsigned char *)text.start;
+    while (text.length - at >= 4 &&
+           (plain[octets[at]] & plain[octets[at + 1]] & plain[octets[at + 2]] & plain[octets[at + 3]])) {
+        at += 4;
+    }
+    while (at < text.length && plain[octets[at]]) {
+        at++;
+    }
+    return at;
+}
+
 bool po_plain_path(po_text value, const po_forms *forms, po_path *path)
 {
-    for (size_t at = 0; at < value.length; at++) {
-        unsigned char octet = (unsigned char)value.start[at];
-        if (forms->plain[octet]) {
-            continue;
-        }
-        bool is_star = octet == '*' && (at == 0 || value.start[at - 1] != '*');
-        if (!is_star && !(octet == '$' && at + 1 == value.length)) {
+    size_t first = behind_plain(value, 0, forms->plain);
+    for (size_t at = first; at < value.length; at = behind_plain(value, at + 1, forms->plain)) {
+        bool is_star = value.start[at] == '*' && (at == 0 || value.start[at - 1] != '*');
+        if (!is_star && !(value.start[at] == '$' && at + 1 == value.length)) {
             return false;
         }
     }
-    path->pattern = value;
-    path->form = without_trailing_stars(value);
-    path->kind = kind_of(path->form, false);
+    *path = (po_path){value, value, PO_PREFIX};
+    if (first < value.length) {
+        path->form = without_trailing_stars(value);
+        path->kind = kind_of(path->form, false);
+    }
     return true;
 }
 

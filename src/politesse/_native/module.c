@@ -10,6 +10,7 @@
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
 #include "scan.h"
 
 enum { LARGE_OCTETS = 32 * 1024, MANY_RULES = 500 }; /* from these sizes on, the GIL is released during the work */
+enum { MOST_BESIDE_SITEMAP = 16 }; /* the octets of a line and of two separators, and a final NUL */
 
 typedef struct {
     PyObject_HEAD
@@ -235,14 +237,14 @@ static bool append(PyObject *list, PyObject *made)
     return done;
 }
 
-/* Append the groups that name a crawler, each as (line, end, name). */
+/* Append the groups that name a crawler, each as (line, end, name, version); all are of version 1. */
 static bool append_groups(const file_object *file, PyObject *found, PyObject *crawler)
 {
     po_text name = utf8_of(crawler);
     bool done = name.start != NULL;
     po_span span;
     for (size_t at = 0; done && po_next_span(file->rows, file->count, &at, name, &span);) {
-        done = append(found, Py_BuildValue("(IIO)", span.listed_at, span.end, crawler));
+        done = append(found, Py_BuildValue("(IIO(iii))", span.listed_at, span.end, crawler, 1, 0, 0));
     }
     return done;
 }
@@ -280,22 +282,38 @@ static PyObject *file_others(PyObject *object, PyObject *Py_UNUSED(ignored))
     return found;
 }
 
+/* Write the number of a line and the value of each Sitemap row, and return where the text ends. */
+static char *write_sitemaps(const file_object *file, char *text)
+{
+    for (size_t at = 0; at < file->count; at++) {
+        const po_row *row = &file->rows[at];
+        if (row->kind == PO_SITEMAP) {
+            text += PyOS_snprintf(text, MOST_BESIDE_SITEMAP, "%" PRIu32 " ", row->line);
+            if (row->value.length) {
+                memcpy(text, row->value.start, row->value.length);
+            }
+            text += row->value.length;
+            *text++ = '\n';
+        }
+    }
+    return text;
+}
+
 static PyObject *file_sitemaps(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     file_object *self = (file_object *)object;
-    PyObject *found = PyList_New(0);
-    bool done = found != NULL;
-    for (size_t at = 0; done && at < self->count; at++) {
-        const po_row *row = &self->rows[at];
-        if (row->kind == PO_SITEMAP) {
-            done = append(found, Py_BuildValue("(INO)", row->line, str_of(row->value),
-                                               row->has_control ? Py_True : Py_False));
-        }
+    size_t most = 0;
+    for (size_t at = 0; at < self->count; at++) {
+        most += self->rows[at].kind == PO_SITEMAP ? self->rows[at].value.length + MOST_BESIDE_SITEMAP : 0;
     }
-    if (!done) {
-        Py_CLEAR(found);
+    char *text = malloc(most + 1);
+    if (!text) {
+        return PyErr_NoMemory();
     }
-    return found;
+    size_t length = (size_t)(write_sitemaps(self, text) - text);
+    PyObject *made = str_of((po_text){text, length - (length > 0)});
+    free(text);
+    return made;
 }
 
 /* The rules of a crawler while they are collected. */
@@ -482,9 +500,9 @@ static PyMethodDef dialect_methods[] = {
 };
 
 static PyMethodDef file_methods[] = {
-    {"binding", file_binding, METH_O, "Return (line, end, name) of the groups of the first crawler that any group names."},
+    {"binding", file_binding, METH_O, "Return (line, end, name, version) of the groups of the first crawler that any group names."},
     {"others", file_others, METH_NOARGS, "Return (line, name, value, control, in a group) of each other row, except sitemaps."},
-    {"sitemaps", file_sitemaps, METH_NOARGS, "Return (line, value, control) of each Sitemap row."},
+    {"sitemaps", file_sitemaps, METH_NOARGS, "Return a text with the line and the value of each Sitemap row."},
     {"rules", file_rules, METH_O, "Return the Rules in some groups."},
     {NULL, NULL, 0, NULL},
 };

@@ -23,6 +23,7 @@ struct po_rules {
     uint32_t exact_count;
     uint32_t wildcard_count;
     uint32_t records;  /* the offset of the first record */
+    uint32_t tables;   /* the offset behind the last record, where the tables start */
     uint32_t names[2]; /* the offsets of the usual names of a Disallow and of an Allow, the first ones in the file */
     bool wide;         /* whether a number in a table takes four octets */
     unsigned char block[];
@@ -43,11 +44,12 @@ static size_t number_at(const po_rules *rules, size_t index)
 {
     uint16_t narrow = 0;
     uint32_t wide = 0;
+    const unsigned char *tables = rules->block + rules->tables;
     if (rules->wide) {
-        memcpy(&wide, rules->block + index * sizeof wide, sizeof wide);
+        memcpy(&wide, tables + index * sizeof wide, sizeof wide);
         return wide;
     }
-    memcpy(&narrow, rules->block + index * sizeof narrow, sizeof narrow);
+    memcpy(&narrow, tables + index * sizeof narrow, sizeof narrow);
     return narrow;
 }
 
@@ -55,10 +57,11 @@ static void set_number(po_rules *rules, size_t index, size_t number)
 {
     uint16_t narrow = (uint16_t)number;
     uint32_t wide = (uint32_t)number;
+    unsigned char *tables = rules->block + rules->tables;
     if (rules->wide) {
-        memcpy(rules->block + index * sizeof wide, &wide, sizeof wide);
+        memcpy(tables + index * sizeof wide, &wide, sizeof wide);
     } else {
-        memcpy(rules->block + index * sizeof narrow, &narrow, sizeof narrow);
+        memcpy(tables + index * sizeof narrow, &narrow, sizeof narrow);
     }
 }
 
@@ -227,17 +230,13 @@ typedef struct {
     bool is_implied; /* whether another rule implies this rule */
     bool is_kept;    /* whether the rule counts: no other rule with this pattern precedes it */
     size_t place;    /* the offset of its record */
+    uint64_t start;  /* the kind and the first octets of the key, by which most drafts differ */
 } draft;
-
-/* A draft, and what most drafts differ in: the kind and the first octets of the text that is sorted. */
-typedef struct {
-    uint64_t start;
-    draft *of;
-} sorted_draft;
 
 typedef struct {
     draft *drafts;
-    sorted_draft *sorted;
+    draft **sorted;
+    draft **spare; /* the other half of the memory of `sorted`, which sorting needs */
     char *room; /* for the patterns that are not as the file spells them */
     size_t count;
     size_t counts[PO_FORM_KINDS]; /* of `sorted`, which has the kinds one after another */
@@ -252,14 +251,12 @@ static po_text key_of(const draft *one)
 static uint64_t start_of(const draft *one)
 {
     po_text key = key_of(one);
-    unsigned char first[8] = {0};
-    uint64_t start = 0;
+    unsigned char f[8] = {0};
     if (key.length) {
-        memcpy(first, key.start, key.length < sizeof first ? key.length : sizeof first);
+        memcpy(f, key.start, key.length < sizeof f ? key.length : sizeof f);
     }
-    for (size_t at = 0; at < sizeof first; at++) {
-        start = start << 8 | first[at];
-    }
+    uint64_t start = (uint64_t)f[0] << 56 | (uint64_t)f[1] << 48 | (uint64_t)f[2] << 40 | (uint64_t)f[3] << 32 |
+                     (uint64_t)f[4] << 24 | (uint64_t)f[5] << 16 | (uint64_t)f[6] << 8 | f[7];
     return (uint64_t)one->path.kind << 62 | start >> 2;
 }
 
@@ -268,15 +265,15 @@ static size_t draft_rank(const draft *one)
     return 2 * one->path.pattern.length + one->given->allow;
 }
 
+typedef int order_of(const draft *, const draft *);
+
 /* Sort by kind and key. Of rules with one key, the longest pattern comes first. Of rules with one pattern, the rule
    that counts comes first. */
-static int by_key(const void *left, const void *right)
+static int by_key(const draft *first, const draft *second)
 {
-    const sorted_draft *one = left, *other = right;
-    if (one->start != other->start) {
-        return one->start < other->start ? -1 : 1;
+    if (first->start != second->start) {
+        return first->start < second->start ? -1 : 1;
     }
-    const draft *first = one->of, *second = other->of;
     int order = po_compared(key_of(first), key_of(second));
     if (order) {
         return order;
@@ -290,11 +287,44 @@ static int by_key(const void *left, const void *right)
 }
 
 /* Sort the most specific rule first; equally specific rules stay in the order of the file. */
-static int by_rank(const void *left, const void *right)
+static int by_rank(const draft *one, const draft *other)
 {
-    const draft *one = ((const sorted_draft *)left)->of, *other = ((const sorted_draft *)right)->of;
     size_t higher = draft_rank(one), lower = draft_rank(other);
     return higher != lower ? (higher < lower) - (higher > lower) : (one > other) - (one < other);
+}
+
+/* Merge two sorted runs, the items from `start` on and those from `middle` on, into `merged`. */
+static void merge(draft *const *items, size_t start, size_t middle, size_t end, order_of *order, draft **merged)
+{
+    size_t left = start, right = middle;
+    if (middle < end && order(items[middle - 1], items[middle]) <= 0) { /* as in a file that is sorted already */
+        memcpy(merged + start, items + start, (end - start) * sizeof *items);
+        return;
+    }
+    for (size_t at = start; at < end; at++) {
+        bool takes_right = left == middle || (right < end && order(items[right], items[left]) < 0);
+        merged[at] = takes_right ? items[right++] : items[left++];
+    }
+}
+
+/* Sort by merging runs of growing length. The qsort of some C libraries takes quadratic time for hostile files. `spare`
+   has room for as many items. */
+static void sort(draft **items, draft **spare, size_t count, order_of *order)
+{
+    draft **from = items, **to = spare;
+    for (size_t length = 1; length < count; length *= 2) {
+        for (size_t start = 0; start < count; start += 2 * length) {
+            size_t middle = length < count - start ? start + length : count;
+            size_t end = length < count - middle ? middle + length : count;
+            merge(from, start, middle, end, order, to);
+        }
+        draft **sorted = to;
+        to = from;
+        from = sorted;
+    }
+    if (from != items && count) {
+        memcpy(items, from, count * sizeof *items);
+    }
 }
 
 /* Make room for the forms of the rules from `at` on; return whether there is memory. */
@@ -365,12 +395,13 @@ static size_t sort_drafts(compilation *made)
 {
     size_t kept = 0, used = 0;
     for (size_t at = 0; at < made->count; at++) {
-        made->sorted[at] = (sorted_draft){start_of(&made->drafts[at]), &made->drafts[at]};
+        made->sorted[at] = &made->drafts[at];
+        made->drafts[at].start = start_of(&made->drafts[at]);
     }
-    qsort(made->sorted, made->count, sizeof *made->sorted, by_key);
+    sort(made->sorted, made->spare, made->count, by_key);
     const draft *before = NULL;
     for (size_t at = 0; at < made->count; at++) {
-        draft *one = made->sorted[at].of;
+        draft *one = made->sorted[at];
         if (before && po_compared(one->path.pattern, before->path.pattern) == 0) {
             continue;
         }
@@ -382,110 +413,110 @@ static size_t sort_drafts(compilation *made)
         if (!is_alike) {
             made->counts[one->path.kind]++;
             made->sorted[used++] = made->sorted[at];
-        } else if (by_rank(&made->sorted[at], &made->sorted[used - 1]) < 0) {
+        } else if (by_rank(one, made->sorted[used - 1]) < 0) {
             made->sorted[used - 1] = made->sorted[at];
         }
     }
-    qsort(made->sorted + used - made->counts[PO_WILDCARD], made->counts[PO_WILDCARD], sizeof *made->sorted, by_rank);
+    sort(made->sorted + used - made->counts[PO_WILDCARD], made->spare, made->counts[PO_WILDCARD], by_rank);
     return kept;
 }
 
-/* Writes records, or only counts their octets if `to` is NULL. */
-typedef struct {
-    unsigned char *to;
-    size_t used;
-} writer;
-
-static void write_octet(writer *out, size_t octet)
-{
-    if (out->to) {
-        out->to[out->used] = (unsigned char)octet;
-    }
-    out->used++;
-}
-
-static void write_number(writer *out, size_t number)
+/* Write a number, and return where it ends. */
+static unsigned char *write_number(unsigned char *out, size_t number)
 {
     for (; number > 0x7f; number >>= 7) {
-        write_octet(out, (number & 0x7f) | 0x80);
+        *out++ = (unsigned char)(number | 0x80);
     }
-    write_octet(out, number);
+    *out++ = (unsigned char)number;
+    return out;
 }
 
-static void write_text(writer *out, po_text text)
+static unsigned char *write_text(unsigned char *out, po_text text)
 {
-    write_number(out, text.length);
-    if (out->to && text.length) {
-        memcpy(out->to + out->used, text.start, text.length);
+    out = write_number(out, text.length);
+    if (text.length) {
+        memcpy(out, text.start, text.length);
     }
-    out->used += text.length;
+    return out + text.length;
 }
 
-static void write_record(writer *out, const draft *one, po_text usual_name)
+enum { MOST_OF_NUMBER = 5, MOST_BESIDE_TEXTS = 1 + 5 * MOST_OF_NUMBER }; /* octets */
+
+static unsigned char *write_record(unsigned char *out, const draft *one, po_text usual_name)
 {
-    po_text pattern = one->path.pattern, form = one->path.form;
+    po_text pattern = one->path.pattern, form = one->path.form, value = one->given->value, name = one->given->name;
     size_t cut = pattern.length - form.length;
-    bool own_name = po_compared(one->given->name, usual_name) != 0;
-    bool own_value = pattern.start != one->given->value.start && po_compared(pattern, one->given->value) != 0;
+    bool own_name = name.start != usual_name.start && po_compared(name, usual_name) != 0;
+    bool own_value = pattern.start != value.start && po_compared(pattern, value) != 0;
     bool own_form = form.length > pattern.length || cut > MOST_CUT ||
                     (form.start != pattern.start && !po_starts_with(pattern, form));
     size_t flags = (one->given->allow ? ALLOW : 0) | (own_name ? OWN_NAME : 0) | (own_value ? OWN_VALUE : 0);
-    write_octet(out, flags | (own_form ? OWN_FORM : CUT * cut));
-    write_text(out, pattern);
-    write_number(out, one->given->line);
+    *out++ = (unsigned char)(flags | (own_form ? OWN_FORM : CUT * cut));
+    out = write_number(write_text(out, pattern), one->given->line);
     if (own_name) {
-        write_text(out, one->given->name);
+        out = write_text(out, name);
     }
     if (own_value) {
-        write_text(out, one->given->value);
+        out = write_text(out, value);
     }
-    if (own_form) {
-        write_text(out, form);
-    }
+    return own_form ? write_text(out, form) : out;
 }
 
-/* Write the usual names and the records from `out` on; return where the records start. */
-static size_t write_records(writer *out, const compilation *made, uint32_t *name_places)
+/* Return the octets that the records take at most. */
+static size_t most_octets(const compilation *made)
 {
+    size_t octets = 2 * MOST_OF_NUMBER;
+    for (size_t at = 0; at < made->count; at++) {
+        const draft *one = &made->drafts[at];
+        octets += MOST_BESIDE_TEXTS + one->path.pattern.length + one->path.form.length + one->given->value.length +
+                  2 * one->given->name.length; /* it may also be the usual name */
+    }
+    return octets;
+}
+
+/* Write the usual names, and the records of the kept rules. */
+static void write_records(po_rules *rules, compilation *made)
+{
+    unsigned char *out = rules->block;
     po_text names[2] = {{NULL, 0}, {NULL, 0}};
     for (size_t at = made->count; at-- > 0;) {
         names[made->drafts[at].given->allow] = made->drafts[at].given->name;
     }
     for (size_t allow = 0; allow < 2; allow++) {
-        name_places[allow] = (uint32_t)out->used;
-        write_text(out, names[allow]);
+        rules->names[allow] = (uint32_t)(out - rules->block);
+        out = write_text(out, names[allow]);
     }
-    size_t start = out->used;
+    rules->records = (uint32_t)(out - rules->block);
     for (size_t at = 0; at < made->count; at++) {
         draft *one = &made->drafts[at];
-        one->place = out->used;
+        one->place = (size_t)(out - rules->block);
         if (one->is_kept) {
-            write_record(out, one, names[one->given->allow]);
+            out = write_record(out, one, names[one->given->allow]);
         }
     }
-    return start;
+    rules->tables = (uint32_t)(out - rules->block);
 }
 
 static void fill_literals(po_rules *rules, const compilation *made)
 {
-    const sorted_draft *sorted = made->sorted;
+    draft *const *sorted = made->sorted;
     for (size_t at = 0; at < made->counts[PO_PREFIX]; at++) {
         size_t link = at;
-        while (link && !po_starts_with(key_of(sorted[at].of), key_of(sorted[link - 1].of))) {
+        while (link && !po_starts_with(key_of(sorted[at]), key_of(sorted[link - 1]))) {
             link = number_at(rules, PER_PREFIX * (link - 1) + 1);
         }
-        set_number(rules, PER_PREFIX * at, sorted[at].of->place);
+        set_number(rules, PER_PREFIX * at, sorted[at]->place);
         set_number(rules, PER_PREFIX * at + 1, link);
     }
     for (size_t at = 0; at < made->counts[PO_EXACT]; at++) {
-        set_number(rules, exact_table(rules) + at, sorted[made->counts[PO_PREFIX] + at].of->place);
+        set_number(rules, exact_table(rules) + at, sorted[made->counts[PO_PREFIX] + at]->place);
     }
 }
 
-static void fill_wildcards(po_rules *rules, const sorted_draft *sorted)
+static void fill_wildcards(po_rules *rules, draft *const *sorted)
 {
     for (size_t index = 0; index < rules->wildcard_count; index++) {
-        wildcard one = without_anchor(sorted[index].of->path.form);
+        wildcard one = without_anchor(sorted[index]->path.form);
         segment_costs costs = {0, 0};
         size_t at = 0;
         one.head = one.octets = next_segment(one.form, &at).text.length;
@@ -495,7 +526,7 @@ static void fill_wildcards(po_rules *rules, const sorted_draft *sorted)
             count_segment(&costs, next);
         }
         size_t place = wildcard_table(rules) + PER_WILDCARD * index;
-        set_number(rules, place, sorted[index].of->place);
+        set_number(rules, place, sorted[index]->place);
         set_number(rules, place + 1, one.head);
         set_number(rules, place + 2, one.octets);
         /* A pattern without a star ends within an escape: an empty segment follows. */
@@ -507,29 +538,24 @@ static void fill_wildcards(po_rules *rules, const sorted_draft *sorted)
 static po_rules *compiled(compilation *made)
 {
     size_t kept = sort_drafts(made);
-    writer counting = {NULL, 0};
-    uint32_t names[2];
-    write_records(&counting, made, names);
-    size_t numbers = PER_PREFIX * made->counts[PO_PREFIX] + made->counts[PO_EXACT] +
-                     PER_WILDCARD * made->counts[PO_WILDCARD];
-    bool wide = numbers * sizeof(uint16_t) + counting.used > UINT16_MAX;
-    size_t tables = numbers * (wide ? sizeof(uint32_t) : sizeof(uint16_t));
-    if (counting.used >= UINT32_MAX - tables) { /* a file has 500 KiB, and is at most 10 MiB */
-        return NULL;
-    }
-    po_rules *rules = malloc(sizeof *rules + tables + counting.used);
+    const size_t *counts = made->counts;
+    size_t numbers = PER_PREFIX * counts[PO_PREFIX] + counts[PO_EXACT] + PER_WILDCARD * counts[PO_WILDCARD];
+    size_t most = most_octets(made) + numbers * sizeof(uint32_t);
+    po_rules *rules = most < UINT32_MAX ? malloc(sizeof *rules + most) : NULL; /* a file has at most 10 MiB */
     if (!rules) {
         return NULL;
     }
-    *rules = (po_rules){.octets = (uint32_t)(tables + counting.used), .count = (uint32_t)kept, .wide = wide};
-    rules->prefix_count = (uint32_t)made->counts[PO_PREFIX];
-    rules->exact_count = (uint32_t)made->counts[PO_EXACT];
-    rules->wildcard_count = (uint32_t)made->counts[PO_WILDCARD];
-    writer writing = {rules->block, tables};
-    rules->records = (uint32_t)write_records(&writing, made, rules->names);
+    *rules = (po_rules){.count = (uint32_t)kept};
+    rules->prefix_count = (uint32_t)counts[PO_PREFIX];
+    rules->exact_count = (uint32_t)counts[PO_EXACT];
+    rules->wildcard_count = (uint32_t)counts[PO_WILDCARD];
+    write_records(rules, made);
+    rules->wide = rules->tables > UINT16_MAX || counts[PO_PREFIX] > UINT16_MAX;
+    rules->octets = rules->tables + (uint32_t)(numbers * (rules->wide ? sizeof(uint32_t) : sizeof(uint16_t)));
     fill_literals(rules, made);
-    fill_wildcards(rules, made->sorted + made->counts[PO_PREFIX] + made->counts[PO_EXACT]);
-    return rules;
+    fill_wildcards(rules, made->sorted + counts[PO_PREFIX] + counts[PO_EXACT]);
+    po_rules *less = realloc(rules, sizeof *rules + rules->octets);
+    return less ? less : rules;
 }
 
 po_rules *po_rules_new(const po_rule *given, size_t count, const po_forms *forms)
@@ -538,8 +564,9 @@ po_rules *po_rules_new(const po_rule *given, size_t count, const po_forms *forms
         return NULL;
     }
     size_t most = (forms->implies_directories ? 2 * count : count) + 1;
-    compilation made = {.drafts = malloc(most * sizeof(draft)), .sorted = malloc(most * sizeof(sorted_draft))};
+    compilation made = {.drafts = malloc(most * sizeof(draft)), .sorted = malloc(2 * most * sizeof(draft *))};
     po_rules *rules = NULL;
+    made.spare = made.sorted ? made.sorted + most : NULL;
     if (made.drafts && made.sorted && draft_all(&made, given, count, forms)) {
         rules = compiled(&made);
     }
@@ -571,7 +598,7 @@ size_t po_rules_start(const po_rules *rules)
 
 size_t po_rules_end(const po_rules *rules)
 {
-    return rules->octets;
+    return rules->tables;
 }
 
 /* Literals */

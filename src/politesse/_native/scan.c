@@ -72,28 +72,31 @@ static size_t blank_before_end(po_text text, const po_syntax *syntax)
     return blank_at(text, text.length - octets, syntax);
 }
 
+static po_text stripped_of_any(po_text text, const po_syntax *syntax)
+{
+    size_t octets = 0;
+    while (text.length && (octets = blank_at(text, 0, syntax)) > 0) {
+        text.start += octets;
+        text.length -= octets;
+    }
+    while (text.length && (octets = blank_before_end(text, syntax)) > 0) {
+        text.length -= octets;
+    }
+    return text;
+}
+
 /* Return a text without the blanks at both ends; nearly all blanks are ASCII. */
 static po_text stripped(po_text text, const po_syntax *syntax)
 {
-    for (;;) {
-        while (text.length && is_blank(text.start[0])) {
-            text.start++;
-            text.length--;
-        }
-        while (text.length && is_blank(text.start[text.length - 1])) {
-            text.length--;
-        }
-        if (!text.length || (is_ascii(text.start[0]) && is_ascii(text.start[text.length - 1]))) {
-            return text;
-        }
-        size_t before = blank_at(text, 0, syntax);
-        size_t behind = before < text.length ? blank_before_end(text, syntax) : 0;
-        if (before + behind == 0) {
-            return text;
-        }
-        text.start += before;
-        text.length -= before + behind;
+    const char *start = text.start, *end = text.start + text.length;
+    while (start < end && is_blank(*start)) {
+        start++;
     }
+    while (start < end && is_blank(end[-1])) {
+        end--;
+    }
+    text = (po_text){start, (size_t)(end - start)};
+    return start == end || (is_ascii(*start) && is_ascii(end[-1])) ? text : stripped_of_any(text, syntax);
 }
 
 /* Whether a text starts with `start`, whatever the case of its ASCII letters; `start` is in lower case. */
@@ -198,22 +201,24 @@ static po_text crawler_of(const po_row *row, const po_syntax *syntax)
     return name;
 }
 
+/* Return the octets before the first blank. */
+static size_t word_octets(po_text text, const po_syntax *syntax)
+{
+    size_t at = 0;
+    while (at < text.length && !blank_at(text, at, syntax)) {
+        at += is_ascii(text.start[at]) ? 1 : character_octets(text, at);
+    }
+    return at;
+}
+
 /* Split two words without a colon into a field and its value. As in google/robotstxt, three words are not split:
    "disallow / now" is prose. */
 static bool split_words(po_text text, const po_syntax *syntax, po_row *row)
 {
-    size_t word = 0;
-    while (word < text.length && !blank_at(text, word, syntax)) {
-        word += character_octets(text, word);
-    }
+    size_t word = word_octets(text, syntax);
     row->name = (po_text){text.start, word};
     row->value = stripped((po_text){text.start + word, text.length - word}, syntax);
-    for (size_t at = 0; at < row->value.length; at += character_octets(row->value, at)) {
-        if (blank_at(row->value, at, syntax)) {
-            return false;
-        }
-    }
-    return row->value.length > 0;
+    return row->value.length > 0 && word_octets(row->value, syntax) == row->value.length;
 }
 
 /* Read a line without its comment; `before` is the row before it, or NULL. Return whether the line has a field that the
@@ -229,7 +234,8 @@ static bool read_row(po_text line, const po_syntax *syntax, const po_row *before
         return false;
     }
     /* Most rows have the field of the row before. */
-    row->kind = before && po_compared(row->name, before->name) == 0 ? before->kind : kind_of(row->name, syntax);
+    bool is_same = before && row->name.length == before->name.length && po_starts_with(row->name, before->name);
+    row->kind = is_same ? before->kind : kind_of(row->name, syntax);
     if (row->kind == PO_UNKNOWN) {
         return false;
     }

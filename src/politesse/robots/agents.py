@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.text import BLANKS
@@ -152,8 +153,8 @@ def first(found: Sequence[Span]) -> Sequence[Span]:
 
 def newest_readable(found: Sequence[Span]) -> Sequence[Span]:
     """Choose the first group of the highest stable version (Conner 2.0, Robot-version)."""
-    readable = [span for span in found if _is_readable(span.version)]
-    return [max(readable, key=lambda span: span.version)] if readable else []
+    readable = [span for span in found if _is_readable(span[-1])]
+    return [max(readable, key=itemgetter(-1))] if readable else []
 
 
 def _is_readable(version: tuple[int, int, int]) -> bool:

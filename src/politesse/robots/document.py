@@ -16,13 +16,13 @@ from politesse.robots.agents import checked_agent
 from politesse.robots.cleanparam import CleanParams
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
-from politesse.robots.lexer import lines_of, quirks_of, rows_of, utf_8_of
+from politesse.robots.lexer import CONTROL_IN_ROW, lines_of, quirks_of, rows_of, utf_8_of
 from politesse.robots.line import Line, rule_quirks
 from politesse.robots.native import native_outline
 from politesse.robots.outline import Outline, outline_of
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, SiteUsage
 from politesse.robots.rule_sets.base import Directives, RuleSet
-from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
+from politesse.robots.sitemaps import SitemapLines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,13 +105,12 @@ class RobotsTxt:
     @property
     def sitemaps(self) -> list[str]:
         """See the class."""
-        return self._outline.others.sitemaps
+        return [value for value in self.sitemap_lines.values if CONTROL_IN_ROW.search(value) is None]
 
     @cached_property
     def sitemap_lines(self) -> SitemapLines:
         """See the class."""
-        listed = self._outline.others.listed
-        return SitemapLines(listed) if listed else NO_SITEMAPS
+        return SitemapLines(self._outline.sitemaps)
 
     @property
     def licenses(self) -> list[str]:
@@ -158,8 +157,8 @@ class RobotsTxt:
         found, others = self._spans(agent), self._outline.others
         directives = Directives(
             [value for span in found for _, value in others.directives_in(span)] if others.directives else (),
-            found[-1].version if found else VERSION_1,
-            self.sitemap_lines,
+            found[-1][-1] if found else VERSION_1,
+            self._outline.sitemaps,
             self._usage(found) if others.state_usage else None,
         )
         return self._outline.rule_set(found, directives, self.origin)
@@ -175,7 +174,8 @@ class RobotsTxt:
         """
         binding, others = array("I"), self._outline.others
         for span in self._spans(agent):
-            binding.extend((span.end, len(others.directives_in(span)), span.listed_at if others.usage_in(span) else 0))
+            listed_at, end, *_ = span
+            binding.extend((end, len(others.directives_in(span)), listed_at if others.usage_in(span) else 0))
         return blake2b(binding, digest_size=16).digest()
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:
@@ -187,7 +187,7 @@ class RobotsTxt:
         Raises:
             ConfigurationError: see ``rules_for``.
         """
-        return [self.groups[self._reference.group_at(span.listed_at)] for span in self._spans(agent)]
+        return [self.groups[self._reference.group_at(listed_at)] for listed_at, *_ in self._spans(agent)]
 
     def _usage(self, found: Sequence[Span]) -> SiteUsage:
         """Return the preferences about the use of content that bind a crawler."""
@@ -200,12 +200,14 @@ class RobotsTxt:
     def _said(self, found: Sequence[Span], field: str) -> list[AgentLine]:
         """Return the lines of a field that bind a crawler, each with the user-agent name that matches."""
         said = ((span, line) for span in found for line in self._outline.others.usage_in(span))
-        return [AgentLine(span.name, line) for span, line in said if line.field == field]
+        return [AgentLine(name, line) for (_, _, name, _), line in said if line.field == field]
 
     def _spans(self, agent: str | Sequence[str]) -> Sequence[Span]:
         """Return the groups that bind a crawler."""
-        names = (agent,) if isinstance(agent, str) else checked_names("agent", agent)
-        return self._outline.binding([_token(self._traits.grouping, name) for name in names])
+        grouping = self._traits.grouping
+        if isinstance(agent, str):
+            return self._outline.binding((_token(grouping, agent),))
+        return self._outline.binding([_token(grouping, name) for name in checked_names("agent", agent)])
 
     def __repr__(self) -> str:
         return f"<RobotsTxt {self.dialect.value}: {len(self.lines)} lines, {len(self.groups)} groups>"

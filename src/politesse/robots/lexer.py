@@ -32,7 +32,7 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_FIRST_OCTETS: Final = tuple({mark[:1] for mark, _ in _BOMS} | {codecs.BOM_UTF8[:1]})
+_FIRST_OCTETS: Final = frozenset({mark[:1] for mark, _ in _BOMS} | {codecs.BOM_UTF8[:1]})
 _SKIPPED: Final = (codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1], *(mark for mark, _ in _BOMS))
 
 
@@ -207,16 +207,16 @@ def decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk,
     return octets.decode("utf-8", "surrogateescape"), quirks
 
 
-def utf_8_of(body: bytes | str, max_octets: int | None) -> tuple[bytes, tuple[Quirk, ...]]:
+def utf_8_of(body: bytes | bytearray | str, max_octets: int | None) -> tuple[bytes, tuple[Quirk, ...]]:
     """Do the same as ``decode``, but return octets: UTF-8 without a byte order mark."""
-    if isinstance(body, str):
-        body = octets_of(body)
+    if not isinstance(body, bytes):
+        body = octets_of(body) if isinstance(body, str) else bytes(body)
     quirks = NO_QUIRKS
     if max_octets is not None and len(body) > max_octets:
         body = cut_at_line_end(body, max_octets)
         quirks = (Quirk.FILE_CUT,)
-    if not body.startswith(_FIRST_OCTETS):
-        return bytes(body), quirks  # copies a bytearray; otherwise returns the same object
+    if body[:1] not in _FIRST_OCTETS:
+        return body, quirks
     for mark, encoding in _BOMS:
         if body.startswith(mark):
             text = body.decode(encoding, "replace")
@@ -229,4 +229,4 @@ def utf_8_of(body: bytes | str, max_octets: int | None) -> tuple[bytes, tuple[Qu
             body = body[len(mark) :]
             quirks += (Quirk.BYTE_ORDER_MARK,)
             break
-    return bytes(body), quirks
+    return body, quirks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, Version
+from politesse.robots.crawl_directives import DirectiveValue, Version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,20 +136,12 @@ def is_void(line: Line) -> bool:
     return bool(line.quirks) and not _VOID.isdisjoint(line.quirks)
 
 
-class Span(NamedTuple):
-    """The part of a group that binds a crawler: from the user-agent line that names it to the end of the group.
+Span = tuple[int, int, str, Version]
+"""The part of a group that binds a crawler, from the user-agent line that names it to the end of the group.
 
-    Attributes:
-        listed_at: the number of that user-agent line; 0 for rules before any user-agent line.
-        end: number of the line that starts the next group, or NO_END.
-        name: the name on that line.
-        version: the version of the standard in which the group is written.
-    """
-
-    listed_at: int
-    end: int
-    name: str
-    version: Version = VERSION_1
+It has the number of that user-agent line, which is 0 for rules before any user-agent line; the number of the line that
+starts the next group, or NO_END; the name on the user-agent line; and the version of the standard in which the group is
+written."""
 
 
 class Group:

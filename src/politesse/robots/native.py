@@ -15,7 +15,7 @@ from politesse.origin import MAX_URL_LENGTH
 from politesse.robots import budget
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.lexer import octets_of
-from politesse.robots.line import Quirk, Span
+from politesse.robots.line import Quirk
 from politesse.robots.other_records import OtherRecords
 from politesse.robots.pattern import PLAIN
 from politesse.robots.rule_sets.native import NativeRuleSet
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from politesse._native import _core
     from politesse.origin import Origin
     from politesse.robots.dialect import Traits
+    from politesse.robots.line import Span
     from politesse.robots.rule_sets.base import Directives
 
 IMPLEMENTATION: Final = "python" if core is None else "native"
 """``native`` if the compiled core decides, in the dialects that it serves; else ``python``."""
 
 _FIELD, _SITEMAP, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 7)  # _native/scan.h has the same numbers
+
+_NO_OTHERS: Final = OtherRecords()  # the files without such rows share it; nothing is added
 
 
 class NativeOutline:
@@ -43,28 +46,36 @@ class NativeOutline:
         traits: the traits of its dialect.
 
     Attributes:
-        others: see ``Outline``; without the quirks.
+        others: see ``Outline``; without the sitemaps and the quirks.
+        sitemaps: see ``Outline``.
     """
 
-    __slots__ = ("_file", "_traits", "others")
+    __slots__ = ("_file", "_traits", "others", "sitemaps")
 
     def __init__(self, file: _core.File, traits: Traits) -> None:
         self._file = file
         self._traits = traits
-        self.others = OtherRecords(file.sitemaps())
-        usual, name_of = traits.syntax.usual_names, traits.syntax.name_of
-        for number, spelling, value, has_control, in_group in file.others():
-            row = number, usual.get(spelling) or name_of(spelling), value
-            self.others.add(row, has_control=has_control, stray=None if in_group else Quirk.BEFORE_ANY_GROUP)
+        self.sitemaps = file.sitemaps()
+        rows = file.others()
+        self.others = _others_of(rows, traits) if rows else _NO_OTHERS
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
         """See ``Outline.binding``; in the dialects of the compiled core, names are equal."""
-        found = [Span(*group) for group in self._file.binding([*tokens, EVERYBODY])]
-        return self._traits.grouping.everybody(found) if found and found[0].name == EVERYBODY else found
+        found = self._file.binding([*tokens, EVERYBODY])
+        return self._traits.grouping.everybody(found) if found and found[0][2] == EVERYBODY else found
 
     def rule_set(self, found: Sequence[Span], directives: Directives, _: Origin | None) -> NativeRuleSet:
         """See ``Outline.rule_set``."""
         return NativeRuleSet(self._file.rules(found), directives, self._traits.matching)
+
+
+def _others_of(rows: Iterable[tuple[int, str, str, bool, bool]], traits: Traits) -> OtherRecords:
+    usual, name_of = traits.syntax.usual_names, traits.syntax.name_of
+    others = OtherRecords()
+    for number, spelling, value, has_control, in_group in rows:
+        row = number, usual.get(spelling) or name_of(spelling), value
+        others.add(row, has_control=has_control, stray=None if in_group else Quirk.BEFORE_ANY_GROUP)
+    return others
 
 
 def native_outline(octets: bytes, traits: Traits) -> NativeOutline | None:

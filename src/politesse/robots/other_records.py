@@ -41,26 +41,21 @@ class OtherRecords:
     Attributes:
         directives: (row number, typed value).
         usage: lines about the use of content; their values are parsed at the first question about this use.
-        listed: (row number, value, whether the row has a control character) of all Sitemap lines.
+        sitemaps: the number and the value of each Sitemap line, as a text.
         licenses: License lines with an absolute URL.
         signals: Content-Signals before the first group.
         quirks: quirks by row number that follow from the place or the value of a row.
     """
 
-    __slots__ = ("directives", "licenses", "listed", "quirks", "signals", "usage")
+    __slots__ = ("directives", "licenses", "quirks", "signals", "sitemaps", "usage")
 
-    def __init__(self, listed: list[tuple[int, str, bool]] | None = None) -> None:
+    def __init__(self) -> None:
         self.directives: list[tuple[int, crawl_directives.DirectiveValue]] = []
         self.usage: list[Line] = []
-        self.listed = [] if listed is None else listed
+        self.sitemaps: list[str] = []
         self.licenses: list[Line] = []
         self.signals: list[Line] = []
         self.quirks: dict[int, Quirk] = {}
-
-    @property
-    def sitemaps(self) -> list[str]:
-        """The values of Sitemap lines without control characters."""
-        return [value for _, value, has_control in self.listed if not has_control]
 
     @property
     def state_usage(self) -> bool:
@@ -85,7 +80,7 @@ class OtherRecords:
         """
         number, name, value = row
         if name.field == "sitemap":
-            self.listed.append((number, value, has_control))
+            self.sitemaps.append(f"{number} {value}")
         elif name.field in _USAGE_FIELDS:
             line = Line(number, name.spelling, name.field, value)
             if has_control or (name.field == LICENSE and is_absolute_url(value) is None):
@@ -115,4 +110,5 @@ class OtherRecords:
 
 def rows_in(rows: list[Item], span: Span, number_of: Callable[[Any], int] = _number_of) -> list[Item]:
     """Return the rows of a span, from all rows of their kind in the order of the file."""
-    return rows[bisect_left(rows, span.listed_at, key=number_of) : bisect_left(rows, span.end, key=number_of)]
+    listed_at, end, *_ = span
+    return rows[bisect_left(rows, listed_at, key=number_of) : bisect_left(rows, end, key=number_of)]

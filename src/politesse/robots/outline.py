@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.crawl_directives import VERSION_1, Version, parse_robot_version
 from politesse.robots.lexer import fields_of, records, rows_of
-from politesse.robots.line import NO_END, Group, Quirk, Span
+from politesse.robots.line import NO_END, Group, Quirk
 from politesse.robots.other_records import DIRECTIVES, OtherRecords, rows_in
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from politesse.origin import Origin
     from politesse.robots.dialect import Traits
-    from politesse.robots.line import FieldRow, Line
+    from politesse.robots.line import FieldRow, Line, Span
     from politesse.robots.rule_sets.base import Directives, RuleSet
 
 
@@ -69,8 +69,13 @@ class Outline:
         for number, alike in sorted((number, name) for name in names for number in self.names.get(name, ())):
             group = self.group_at(number)
             if group not in found:
-                found[group] = Span(number, self._end(group), alike, self._versions[group])
+                found[group] = number, self._end(group), alike, self._versions[group]
         return list(found.values())
+
+    @property
+    def sitemaps(self) -> str:
+        """A row for each Sitemap line: its number, a space, and its value."""
+        return "\n".join(self.others.sitemaps)
 
     def group_at(self, number: int) -> int:
         """Return the index of the group of a row."""
@@ -83,7 +88,7 @@ class Outline:
 
     def group(self, group: int, lines: Mapping[int, Line]) -> Group:
         """Return a group with its lines; ``lines`` maps numbers to lines."""
-        whole = Span(self.starts[group], self._end(group), "")
+        whole = self.starts[group], self._end(group), "", VERSION_1
         heads = rows_in(self._heads, whole)
         agents: dict[str, int] = {}
         listed: list[int] = []  # the number of the first line of each agent

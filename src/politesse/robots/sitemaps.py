@@ -6,15 +6,12 @@ sitemaps.org, "Specifying the Sitemap location in your robots.txt file"; RFC 930
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse._base.text import has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import split
 from politesse.robots.memory import memory_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_REJECTED: Final = 100
 """How many rejected lines are reported at most."""
@@ -43,6 +40,9 @@ class RejectedSitemap:
 class SitemapLines:
     """The Sitemap lines of a file, each value once. A line is validated on demand, because few callers read any.
 
+    Args:
+        listed: a row for each line: its number, a space, and its value.
+
     Attributes:
         lines: (line number, value) in the order of the file.
         weight_bytes: approximate memory that they take.
@@ -50,23 +50,26 @@ class SitemapLines:
 
     __slots__ = ("_listed",)
 
-    def __init__(self, listed: Iterable[tuple[int, str, bool]]) -> None:
-        values: dict[str, int] = {}
-        for number, value, _ in listed:
-            values.setdefault(value, number)
-        # One text takes a third of the memory of single ones, and is seldom read.
-        self._listed = "\n".join([f"{number} {value}" for value, number in values.items()])
+    def __init__(self, listed: str) -> None:
+        self._listed = listed  # a single text takes a third of the memory of its parts, and is seldom read
+
+    @property
+    def values(self) -> list[str]:
+        """The values of all lines, also those that repeat."""
+        return [line.partition(" ")[2] for line in self._listed.split("\n")] if self._listed else []
 
     @property
     def lines(self) -> tuple[tuple[int, str], ...]:
         """See the class."""
-        listed = (line.partition(" ") for line in self._listed.split("\n") if line)
-        return tuple((int(number), value) for number, _, value in listed)
+        numbers = [int(line.partition(" ")[0]) for line in self._listed.split("\n")] if self._listed else []
+        # Of equal values the first stays: it is written last.
+        first = dict(zip(reversed(self.values), reversed(numbers), strict=True))
+        return tuple(sorted((number, value) for value, number in first.items()))
 
     @property
     def weight_bytes(self) -> int:
         """See the class."""
-        return memory_of((self, self._listed)) if self._listed else 0
+        return memory_of((self._listed,))
 
     def check(self) -> tuple[tuple[str, ...], tuple[RejectedSitemap, ...]]:
         """Return the values that are absolute http(s) URLs, as written, and the other values with their problems."""
@@ -79,10 +82,6 @@ class SitemapLines:
             elif len(rejected) < MAX_REJECTED:
                 rejected.append(RejectedSitemap(number, value, problem))
         return tuple(urls), tuple(rejected)
-
-
-NO_SITEMAPS: Final = SitemapLines(())
-"""Shared by the files without Sitemap lines."""
 
 
 def _problem(value: str) -> str:

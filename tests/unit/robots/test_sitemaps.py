@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from politesse.origin import split
 from politesse.robots import RejectedSitemap, RobotsTxt
-from politesse.robots.sitemaps import MAX_REJECTED, NO_SITEMAPS
+from politesse.robots.sitemaps import MAX_REJECTED
 
 SITEMAP = "sitemaps.org, Submitting your Sitemap, robots.txt"
 
@@ -74,7 +74,7 @@ def test_no_more_lines_are_reported_than_anybody_reads() -> None:
 def test_weight_follows_the_values_and_is_zero_without_lines() -> None:
     many = RobotsTxt.parse("".join(f"Sitemap: https://h/{number:04}\n" for number in range(1_000)))
     none = RobotsTxt.parse("User-agent: *\n").rules_for("x")
-    assert none.sitemap_lines is NO_SITEMAPS
+    assert (none.sitemap_lines.lines, none.sitemap_lines.weight_bytes) == ((), 0)
     assert many.rules_for("x").weight_bytes - none.weight_bytes >= 1_000 * len("https://h/0000")
 
 

@@ -10,7 +10,7 @@ from politesse.origin import Origin, StrOrURL, target_of, url_text
 from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, RequestRate, TimeWindow, Version
 from politesse.robots.memory import memory_of
 from politesse.robots.pattern import is_plain, match_simple_url
-from politesse.robots.sitemaps import NO_SITEMAPS, SitemapLines
+from politesse.robots.sitemaps import SitemapLines
 from politesse.robots.timetable import ALWAYS, Timetable
 from politesse.usage.model import NOTHING_STATED, Usage
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
@@ -36,13 +36,13 @@ class Directives(NamedTuple):
     Attributes:
         values: typed values of the directives, in the order of the file.
         version: the version of the standard in which the groups are written.
-        sitemap_lines: Sitemap lines of the file.
+        sitemaps: the Sitemap lines of the file, as a text; see ``SitemapLines``.
         usage: preferences about the use of content, or None.
     """
 
     values: Sequence[DirectiveValue] = ()
     version: Version = VERSION_1
-    sitemap_lines: SitemapLines = NO_SITEMAPS
+    sitemaps: str = ""
     usage: SiteUsage | None = None
 
 
@@ -76,13 +76,13 @@ class RuleSet(ABC):
     __slots__ = (
         "__weakref__",
         "_matching",
+        "_sitemaps",
         "_version",
         "_weight_bytes",
         "comments",
         "crawl_delay",
         "request_rates",
         "site_usage",
-        "sitemap_lines",
         "timetable",
         "visit_times",
     )
@@ -96,7 +96,7 @@ class RuleSet(ABC):
         self.timetable = ALWAYS
         if directives.values:  # most files have none
             self._obey(directives.values)
-        self.sitemap_lines = directives.sitemap_lines
+        self._sitemaps = directives.sitemaps
         self.site_usage = directives.usage
         self._version = directives.version
         self._weight_bytes = 0
@@ -114,10 +114,15 @@ class RuleSet(ABC):
             getsizeof(self)
             + _BYTES_PER_DIRECTIVE * (len(self.request_rates) + len(self.visit_times))
             + memory_of(self.comments)
-            + self.timetable.weight_bytes
             + self.sitemap_lines.weight_bytes
+            + self.timetable.weight_bytes
             + (0 if self.site_usage is None else self.site_usage.weight_bytes)
         )
+
+    @property
+    def sitemap_lines(self) -> SitemapLines:
+        """See the class."""
+        return SitemapLines(self._sitemaps)
 
     @property
     def weight_bytes(self) -> int:
