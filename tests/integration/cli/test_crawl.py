@@ -281,6 +281,14 @@ async def test_a_mistake_exits_2_with_one_message(arguments: list[str], message:
     assert "Traceback" not in done.err
 
 
+async def test_a_mistake_in_the_agent_empties_no_file(tmp_path: Path) -> None:
+    out = tmp_path / "crawl.jsonl"
+    out.write_text("an earlier crawl\n")
+    done = await politesse("crawl", "--agent", "ExampleBot (caf\xe9)", "--out", str(out), "http://127.0.0.1/")
+    assert done.code == 2
+    assert out.read_text() == "an earlier crawl\n"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 async def test_a_full_disk_ends_the_crawl(eager: None) -> None:
     pages = Pages({"/": links(*(f"/{n}" for n in range(50)))})

@@ -74,6 +74,19 @@ async def test_ctrl_c_while_a_server_does_not_answer(command: str) -> None:
     )
 
 
+async def test_an_echo_of_ctrl_c_does_not_end_the_command_at_once() -> None:
+    async with serving(Origin(status=None)) as origin:
+        process = await start("crawl", f"{origin.base}/")
+        while not origin.requests:
+            await asyncio.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)  # another signal, because a second SIGINT could be merged with the first
+        assert process.stderr is not None
+        told = (await process.stderr.read()).decode().splitlines()
+        assert await process.wait() in {130, 143}
+    assert any("interrupted" in line for line in told)  # the summary of a crawl that ended in order
+
+
 @pytest.mark.full
 async def test_ctrl_c_while_pages_wait_for_their_turn() -> None:
     async with serving(Origin()) as origin:

@@ -281,6 +281,17 @@ async def test_all_hops_of_a_fetch_together_have_its_time_limit(clock: ManualClo
         assert verdict.source.fault.startswith("timeout")
 
 
+async def test_a_fetch_that_has_ended_in_time_is_not_given_up_later(clock: ManualClock) -> None:
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    async with Gatekeeper(UA, fetcher=Web(clock, moving_to_cdn(RULES), lambda _: 1.0), clock=clock) as gate:
+        (site,) = sites(1)
+        assert await gate.check(site)
+        await clock.sleep(60.0)
+        assert await gate.check(site)
+    assert failures == []
+
+
 @pytest.mark.clause("RFC 9309 2.3.1.2")
 @pytest.mark.parametrize(("redirects", "opens"), [(5, False), (6, True)])
 async def test_fifth_redirect_is_followed_and_a_sixth_opens_the_site(

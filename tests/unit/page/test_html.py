@@ -64,6 +64,8 @@ def test_links_are_read_on_request() -> None:
         (f"<title>{'中' * 200}</title>{PAGE}".encode("utf-16-le"), "text/html; charset=utf-16le", "utf-16-le"),
         (f" \n<title>{'中' * 200}</title>{PAGE}".encode("utf-16-be"), "text/html", "utf-16-be"),
         (f"<!DOCTYPE html><title>一</title>{PAGE}".encode("utf-16-le"), "text/html", "utf-16-le"),  # U+4E00
+        (f"words {PAGE}".encode("utf-16-le"), "text/html", "utf-16-le"),  # no markup at the start
+        (f"words {PAGE}".encode("utf-16-be"), "text/html", "utf-16-be"),
         (b"\0<html>" + PAGE.encode(), "text/html", "utf-8"),
         (PAGE.encode("gb18030"), "text/html; charset=GB2312", "gb18030"),
         (b"<meta charset=shift_jis>" + "<meta name=description content=ツ>".encode("shift_jis"), "", "shift_jis"),

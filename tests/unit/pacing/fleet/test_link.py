@@ -29,6 +29,7 @@ class SlowWire(RedisWire):
     def __init__(self) -> None:
         self.under_way: list[tuple[list[str], asyncio.Future[None]]] = []
         self.opened = 0
+        self.messages = asyncio.Queue[str]()
 
     async def open(self, *channels: str) -> Server:
         self.opened += 1
@@ -44,13 +45,13 @@ class SlowWire(RedisWire):
             self.under_way.append((keys, answered))
             await answered
         at = str(round((1e6 + time.monotonic()) * 1e6))
-        granted = ["granted", "ticket", at, "0", "0", "", "0", "0", "0", "", ""]
+        granted = ["granted", "ticket", at, "0", "0", "", "0", "0", "0", "0", "", ""]
         members = ["members", "", at, "0", "0", "", "epoch", ""]
         return [[*(members if call.script is Script.MEMBER else granted)] for call in calls]
 
     async def pushes(self) -> AsyncIterator[str]:
-        await asyncio.Event().wait()
-        yield ""
+        while True:
+            yield await self.messages.get()
 
     async def aclose(self) -> None:
         self.under_way.clear()
@@ -141,6 +142,21 @@ async def test_a_link_whose_reader_is_cancelled_by_others_is_lost_and_found_agai
     link.post(Script.RELEASE, "posted")
     assert await wire.sent(1) == [["posted"]]
     assert (wire.opened, link.losses, link.is_up) == (2, 1, True)
+
+
+@pytest.mark.parametrize(("ahead_s", "losses"), [(0.0, 0), (3600.0, 1), (-3600.0, 0)])
+async def test_a_message_by_a_clock_that_was_set_forward_voids_all_answers(
+    link: FleetLink, wire: SlowWire, ahead_s: float, losses: int
+) -> None:
+    link.post(Script.RELEASE, "posted")
+    await wire.sent(1)
+    wire.answer()
+    await settle()
+    at = str(round((1e6 + time.monotonic() + ahead_s) * 1e6))
+    words = ["granted", f"{link.owner}.9", at, "0", "0", "", "0", "0", "0", "0", "", ""]
+    wire.messages.put_nowait("\n".join(["f:host:example.com", *words]))
+    await settle(30)
+    assert link.losses == losses
 
 
 async def test_a_link_whose_task_is_cancelled_before_it_began_connects_all_the_same() -> None:
