@@ -211,8 +211,8 @@ class ScopedPacer:
         self._expiry.stop()
         for scope in self._scopes:
             await scope.pacer.aclose()
-        await self._offers.aclose()
         await self._addresses.aclose()
+        await self._offers.aclose()  # its tasks may wait for an address
 
     @property
     def waiting(self) -> int:
