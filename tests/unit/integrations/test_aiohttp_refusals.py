@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from politesse import Gatekeeper, InvalidURL, PoliteSession
+from politesse import Gatekeeper, InvalidURL, PacingOptions, PoliteSession
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.testing import ScriptedFetcher
 
@@ -25,7 +25,7 @@ async def test_dot_segments_that_would_be_sent_are_refused(path: str) -> None:
 async def test_raw_blank_that_would_be_sent_is_refused(path: str) -> None:
     url = URL(f"http://127.0.0.1:9{path}", encoded=True)
     async with (
-        Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate,
+        Gatekeeper(UA, fetcher=ScriptedFetcher(), pacing=PacingOptions(min_delay_s=0.0)) as gate,
         aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)) as session,
         PoliteSession(gate) as polite,
     ):

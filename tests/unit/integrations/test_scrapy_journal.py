@@ -67,7 +67,7 @@ def test_requests_that_were_not_done_are_pending_after_a_kill(killed: Path) -> N
 
 def test_journal_does_not_grow_with_the_requests_that_are_done(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    for number in range(2_000):
+    for number in range(500):
         run.journal.pushed(page(f"{number}/{'x' * 4_000}"))
         run.journal.popped(page(f"{number}/{'x' * 4_000}"))
     run.journal.close()

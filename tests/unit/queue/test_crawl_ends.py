@@ -10,6 +10,7 @@ import pytest
 from politesse import ClosedError, Gatekeeper
 from politesse.queue import CrawlPage, CrawlProgress, PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.support.tiers import first_of
 from tests.unit.queue.crawl import UA, A, B, Queue
 from tests.unit.queue.simulated import Errors, Pages, Reply, SimulatedWeb, follow_links, moved
 
@@ -237,7 +238,7 @@ async def test_a_gate_that_is_closed_meanwhile_ends_the_crawl_and_no_url_is_lost
         await filled.join()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", first_of(20, range(60)))
 async def test_a_crawl_cancelled_at_any_moment_loses_and_doubles_nothing(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
