@@ -49,27 +49,6 @@ async def test_a_gate_on_the_same_file_answers_without_a_request(tmp_path: Path,
     assert second.requests == []
 
 
-async def test_an_expired_copy_revalidates_with_its_etag(tmp_path: Path) -> None:
-    count = 100
-    async with Gatekeeper(
-        UA, fetcher=ScriptedFetcher(sites(count)), clock=ManualClock(wall=START), store=tmp_path / "robots.db"
-    ) as gate:
-        await answers(gate, count)
-    unchanged = {
-        site: FetchResponse(304, f"{site}/robots.txt", {"etag": response.headers["etag"]}, conditional=True)
-        for site, response in sites(count).items()
-    }
-    fetcher = ScriptedFetcher(unchanged)
-    clock = ManualClock(wall=START + DAY_S + 60)
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=tmp_path / "robots.db") as gate:
-        assert await answers(gate, count) == [False, True] * count
-    sent = {str(request.origin): request.validators for request in fetcher.requests}
-    assert len(fetcher.requests) == len(sent) == count
-    assert {site: validators and validators.etag for site, validators in sent.items()} == {
-        f"https://host{number}.example": f'"v{number}"' for number in range(count)
-    }
-
-
 async def test_two_gates_of_one_file_share_what_they_fetch(tmp_path: Path) -> None:
     count = 50
     first, second = ScriptedFetcher(sites(count)), ScriptedFetcher(sites(count))

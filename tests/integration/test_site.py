@@ -1,4 +1,4 @@
-"""data.txt and sitemaps, asked of real servers."""
+"""data.txt, asked of real servers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,19 +17,15 @@ LENIENT = FetchOptions(private_addresses="allow")  # every server of a test is a
 class DataSite(Site):
     """A Site with a data.txt."""
 
-    data_txt: bytes | int = b"# ours\nDataset: /d.csv\n"
     etag = ""
-    content_type = "text/plain"
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
         if request.path != "/data.txt" or request.path in self.redirects:
             return await super().respond(request)
-        if isinstance(self.data_txt, int):
-            return web.Response(status=self.data_txt)
         if self.etag and request.headers.get("If-None-Match") == self.etag:
             return web.Response(status=304, headers={"ETag": self.etag})
         headers = {"ETag": self.etag, "Cache-Control": "no-cache"} if self.etag else {}
-        return web.Response(body=self.data_txt, headers=headers, content_type=self.content_type)
+        return web.Response(text="# ours\nDataset: /d.csv\n", headers=headers)
 
 
 @pytest.fixture
@@ -54,28 +50,6 @@ async def test_data_txt_is_asked_for_once_after_robots_txt_by_the_name_of_the_cr
     assert site.seen[1].cookies == {}
 
 
-async def test_denied_data_txt_is_not_asked_for(site: DataSite, gate: Gatekeeper) -> None:
-    site.robots = "User-agent: *\nDisallow: /\n"
-    assert (await gate.datatxt(site.base)).outcome is FileOutcome.DISALLOWED
-    assert site.paths == ["/robots.txt"]
-
-
-@pytest.mark.parametrize(
-    ("status", "outcome"),
-    [(404, FileOutcome.UNKNOWN), (403, FileOutcome.UNKNOWN), (410, FileOutcome.UNKNOWN), (500, FileOutcome.RETRY)],
-)
-async def test_statuses_of_a_server(site: DataSite, gate: Gatekeeper, status: int, outcome: FileOutcome) -> None:
-    site.data_txt = status
-    answer = await gate.datatxt(site.base)
-    assert (answer.outcome, answer.status) == (outcome, status)
-
-
-async def test_web_page_of_a_server_that_has_no_404_is_no_data_txt(site: DataSite, gate: Gatekeeper) -> None:
-    site.data_txt, site.content_type = b"Sorry: nothing here\n", "text/html"
-    answer = await gate.datatxt(site.base)
-    assert (answer.outcome, answer.status, answer.records) == (FileOutcome.UNKNOWN, 200, ())
-
-
 @pytest.mark.realtime
 async def test_server_that_is_silent_is_to_be_retried(site: DataSite) -> None:
     site.redirects["/data.txt"] = (302, "/silent")
@@ -84,34 +58,6 @@ async def test_server_that_is_silent_is_to_be_retried(site: DataSite) -> None:
         assert (answer.outcome, answer.status) == (FileOutcome.RETRY, None)
         assert answer.file.fault.startswith(FaultKind.TIMEOUT)
         assert gate.statistics().turns == 0
-
-
-async def test_file_that_is_too_large_is_cut_at_the_end_of_a_line(site: DataSite, gate: Gatekeeper) -> None:
-    site.data_txt = b"Dataset: /a/rather/long/path/to/a/file.csv\n" * 20_000
-    answer = await gate.datatxt(site.base)
-    assert answer.file.truncated
-    assert 0 < len(answer.file.body) <= 500 * 1024
-    [record] = answer.records
-    assert set(record.fields) == {("Dataset", "/a/rather/long/path/to/a/file.csv")}
-
-
-async def test_redirect_to_another_host_asks_for_its_robots_txt_first(
-    site: DataSite, other: DataSite, gate: Gatekeeper
-) -> None:
-    site.redirects["/data.txt"] = (301, f"{other.base}/data.txt?v=2")
-    answer = await gate.datatxt(site.base)
-    assert (answer.outcome, answer.file.final_url) == (FileOutcome.FOUND, f"{other.base}/data.txt?v=2")
-    assert other.paths == ["/robots.txt", "/data.txt?v=2"]
-
-
-async def test_redirect_to_what_another_host_disallows_is_not_followed(
-    site: DataSite, other: DataSite, gate: Gatekeeper
-) -> None:
-    site.redirects["/data.txt"] = (301, f"{other.base}/private/data.txt")
-    answer = await gate.datatxt(site.base)
-    assert answer.outcome is FileOutcome.RETRY
-    assert "Disallow: /private" in answer.file.fault
-    assert other.paths == ["/robots.txt"]
 
 
 async def test_redirect_to_a_private_address_of_another_host_is_refused(site: DataSite, other: DataSite) -> None:
@@ -141,10 +87,3 @@ async def test_closing_while_the_server_is_silent_ends_the_request(site: DataSit
         await until(lambda: "/silent" in site.paths)
     with pytest.raises(ClosedError):
         await waiting
-
-
-async def test_sitemaps_are_read_from_robots_txt(site: DataSite, gate: Gatekeeper) -> None:
-    site.robots = f"Sitemap: {site.base}/s.xml\nSitemap: /t.xml\n"
-    listed = await gate.sitemaps(site.base)
-    assert (listed.urls, listed.known) == ((f"{site.base}/s.xml",), True)
-    assert site.paths == ["/robots.txt"]

@@ -242,15 +242,6 @@ def test_invalid_policy_is_refused(wrong: dict[str, bool | str]) -> None:
         HostPolicy(**wrong)  # type: ignore[arg-type]
 
 
-async def test_check_after_forget_fetches_again(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
-    await gate.check(f"{SITE}/")
-    await gate.forget(f"{SITE}/any/page")
-    assert gate.peek(f"{SITE}/") is None
-    await gate.check(f"{SITE}/")
-    assert fetcher.count(SITE) == 2
-    assert fetcher.requests[1].validators is None
-
-
 async def test_report_mode_allows_and_reports_denials(clock: ManualClock) -> None:
     fetcher = ScriptedFetcher({SITE: FILE, "https://down.example": 503})
     async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
