@@ -18,7 +18,8 @@ Only this module imports redis-py, an optional dependency, so that one message r
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from politesse._base.text import described, needs_extra
@@ -37,8 +38,6 @@ try:
 except ImportError as error:
     raise ImportError(f"{needs_extra('what processes share in a Redis', 'redis')} ({error})", name="redis") from error
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["NEVER_DECODE", "NoBackoff", "NoScriptError", "Redis", "RedisCluster", "ResponseError", "Retry"]
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 _STALL_S: Final = 0.05  # if a timer is later than this, the event loop was blocked
 

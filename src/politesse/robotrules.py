@@ -17,19 +17,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from politesse._base.checks import check_types
 from politesse._base.constants import DAY_S
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots import Dialect, RobotsTxt, RuleSet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _VERSION: Final = 1
 _ALLOW: Final = "Allow: "

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from politesse._base.text import printable_traceback, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 logger = logging.getLogger("politesse")
 

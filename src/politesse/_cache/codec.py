@@ -11,19 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, fields
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from politesse._cache.record import Copy, Moment, Record, Trouble
 from politesse._pacing.host_state import BackoffRecord, HostState
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
 from politesse.verdict import AccessResult, Bound
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Part = TypeVar("Part", Copy, Trouble, Moment, HostState, BackoffRecord)
 

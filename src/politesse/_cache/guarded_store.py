@@ -23,17 +23,14 @@ An exception other than a StoreError is a bug of the store. It is raised, and be
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from politesse.clock import Clock, ends_within
 from politesse.errors import StoreError
 from politesse.ports import LeasingStore, Store, UpdatingStore
 from politesse.stores.memory import MemoryStore, SharedMemoryStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
 
 Result = TypeVar("Result")
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse._base.checks import check_types, checked_names
 from politesse.errors import ConfigurationError, ConfigurationTypeError, PolitesseWarning
 from politesse.robots.agents import BROWSER, browser_refusal, first_word, product_token
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _PRINTABLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")

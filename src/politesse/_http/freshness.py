@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse.ports import FetchResponse, FetchResult, Validators
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 # RFC 9111 5.2: a directive is a token, some with a value, quoted or not. The values of other directives are matched, to
 # skip them. The time is linear: 64 KiB, the limit of all headers, take at most about 5 ms.

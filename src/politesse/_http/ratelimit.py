@@ -9,12 +9,10 @@ drafts, and with the prefix ``X-``), whose reset is a Unix time from some server
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from politesse._http.freshness import dated_wall
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _PARAMETER = re.compile(r"(?:^|[;,\s])(r|t|q|w|remaining|reset)\s*=\s*([0-9]{1,15})(?=$|[;,\s])")
 _NUMBER = re.compile(r"[0-9]{1,15}")

@@ -15,9 +15,10 @@ import json
 import os
 import sys
 import threading
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -25,9 +26,6 @@ from rich.text import Text
 from politesse._base.text import printable
 from politesse.origin import Origin
 from politesse.verdict import utc
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
 
 T = TypeVar("T")
 

@@ -26,9 +26,10 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
@@ -44,10 +45,6 @@ from politesse.fetch._addresses import GUARD, AddressGuard, resolver_of
 from politesse.fetch._client import SharedClient, WatchedResponse
 from politesse.fetch._options import FetchOptions
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 # RFC 9110 5.3: several lines of these headers are one list. Of all other headers only the first line is read.
 _LISTS: Final = frozenset({"cache-control", "content-encoding", "transfer-encoding", "vary"})

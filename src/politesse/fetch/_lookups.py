@@ -11,11 +11,9 @@ import asyncio
 import socket
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final
 
 MAX_THREADS: Final = 256
 

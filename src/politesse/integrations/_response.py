@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse._http.redirects import REDIRECTS
 from politesse.page import Headers, PageDirectives, may_be_html
 from politesse.page.headers import content_type, header_pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _BODILESS: Final = frozenset({204, 304})  # RFC 9110 6.4.1: these statuses never have content
 _AS_IT_IS: Final = frozenset({"", "identity"})

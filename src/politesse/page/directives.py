@@ -7,19 +7,16 @@ stay unknown.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse._http.freshness import http_date, iso_date
 from politesse.page.headers import Headers, content_type, cut_lines, header_lines, header_pairs
 from politesse.page.html import MAX_BYTES, Html, Meta, read_html
 from politesse.page.statements import DirectiveStatement, parse_members, parse_scoped, parse_unscoped
 from politesse.robots.agents import product_token
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 _HEADERS: Final = (("X-Robots-Tag", parse_scoped), ("Robots-Tag", parse_members))
 _EVERYBODY: Final = "robots"

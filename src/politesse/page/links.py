@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 from politesse.origin import StrOrURL, escaped, split, url_text
 from politesse.page.directives import PageDirectives
 from politesse.page.headers import Headers, content_type, header_pairs
 from politesse.page.html import MAX_BYTES, read_html
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 MAX_URL: Final = 8_192
 """The longest URL that counts as a link, in characters. RFC 9110 4.1: all should support 8000 octets."""

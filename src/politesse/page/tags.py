@@ -11,14 +11,12 @@ total work are bounded, so time is linear in the page.
 from __future__ import annotations
 
 import re
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from html import unescape
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from politesse.page.tree_state import FOREIGN_ROOTS, MOVING_TAGS, TEXT_ELEMENTS, TreeState
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
 
 _Branch = TypeVar("_Branch")
 

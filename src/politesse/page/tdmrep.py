@@ -6,9 +6,10 @@ The first matching location of the file decides. Neither the length of its path 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse._base.text import has_utf_8
 from politesse.origin import StrOrURL, target_of
@@ -16,10 +17,6 @@ from politesse.robots.budget import Meter, meter_of, metered_matcher
 from politesse.robots.pattern import normalise_pattern, normalise_target, query_as_written
 from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_tdm_reservation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 MAX_OCTETS: Final = 1_048_576
 """A longer file is ignored, because a part of it could have another meaning."""

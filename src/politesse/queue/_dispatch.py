@@ -34,7 +34,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from types import TracebackType
+from typing import Final, Generic, TypeVar
 
 from politesse._base.reasons import WORDS
 from politesse._base.tasks import current_task, is_ended_with_task
@@ -47,10 +48,6 @@ from politesse.queue._hosts import HostEvent, OriginQueue, QueuedUrl
 from politesse.queue._results import QueueClosed, QueuedTurn, is_given_up
 from politesse.queue._robots import CLOSURES, MAX_FETCHING
 from politesse.verdict import Bound, NotYet, Reason, Verdict
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
 
 Item = TypeVar("Item")
 

@@ -28,9 +28,10 @@ import queue
 import threading
 import time
 import weakref
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from politesse._base.checks import check_positive, wrong_type
 from politesse.errors import ConfigurationError, StoreError
@@ -45,9 +46,6 @@ from politesse.stores._sqlite_opening import (
     sqlite3,
     store_error,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = ["Part", "SqliteFile"]
 

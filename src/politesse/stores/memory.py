@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse._base.checks import check_number
 from politesse.errors import ConfigurationError
 from politesse.ports import Lease, LeaseHeld, VersionedRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LEASE_S: Final = 3600.0  # no fetch takes longer; the holder, in this process, ends the lease
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from politesse._base.checks import check_least, check_positive, check_prefix, check_range, wrong_type
 from politesse._base.constants import DAY_S, PACE_KEYS
 from politesse.ports import Lease, LeaseHeld, VersionedRecord
 from politesse.stores._redis_calls import RedisCalls
 from politesse.stores._redis_scripts import StoreScript
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 __all__ = ["RedisStore"]
 

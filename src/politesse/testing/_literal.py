@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterator
 from string import ascii_letters, digits
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 _UNRESERVED: Final = frozenset(ascii_letters + digits + "-._~")  # RFC 3986 2.3
 _GEN_DELIMS: Final = frozenset(":/?[]@")  # RFC 3986 2.2, without "#", which ends a URL

@@ -9,16 +9,14 @@ permissions.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from politesse._base.checks import check_choice
 from politesse._base.text import printable, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _MAX_SHOWN: Final = 160  # an explanation shortens a statement to this many characters
 

@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import http_sf
 
 from politesse._base.text import BLANKS
 from politesse.usage.model import Preference, Purpose, Statement, Use, most_restrictive
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 MAX_OCTETS: Final = 65_536
 """A longer Content-Usage dictionary is ignored."""

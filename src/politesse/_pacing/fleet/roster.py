@@ -17,13 +17,10 @@ the owner renewed its live tickets in that session, and the ticket of this lease
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from politesse._pacing.fleet.messages import Reply, RoundOver
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _US: Final = 1e6
 _REPORTED: Final = "2"

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse._base.constants import ROBOTS_TXT
 from politesse.testing.answers import response
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 TOKEN: Final = "PolitesseDemo"  # noqa: S105 - a product token is no secret
 FRONT: Final = "/"
