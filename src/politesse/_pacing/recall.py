@@ -18,6 +18,7 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from politesse._pacing.host import NEVER, PacedHost
 from politesse._pacing.host_state import HostMemory, HostState
 from politesse._pacing.hosts import LastRequestTimes
 from politesse.clock import Clock, run_of
@@ -25,10 +26,6 @@ from politesse.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from politesse._pacing.host import PacedHost
-
-_NEVER = float("-inf")
 
 
 class Recalls:
@@ -56,9 +53,9 @@ class Recalls:
         """Begin to recall a host; no request starts there before the end of the recall."""
         now_mono = self._clock.monotonic()
         known_mono = self._known.take(host.host, now_mono)
-        if known_mono != _NEVER:
+        if known_mono != NEVER:
             self._known.keep(host.host, known_mono, now_mono)
-        if self._closed or known_mono != _NEVER:
+        if self._closed or known_mono != NEVER:
             return  # after the close, only the answer to a fetch that was under way leads here
         loop = asyncio.get_running_loop()
         host.recalling = True
@@ -135,7 +132,7 @@ class Recalls:
             self._run,
             now_wall,
             now_mono,
-            asked_s=None if host.last_mono == _NEVER else now_mono - host.last_mono,
+            asked_s=None if host.last_mono == NEVER else now_mono - host.last_mono,
             under_way=host.options.max_concurrent == 1 and bool(host.under_way),
             answers=host.backoff.record(now_mono) if host.backoff.is_known else None,
             answers_s=max(0.0, host.busy_until(self._kept_s, now_mono, now_wall) - now_mono),

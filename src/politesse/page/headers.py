@@ -47,13 +47,13 @@ def content_type(pairs: Iterable[tuple[str, str]]) -> str:
     return ", ".join(header_lines(pairs, "content-type")[0])
 
 
-def cut_lines(values: Iterable[str], max_length: int = MAX_OCTETS) -> tuple[list[str], bool]:
-    """Return the first lines, at most ``max_length`` characters in all, and whether more followed.
+def cut_lines(values: Iterable[str]) -> tuple[list[str], bool]:
+    """Return the first lines, at most ``MAX_OCTETS`` characters in all, and whether more followed.
 
     A cut line ends before a comma, a semicolon or a blank, so that no part of a word is read as a whole word.
     """
     lines: list[str] = []
-    room = max_length
+    room = MAX_OCTETS
     for value in values:
         if len(value) > room:
             cut = value[:room]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from politesse._pacing.fleet.scripts import Script
 from politesse.verdict import CLOSINGS, Bound
 
 if TYPE_CHECKING:
     from politesse.clock import Clock
+
+T = TypeVar("T")
 
 _US: Final = 1_000_000
 _MOST_CALLS: Final = 500  # a batch has at most this many calls
@@ -32,6 +35,15 @@ class WireLost(Exception):
 
 class RoundOver(WireLost):
     """The server has lost data, or another process says so; see ``roster.py``."""
+
+
+async def bounded(work: Awaitable[T], timeout_s: float, *, lost: str = "no answer") -> T:
+    """Return the result of ``work``; raise WireLost if it takes longer than ``timeout_s``."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await work
+    except TimeoutError as error:
+        raise WireLost(f"{lost} within {timeout_s:g} s") from error
 
 
 class ScriptCall(NamedTuple):

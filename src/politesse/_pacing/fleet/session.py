@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from politesse._base.tasks import is_anything_left
-from politesse._pacing.fleet.messages import FleetAnswer, Outbox, Reply, Sent, Server, WireLost, microseconds
+from politesse._pacing.fleet.messages import FleetAnswer, Outbox, Reply, Sent, Server, WireLost, bounded, microseconds
 from politesse._pacing.fleet.roster import Roster
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClocks
@@ -317,9 +317,4 @@ class Session:
             member.pushed(key.removeprefix(self.options.prefix), answer)
 
     async def _bounded(self, work: Awaitable[T], timeout_s: float = 0.0, *, lost: str = "no answer") -> T:
-        timeout_s = timeout_s or self.options.timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await work
-        except TimeoutError as error:
-            raise WireLost(f"{lost} within {timeout_s:g} s") from error
+        return await bounded(work, timeout_s or self.options.timeout_s, lost=lost)

@@ -8,14 +8,13 @@ table of the server grows.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from politesse._base.text import described, shortened
-from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
+from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost, bounded
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import wire_to
 from politesse.verdict import Bound, utc
@@ -107,15 +106,10 @@ class FleetReader:
         return found
 
     async def _bounded(self, work: Awaitable[T]) -> T:
-        error: Exception
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                return await work
-        except TimeoutError as late:
-            error, why = late, f"no answer within {_TIMEOUT_S:g} s"
+            return await bounded(work, _TIMEOUT_S)
         except WireLost as lost:
-            error, why = lost, str(lost)
-        raise ConnectionError(f"Redis at {self._wire.name} is away: {why}") from error
+            raise ConnectionError(f"Redis at {self._wire.name} is away: {lost}") from lost
 
 
 def _parsed(key: str, scope: str, name: str, reply: Reply | Exception) -> Record | None:
