@@ -24,25 +24,8 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
+from politesse import events
 from politesse._base.text import printable_traceback, shortened
-from politesse.events import (
-    AddressNotFound,
-    ComponentFailed,
-    Decided,
-    Event,
-    FleetAway,
-    FleetBack,
-    HeaderOverruled,
-    HostClosed,
-    HostOpened,
-    LongDelay,
-    LongWait,
-    MatchingBounded,
-    RobotsFetched,
-    SiteFileFetched,
-    TurnDropped,
-    TurnExpired,
-)
 from politesse.verdict import AccessResult, Bound, Verdict, utc
 
 if TYPE_CHECKING:
@@ -79,27 +62,27 @@ class EventLog:
         self._closed: LRUCache[Origin, float] = LRUCache(_MAX_SITES)  # the Unix times since when sites are closed
         self._known: LRUCache[Hashable, None] = LRUCache(_MAX_SITES)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Write the line of an event, if the event has a line."""
         match event:
-            case Decided(verdict):
+            case events.Decided(verdict):
                 self._decided(verdict)
-            case RobotsFetched():
+            case events.RobotsFetched():
                 self._robots_fetched(event)
-            case SiteFileFetched(url, status, fault, outcome):
+            case events.SiteFileFetched(url, status, fault, outcome):
                 got = shortened(fault) if fault else status
                 _CACHE.debug("%s was fetched: %s, %s", shortened(url), got, outcome)
-            case ComponentFailed(origin, component, error):
+            case events.ComponentFailed(origin, component, error):
                 scope = origin or "the whole crawl"
                 # exc_info would quote remote text without escapes.
                 _CACHE.error("The %s failed for %s\n%s", component, scope, printable_traceback(error))
-            case MatchingBounded() | LongDelay():
+            case events.MatchingBounded() | events.LongDelay():
                 self._bound_reached(event)
-            case FleetAway(server, error):
+            case events.FleetAway(server, error):
                 PACING.warning(
                     "%s is away: no request starts until it is back (%s)", shortened(server), shortened(error)
                 )
-            case FleetBack(server, away_s):
+            case events.FleetBack(server, away_s):
                 PACING.warning("%s is back after %.1f s", shortened(server), away_s)
             case _:
                 self._paced(event)
@@ -116,7 +99,7 @@ class EventLog:
             "%s %s for %s: %s (%s)", shortened(verdict.url), answer, verdict.agent, verdict.reason, shortened(why)
         )
 
-    def _robots_fetched(self, event: RobotsFetched) -> None:
+    def _robots_fetched(self, event: events.RobotsFetched) -> None:
         origin, source = event.origin, event.source
         if source.result in _CLOSED:
             self._robots_closed(event)
@@ -134,7 +117,7 @@ class EventLog:
             got = shortened(event.fault) if event.fault else event.status
             _CACHE.debug("robots.txt of %s was fetched in %.3g s: %s, %s", origin, event.elapsed_s, got, source.result)
 
-    def _robots_closed(self, event: RobotsFetched) -> None:
+    def _robots_closed(self, event: events.RobotsFetched) -> None:
         """Write that a whole site is disallowed, when the state begins and again if it lasts."""
         origin, source = event.origin, event.source
         is_first = origin not in self._closed
@@ -155,9 +138,9 @@ class EventLog:
             self._known.pop(spell, None)
         return self._closed.pop(origin, None) is not None or was_kept
 
-    def _bound_reached(self, event: MatchingBounded | LongDelay) -> None:
+    def _bound_reached(self, event: events.MatchingBounded | events.LongDelay) -> None:
         """Write once for each file that a robots.txt exceeds a bound."""
-        if isinstance(event, LongDelay):
+        if isinstance(event, events.LongDelay):
             if self._is_new(event.origin, event.delay_s):
                 text = "%s wants %g s between requests, more than max_crawl_delay_s: %s"
                 GATE.warning(text, event.origin, event.delay_s, _DONE[event.done])
@@ -169,7 +152,7 @@ class EventLog:
             GATE.warning(text, shortened(robots_url), shortened(verdict.url))
 
     @staticmethod
-    def _host_closed(event: HostClosed) -> None:
+    def _host_closed(event: events.HostClosed) -> None:
         level = logging.WARNING if event.closed_s >= _LONG_S else logging.INFO
         closed = shortened(event.host), utc(event.until_wall), event.closed_s
         if event.status is None or not event.url:
@@ -179,29 +162,29 @@ class EventLog:
             why = event.bound_by if event.refusal is None else event.refusal
             PACING.log(level, text, *closed, event.status, shortened(event.url), why)
 
-    def _paced(self, event: Event) -> None:
+    def _paced(self, event: events.Event) -> None:
         match event:
-            case HostClosed():
+            case events.HostClosed():
                 self._host_closed(event)
-            case HostOpened(host):
+            case events.HostOpened(host):
                 PACING.info("%s is open again", shortened(host))
-            case LongWait(host, url, wait_s, bound_by, held_by):
+            case events.LongWait(host, url, wait_s, bound_by, held_by):
                 held = f", held by {shortened(held_by)}" if held_by else ""
                 level = logging.WARNING if bound_by is Bound.IN_FLIGHT else logging.INFO
                 text = "%s waits for a turn at %s, for %.0f s or longer: %s%s"
                 PACING.log(level, text, shortened(url), shortened(host), wait_s, bound_by, held)
-            case TurnExpired(host, url, held_s):
+            case events.TurnExpired(host, url, held_s):
                 text = "The turn of %s has ended after max_turn_s, %.0f s: %s serves the next request"
                 PACING.warning(text, shortened(url), held_s, shortened(host))
-            case TurnDropped(host, url):
+            case events.TurnDropped(host, url):
                 text = "The turn of %s was dropped before its end: use it with `async with`. %s serves the next request"
                 PACING.warning(text, shortened(url), shortened(host))
-            case HeaderOverruled(host, field, value, applied_s):
+            case events.HeaderOverruled(host, field, value, applied_s):
                 if self._is_new(host, field):
                     done = "ignored" if applied_s is None else f"waiting {applied_s:.0f} s"
                     text = "%s sent %s: %s, which is unreadable or out of range; %s"
                     PACING.info(text, shortened(host), field, shortened(value), done)
-            case AddressNotFound(host, error):
+            case events.AddressNotFound(host, error):
                 if self._is_new(host, "address"):
                     PACING.info("%s is paced by its name: it has no address (%s)", shortened(host), shortened(error))
             case _:
