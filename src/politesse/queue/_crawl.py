@@ -34,18 +34,7 @@ from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport, PageFailed, QueueClosed, check_in_loop
-from politesse.queue._web import (
-    Answer,
-    CrawlClient,
-    CrawlOptions,
-    Seen,
-    SeenUrls,
-    check_handle,
-    has_other_scheme,
-    normal_form,
-    resolved_link,
-    resolved_location,
-)
+from politesse.queue._web import SeenUrls, check_handle, has_other_scheme, normal_form, resolved_link, resolved_location
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -54,6 +43,7 @@ if TYPE_CHECKING:
     from politesse._gate.turn import Turn
     from politesse.queue._dispatch import Dispatcher
     from politesse.queue._hosts import QueuedUrl
+    from politesse.queue._web import Answer, CrawlClient, CrawlOptions, Seen
 
 Item = TypeVar("Item")
 Response = TypeVar("Response")

@@ -15,16 +15,7 @@ from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._crawl import Crawl
 from politesse.queue._dispatch import Dispatcher, QueueTurn
-from politesse.queue._results import (
-    CrawlPage,
-    CrawlProgress,
-    CrawlReport,
-    QueueClosed,
-    QueueStatistics,
-    check_in_loop,
-    described,
-    statistics_of,
-)
+from politesse.queue._results import QueueClosed, QueueStatistics, check_in_loop, described, statistics_of
 from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, check_callback, client_of
 
 if TYPE_CHECKING:
@@ -32,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from politesse.queue._hosts import HostQueue
+    from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport
     from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
