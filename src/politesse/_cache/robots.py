@@ -155,8 +155,7 @@ class RobotsCache(FileCache[Entry]):
         fetcher: fetches robots.txt; closed with the cache.
         store: keeps records; closed with the cache.
         dialect: how to read files.
-        policy: how to read statuses.
-        max_bytes: about how much memory the entries may take.
+        policy: how to read statuses, and how much memory the entries may take.
         clock: both clocks.
         publisher: receives RobotsFetched and ComponentFailed.
         jitter: returns 0 to 1, to spread retries.
@@ -171,14 +170,13 @@ class RobotsCache(FileCache[Entry]):
     what = "robots.txt"
     component = "cache"
 
-    def __init__(  # noqa: PLR0913 - the parts of a cache
+    def __init__(
         self,
         fetcher: Fetcher,
         store: GuardedStore,
         *,
         dialect: Dialect,
         policy: AccessPolicy,
-        max_bytes: int,
         clock: Clock,
         publisher: Publisher,
         jitter: Callable[[], float] = random.random,
@@ -189,7 +187,7 @@ class RobotsCache(FileCache[Entry]):
             records = StoredRecords(store, self.reading, publisher)
         else:
             records = LeasedRecords(store, self.reading, publisher, store.leasing, max_wait_s, clock, jitter)
-        super().__init__(fetcher, policy, max_bytes, clock, publisher, jitter, records)
+        super().__init__(fetcher, policy, policy.options.max_entries_bytes, clock, publisher, jitter, records)
         self.fetches = 0
         self.normalise = dialect.traits.matching.normalise_target
         self._dialect = dialect

@@ -143,7 +143,6 @@ def assemble(options: GatekeeperOptions) -> GateState:
         store,
         dialect=options.dialect,
         policy=policy,
-        max_bytes=cache_options.max_entries_bytes,
         clock=clock,
         publisher=publisher,
         max_wait_s=limit_s,

@@ -49,7 +49,6 @@ class Bench:
             GuardedStore(self.store, timeout_s=options.store_timeout_s, clock=self.clock),
             dialect=Dialect.RFC9309,
             policy=options.policy(Dialect.RFC9309),
-            max_bytes=options.max_entries_bytes,
             clock=self.clock,
             publisher=publisher,
             jitter=lambda: 0.0,
