@@ -554,8 +554,19 @@ static po_rules *compiled(compilation *made)
     rules->octets = rules->tables + (uint32_t)(numbers * (rules->wide ? sizeof(uint32_t) : sizeof(uint16_t)));
     fill_literals(rules, made);
     fill_wildcards(rules, made->sorted + counts[PO_PREFIX] + counts[PO_EXACT]);
-    po_rules *less = realloc(rules, sizeof *rules + rules->octets);
-    return less ? less : rules;
+    return rules;
+}
+
+/* Move the rules to a block without room to spare. It is made when the memory for the compilation is free again, so that
+   it lies close to other blocks that are kept. */
+static po_rules *moved(po_rules *rules)
+{
+    po_rules *fitting = malloc(sizeof *rules + rules->octets);
+    if (fitting) {
+        memcpy(fitting, rules, sizeof *rules + rules->octets);
+    }
+    free(rules);
+    return fitting;
 }
 
 po_rules *po_rules_new(const po_rule *given, size_t count, const po_forms *forms)
@@ -573,7 +584,7 @@ po_rules *po_rules_new(const po_rule *given, size_t count, const po_forms *forms
     free(made.drafts);
     free(made.sorted);
     free(made.room);
-    return rules;
+    return rules ? moved(rules) : NULL;
 }
 
 void po_rules_free(po_rules *rules)

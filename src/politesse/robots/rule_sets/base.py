@@ -77,7 +77,6 @@ class RuleSet(ABC):
         "__weakref__",
         "_matching",
         "_sitemaps",
-        "_version",
         "_weight_bytes",
         "comments",
         "crawl_delay",
@@ -98,7 +97,6 @@ class RuleSet(ABC):
             self._obey(directives.values)
         self._sitemaps = directives.sitemaps
         self.site_usage = directives.usage
-        self._version = directives.version
         self._weight_bytes = 0
 
     def _obey(self, values: Sequence[DirectiveValue]) -> None:
@@ -212,13 +210,14 @@ class TableRuleSet(RuleSet):
         origin: the origin of the file, or None if unknown.
     """
 
-    __slots__ = ("_origin", "_table")
+    __slots__ = ("_origin", "_table", "_version")
 
     def __init__(
         self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
     ) -> None:
         super().__init__(directives, matching)
         self._origin = origin
+        self._version = directives.version
         self._table = self._compile(rows)
 
     def judge(self, target: str) -> Match:
