@@ -138,17 +138,20 @@ LINES: Final[dict[str, Event]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "politesse")  # not at_level: what a test sets within it would outlive the test
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_each_event_has_its_logger_its_level_and_its_sentence(line: str, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "politesse"):
-        EventLog()(LINES[line])
+    EventLog()(LINES[line])
     assert lines(caplog) == [line]
 
 
 @pytest.mark.parametrize("event", [denial(match=Match(Reason.NO_RULE), allowed=True), Event()])
 def test_what_allows_and_what_is_unknown_is_not_logged(event: Event, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "politesse"):
-        EventLog()(event)
+    EventLog()(event)
     assert caplog.records == []
 
 
@@ -165,9 +168,8 @@ def test_state_of_a_site_that_is_published_again_and_again_is_logged_once(
     event: Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = EventLog()
-    with caplog.at_level(logging.DEBUG, "politesse"):
-        for _ in range(3):
-            log(event)
+    for _ in range(3):
+        log(event)
     assert len(caplog.records) == 1
 
 
@@ -193,8 +195,7 @@ def hostile() -> list[Event]:
 
 @pytest.mark.parametrize("event", hostile(), ids=lambda event: type(event).__name__)
 def test_hostile_value_forges_no_line_and_fills_no_disk(event: Event, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "politesse"):
-        EventLog()(event)
+    EventLog()(event)
     [record] = caplog.records
     first, *others = record.getMessage().split("\n")
     assert all(line.isprintable() for line in (first, *others))
@@ -224,11 +225,6 @@ def fetcher() -> ScriptedFetcher:
     return ScriptedFetcher({SITE: "User-agent: *\nDisallow: /private\n"})
 
 
-@pytest.fixture(autouse=True)
-def _logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "politesse")  # not at_level: what a test sets within it would outlive the test
-
-
 async def test_robots_txt_that_is_unreachable_is_logged_as_it_begins_as_it_is_long_and_as_it_ends(
     caplog: pytest.LogCaptureFixture, clock: ManualClock
 ) -> None:
@@ -253,12 +249,9 @@ async def test_second_spell_is_logged_like_the_first(caplog: pytest.LogCaptureFi
     assert levels == ["WARNING", "INFO"] * 2
 
 
-async def test_denials_and_fetches_are_logged_for_debugging(
-    caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        for page in ("", "private/a", "private/b"):  # the first fetches, the others are hits
-            await gate.check(f"{SITE}/{page}")
+async def test_denials_and_fetches_are_logged_for_debugging(caplog: pytest.LogCaptureFixture, gate: Gatekeeper) -> None:
+    for page in ("", "private/a", "private/b"):  # the first fetches, the others are hits
+        await gate.check(f"{SITE}/{page}")
     fetch, *denials = lines(caplog, "DEBUG")
     assert fetch.endswith(f"robots.txt of {SITE} was fetched in 0 s: 200, successful")
     because = "is disallowed for examplebot: disallow-rule (line 2, Disallow: /private)"
@@ -287,22 +280,18 @@ async def test_event_of_a_denial_is_not_made_for_nobody(
         assert not gate.peek(f"{SITE}/private/b")
 
 
-async def test_escaped_url_of_a_denial(
-    caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        await gate.check(f"{SITE}/private/\u202e")
+async def test_escaped_url_of_a_denial(caplog: pytest.LogCaptureFixture, gate: Gatekeeper) -> None:
+    await gate.check(f"{SITE}/private/\u202e")
     assert any(rf"{SITE}/private/\u202e is disallowed" in line for line in lines(caplog, "DEBUG"))
 
 
 async def test_page_that_answers_503_is_logged_as_its_host_closes_and_as_it_opens(
-    caplog: pytest.LogCaptureFixture, fetcher: ScriptedFetcher, clock: ManualClock
+    caplog: pytest.LogCaptureFixture, gate: Gatekeeper
 ) -> None:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        async with gate.turn(f"{SITE}/") as turn:
-            turn.observe(503, {"Retry-After": "100"})
-        pages = [asyncio.ensure_future(page_of(gate, n)) for n in range(3)]
-        await asyncio.gather(*pages)
+    async with gate.turn(f"{SITE}/") as turn:
+        turn.observe(503, {"Retry-After": "100"})
+    pages = [asyncio.ensure_future(page_of(gate, n)) for n in range(3)]
+    await asyncio.gather(*pages)
     closes, waits, opens = lines(caplog, "INFO", "WARNING")
     assert closes.startswith("INFO pacing: a.test is closed until 2027-01-15T08:01:4")
     assert closes.endswith("for 100 s, by 503 for https://a.test/ (retry-after)")

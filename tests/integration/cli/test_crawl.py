@@ -1,3 +1,5 @@
+# ruff: noqa: ASYNC240 - the files of these tests are small
+
 """``politesse crawl``: over the demo's web, over servers that misbehave, and as it is ended."""
 
 import asyncio
@@ -40,6 +42,12 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = CacheOptions(retry_min_s=0.1, retry_max_s=0.1)
     monkeypatch.setattr(crawl_command, "Gatekeeper", partial(Gatekeeper, pacing=pacing, cache=cache))
     monkeypatch.setattr(crawl_command, "PoliteQueue", partial(PoliteQueue, max_unreachable_s=3.0))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Return the file of the records."""
+    return tmp_path / "crawl.jsonl"
 
 
 class Pages(Origin):
@@ -106,8 +114,7 @@ def check_summary(err: str, found: list[dict[str, Any]]) -> None:
 
 @pytest.mark.full
 @pytest.mark.realtime
-async def test_the_web_of_the_demo_is_crawled_without_a_violation(tmp_path: Path, eager: None) -> None:
-    out = tmp_path / "crawl.jsonl"
+async def test_the_web_of_the_demo_is_crawled_without_a_violation(out: Path, eager: None) -> None:
     async with LittleWeb(200, 1) as little:
         fronts = little.front_pages
         done = await politesse("crawl", *fronts, "--agent", AGENT, "--timeout", "1.5", "--out", str(out))
@@ -123,8 +130,7 @@ async def test_the_web_of_the_demo_is_crawled_without_a_violation(tmp_path: Path
     assert {record["reason"] for record in found if record["outcome"] == "given-up"} == {"unreachable"}
 
 
-async def test_each_url_has_a_record_of_what_became_of_it(tmp_path: Path, eager: None) -> None:
-    out = tmp_path / "crawl.jsonl"
+async def test_each_url_has_a_record_of_what_became_of_it(out: Path, eager: None) -> None:
     pages = Pages(
         {
             "/": links("/a", "/moved", "/private/1", "/gone", "/text"),
@@ -165,11 +171,10 @@ async def test_each_url_has_a_record_of_what_became_of_it(tmp_path: Path, eager:
     assert private["robots_url"] == f"{base}/robots.txt"
 
 
-async def test_records_have_the_keys_that_the_guide_shows(tmp_path: Path, eager: None) -> None:
+async def test_records_have_the_keys_that_the_guide_shows(out: Path, eager: None) -> None:
     guide = (Path(__file__).parents[3] / "src/politesse/guides/operating.md").read_text()
     (block,) = re.findall(r"```json\n(\{\"url\".*?)```", guide, re.DOTALL)
     shown = {record["outcome"]: list(record) for record in map(json.loads, block.splitlines())}
-    out = tmp_path / "crawl.jsonl"
     pages = Pages({"/": links("/private", "/about")}, "User-agent: *\nDisallow: /private\n")
     async with serving(pages) as site:
         for number in ("1", "2"):
@@ -179,8 +184,7 @@ async def test_records_have_the_keys_that_the_guide_shows(tmp_path: Path, eager:
             assert ("left" in written) is (number == "1")
 
 
-async def test_links_to_other_hosts_are_followed_only_with_any_host(tmp_path: Path, eager: None) -> None:
-    out = tmp_path / "crawl.jsonl"
+async def test_links_to_other_hosts_are_followed_only_with_any_host(out: Path, eager: None) -> None:
     async with serving(Pages({"/": links("/b"), "/b": ""})) as elsewhere:
         there = elsewhere.base.replace("127.0.0.1", "localhost")
         async with serving(Pages({"/": links(f"{there}/never", "/b"), "/b": links(f"{there}/never")})) as site:
@@ -196,12 +200,11 @@ async def test_links_to_other_hosts_are_followed_only_with_any_host(tmp_path: Pa
 
 @pytest.mark.parametrize(("options", "requests"), [([], 0), (["--allow-private"], 4)])
 async def test_private_addresses_are_refused_unless_asked_for(
-    tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch, options: list[str], requests: int
+    out: Path, eager: None, monkeypatch: pytest.MonkeyPatch, options: list[str], requests: int
 ) -> None:
     for module in ("fetch._addresses", "cli.crawl_command"):  # the start is at a public address
         monkeypatch.setattr(f"politesse.{module}.is_public", lambda address: str(address) == "127.0.0.2")
     monkeypatch.setattr("politesse.fetch._addresses._known", _known)
-    out = tmp_path / "crawl.jsonl"
     inside, site = Pages({"/": ""}), Pages({"/b": ""})
     async with serving(inside), serving(site, "127.0.0.2"):
         by_name = inside.base.replace("127.0.0.1", "localhost")
@@ -213,8 +216,7 @@ async def test_private_addresses_are_refused_unless_asked_for(
     assert len(became) == 4
 
 
-async def test_max_pages_is_exact_and_the_others_are_left(tmp_path: Path, eager: None) -> None:
-    out = tmp_path / "crawl.jsonl"
+async def test_max_pages_is_exact_and_the_others_are_left(out: Path, eager: None) -> None:
     async with serving(Pages({"/": links(*(f"/{n}" for n in range(10)))})) as site:
         done = await politesse("crawl", f"{site.base}/", "--max-pages", "3", "--out", str(out))
     assert Counter(outcomes(records(out)).values()) == {"page": 3, "left": 8}
@@ -230,8 +232,7 @@ async def test_without_same_host_a_crawl_ends_after_a_thousand_pages() -> None:
     assert make(same_host=False, max_pages=7).max_pages == 7
 
 
-async def test_a_start_url_that_is_given_twice_is_requested_once(tmp_path: Path, eager: None) -> None:
-    out = tmp_path / "crawl.jsonl"
+async def test_a_start_url_that_is_given_twice_is_requested_once(out: Path, eager: None) -> None:
     pages = Pages({"/": ""})
     async with serving(pages) as site:
         await politesse("crawl", f"{site.base}/", site.base, f"{site.base}/#top", "--out", str(out))
@@ -239,8 +240,7 @@ async def test_a_start_url_that_is_given_twice_is_requested_once(tmp_path: Path,
     assert len(records(out)) == 1
 
 
-async def test_hostile_urls_and_headers_are_written_as_ascii(tmp_path: Path, eager: None) -> None:
-    out = tmp_path / "crawl.jsonl"
+async def test_hostile_urls_and_headers_are_written_as_ascii(out: Path, eager: None) -> None:
     bad = web.Response(status=302, headers={"Location": "javascript:\N{SNOWMAN}"})
     page = web.Response(text=links("/a\x1b[2Jb", "/\N{RIGHT-TO-LEFT OVERRIDE}", "/bad", "[bold]x"))
     page.headers["Content-Type"] = "text/html; \N{SNOWMAN}"
@@ -281,8 +281,7 @@ async def test_a_mistake_exits_2_with_one_message(arguments: list[str], message:
     assert "Traceback" not in done.err
 
 
-async def test_a_mistake_in_the_agent_empties_no_file(tmp_path: Path) -> None:
-    out = tmp_path / "crawl.jsonl"
+async def test_a_mistake_in_the_agent_empties_no_file(out: Path) -> None:
     out.write_text("an earlier crawl\n")
     done = await politesse("crawl", "--agent", "ExampleBot (caf\xe9)", "--out", str(out), "http://127.0.0.1/")
     assert done.code == 2
@@ -317,8 +316,7 @@ async def test_closed_stdout_ends_it_quietly(eager: None) -> None:
 # Answers of a site.
 
 
-async def test_a_start_url_that_is_disallowed_exits_1(tmp_path: Path, eager: None) -> None:
-    out = tmp_path / "crawl.jsonl"
+async def test_a_start_url_that_is_disallowed_exits_1(out: Path, eager: None) -> None:
     async with serving(Pages({}, "User-agent: *\nDisallow: /\n")) as site:
         done = await politesse("crawl", f"{site.base}/a", "--out", str(out))
     assert done.code == 1
@@ -327,9 +325,8 @@ async def test_a_start_url_that_is_disallowed_exits_1(tmp_path: Path, eager: Non
 
 
 async def test_pages_of_a_site_that_makes_them_wait_too_long_are_given_up_not_disallowed(
-    tmp_path: Path, eager: None
+    out: Path, eager: None
 ) -> None:
-    out = tmp_path / "crawl.jsonl"
     closed = web.Response(status=503, headers={"Retry-After": "7200"})
     async with serving(Pages({"/": f"{TITLE}<a href=/a>a</a><a href=/b>b</a><a href=/c>c</a>", "/a": closed})) as site:
         done = await politesse("crawl", f"{site.base}/", "--out", str(out))
@@ -340,8 +337,7 @@ async def test_pages_of_a_site_that_makes_them_wait_too_long_are_given_up_not_di
     assert done.code == 1
 
 
-async def test_a_site_that_refuses_is_named_with_its_words_and_exits_3(tmp_path: Path, eager: None) -> None:
-    out = tmp_path / "crawl.jsonl"
+async def test_a_site_that_refuses_is_named_with_its_words_and_exits_3(out: Path, eager: None) -> None:
     price = web.Response(status=402, headers={"crawler-price": "USD 0.01", "Retry-After": "7200"})
     async with serving(Pages({"/": f"{TITLE}<a href=/a>a</a><a href=/b>b</a><a href=/c>c</a>", "/a": price})) as site:
         done = await politesse("crawl", f"{site.base}/", "--out", str(out))
@@ -370,7 +366,7 @@ async def test_of_a_site_whose_robots_txt_is_unreachable_it_says_what_it_waits_f
 
 
 @pytest.mark.realtime
-async def test_long_and_endless_pages_are_read_in_part(tmp_path: Path, eager: None) -> None:
+async def test_long_and_endless_pages_are_read_in_part(out: Path, eager: None) -> None:
     sent = Counter[str]()
 
     class Endless(Pages):
@@ -389,7 +385,6 @@ async def test_long_and_endless_pages_are_read_in_part(tmp_path: Path, eager: No
                 sent[request.path] += len(block)
                 await asyncio.sleep(0.05 if request.path == "/drips" else 0)
 
-    out = tmp_path / "crawl.jsonl"
     async with serving(Endless({"/": links("/endless", "/long", "/drips", "/download"), "/b": ""})) as site:
         done = await politesse("crawl", f"{site.base}/", "--timeout", "2", "--out", str(out))
         base = site.base
@@ -417,8 +412,7 @@ async def little() -> AsyncIterator[LittleWeb]:
 @pytest.mark.realtime
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 @pytest.mark.parametrize("moment", range(10))
-async def test_ctrl_c_at_any_moment_loses_no_url(tmp_path: Path, little: LittleWeb, moment: int) -> None:
-    out = tmp_path / "crawl.jsonl"
+async def test_ctrl_c_at_any_moment_loses_no_url(out: Path, little: LittleWeb, moment: int) -> None:
     process = await start("crawl", *little.front_pages, "--agent", AGENT, "--same-host", "--out", str(out))
     while not out.exists() or not out.read_text():
         await asyncio.sleep(0.01)
