@@ -109,6 +109,29 @@ class Match:
 WITHOUT_RULE: Final = {reason: Match(reason) for reason in Reason}
 """Maps each reason to a match without a rule."""
 
+_ALLOW_RULE, _DISALLOW_RULE = Reason.ALLOW_RULE, Reason.DISALLOW_RULE  # in CPython 3.11, members are slow to look up
+
+
+def match_of_rule(
+    line: int,
+    field: str,
+    value: str,
+    pattern: str,
+    allow: bool,  # noqa: FBT001 - as of Rule
+    bound_reached: bool,  # noqa: FBT001 - as of Match
+) -> Match:
+    """Return the match if a rule decides. The constructors would take a fifth of the time of a decision."""
+    rule, match = object.__new__(Rule), object.__new__(Match)
+    rule.line = line
+    rule.field = field
+    rule.value = value
+    rule.pattern = pattern
+    rule.allow = match.allowed = allow
+    match.reason = _ALLOW_RULE if allow else _DISALLOW_RULE
+    match.rule = rule
+    match.bound_reached = bound_reached
+    return match
+
 
 @dataclass(frozen=True, slots=True)
 class Source:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.robots.line import is_usual
 from politesse.robots.memory import flat, memory_of
-from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
+from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule, match_of_rule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -56,9 +56,8 @@ class RuleTable:
         if place == NO_RULE:
             return Match(Reason.NO_RULE, bound_reached=True) if bound_reached else NO_RULE_MATCH
         name, pattern = self._names[self._name_of[place]], self.patterns[place]
-        allow = name.field == ALLOW
-        rule = Rule(self._numbers[place], name.spelling, self._values.get(place, pattern), pattern, allow=allow)
-        return Match(Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE, rule, bound_reached=bound_reached)
+        value = self._values.get(place, pattern)
+        return match_of_rule(self._numbers[place], name.spelling, value, pattern, name.field == ALLOW, bound_reached)
 
     def rules(self, places: Iterable[int]) -> list[Rule]:
         """Return the rules at ``places``."""

@@ -8,7 +8,7 @@ from politesse.origin import StrOrURL, url_text
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives
 from politesse.robots.rule_sets.most_specific import MostSpecific
 from politesse.robots.rule_table import NO_RULE_MATCH
-from politesse.verdict import Match, Reason, Rule
+from politesse.verdict import Match, Reason, Rule, match_of_rule
 
 if TYPE_CHECKING:
     from politesse._native._core import DecidingRule, Rules
@@ -68,6 +68,4 @@ def _match(decided: int | DecidingRule) -> Match:
         if decided == _ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         return Match(Reason.NO_RULE, bound_reached=True) if decided == _BOUND_REACHED else NO_RULE_MATCH
-    line, name, value, pattern, allow, bound_reached = decided
-    reason = Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE
-    return Match(reason, Rule(line, name, value, pattern, allow=allow), bound_reached=bound_reached)
+    return match_of_rule(*decided)
