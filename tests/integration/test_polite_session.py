@@ -285,18 +285,6 @@ async def test_wrong_argument_gives_the_turn_back(site: Site, gate: Gatekeeper, 
     assert site.pages == []
 
 
-async def test_cancelled_while_waiting_for_the_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
-    async with polite.get(f"{site.base}/slow"):
-        waiting = [apart(polite.get(f"{site.base}/{number}")) for number in range(3)]
-        await until(lambda: gate.statistics().waiting == 3)
-        waiting[0].cancel()
-        await until(waiting[0].done)
-        assert gate.statistics().waiting == 2
-    await asyncio.gather(*waiting[1:])
-    assert waiting[0].cancelled()
-    assert site.pages == ["/slow", "/1", "/2"]
-
-
 # Pace
 
 

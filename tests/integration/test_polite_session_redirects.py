@@ -1,6 +1,5 @@
 """Redirects are plain aiohttp's, but for those that lead where nobody may go."""
 
-import asyncio
 from typing import Any
 
 import aiohttp
@@ -117,13 +116,6 @@ async def test_redirects_are_those_of_plain_aiohttp(site: Site, other: Site, gat
     async with aiohttp.ClientSession(cookie_jar=jar, middlewares=(RobotsMiddleware(gate, pace=True),)) as own:
         assert await told(own, jar, (site, other), ask) == expected
     assert turns(gate) == 0
-
-
-async def test_redirect_within_one_host_does_not_wait_for_itself(site: Site, polite: PoliteSession) -> None:
-    site.redirects |= {"/a": (302, "/b"), "/b": (307, "/c")}
-    async with asyncio.timeout(5), polite.get(f"{site.base}/a") as response:
-        assert [hop.status for hop in response.history] == [302, 307]
-    assert site.pages == ["/a", "/b", "/c"]
 
 
 async def test_redirect_that_waits_while_its_session_is_closed_is_not_followed(

@@ -143,20 +143,6 @@ async def test_pause_counts_from_the_end_of_the_body(client: httpx.AsyncClient, 
     assert gaps(wire) == [2.0 + DELAY_S] * 2
 
 
-async def test_redirect_has_a_turn_of_its_own(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
-    moved = {"/a": f"{SITE}/b", "/b": "/c"}
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        location = moved.get(request.url.path)
-        return wire.slow(302, 1.0, {"Location": location}) if location else wire.slow(200, 1.0)
-
-    wire.answer = answer
-    response = await client.get(f"{SITE}/a")
-    assert (response.text, len(response.history), wire.paths) == ("first last", 2, ["/a", "/b", "/c"])
-    assert gaps(wire) == [1.0 + DELAY_S] * 2
-    assert turns(gate) == 0
-
-
 class Twice(httpx.Auth):
     """Answers a challenge, and does not look at its body."""
 
@@ -401,17 +387,6 @@ async def test_turn_ends_where_closing_fails(client: httpx.AsyncClient, wire: Wi
     with pytest.raises(httpx.CloseError):
         await client.get(f"{SITE}/a")
     assert turns(gate) == 0
-
-
-async def test_cancelled_while_it_waits_for_its_turn(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
-    response = await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
-    waiting = apart(client.get(f"{SITE}/b"))
-    await until(lambda: gate.statistics().waiting == 1)
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    assert waiting.cancelled()
-    assert (turns(gate), gate.statistics().waiting, wire.paths) == (1, 0, ["/a"])
-    await response.aclose()
 
 
 async def send_and_drop(client: httpx.AsyncClient, url: str, *, thread: bool) -> None:
