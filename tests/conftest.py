@@ -20,6 +20,7 @@ from hypothesis import is_hypothesis_test, settings
 from pytest_timeout import Settings
 
 from tests.support.examples import examples, register_profiles
+from tests.support.httpx_libraries import LIBRARIES, Library
 
 _STDERR: Final = pytest.StashKey[int]()
 _LAST_RESORT: Final = pytest.StashKey[threading.Timer]()
@@ -132,3 +133,9 @@ def _end_run(item: pytest.Item, limit_s: float) -> None:
     os.write(stderr, f"\n{item.nodeid} still runs after {limit_s:g} s; the run ends here\n".encode())
     faulthandler.dump_traceback(stderr)
     os._exit(1)
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> Library:
+    """httpx and httpx2, one after the other."""
+    return Library(request.param)

@@ -20,7 +20,8 @@
         ├── ClientDisallowed    the same from the aiohttp integration (also an aiohttp.ClientError)
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
-``politesse.queue`` defines QueueClosed and PageFailed; each integration defines its own.
+``politesse.queue`` defines QueueClosed and PageFailed; each integration defines its own. The errors of the httpx2
+integration have the names of those for httpx, and are instances of ``httpx2.RequestError``.
 
 A fault of a remote server is no exception: it becomes a verdict that denies.
 """

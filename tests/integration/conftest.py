@@ -7,9 +7,9 @@ import pytest
 
 from politesse import Gatekeeper
 from politesse.integrations.aiohttp import PoliteSession
-from politesse.integrations.httpx import PoliteTransport
 from tests.integration.clients import SESSIONS, Session
 from tests.integration.sites import EAGER, UA, Server, Site, serving
+from tests.support.httpx_libraries import Library
 
 
 @pytest.fixture
@@ -51,6 +51,7 @@ async def session(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncIter
 
 
 @pytest.fixture
-async def client(gate: Gatekeeper) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True) as client:
+async def client(gate: Gatekeeper, library: Library) -> AsyncIterator[httpx.AsyncClient]:
+    transport = library.polite.PoliteTransport(gate)
+    async with library.http.AsyncClient(transport=transport, follow_redirects=True) as client:
         yield client

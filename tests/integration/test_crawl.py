@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import httpx
+import httpx2
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import unused_port
@@ -16,6 +17,7 @@ from politesse import ConfigurationError, Gatekeeper, PoliteSession
 from politesse.events import HostClosed
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
+from politesse.integrations.httpx2 import PoliteTransport as Httpx2Transport
 from politesse.queue import CrawlPage, PoliteQueue
 from politesse.testing import ScriptedFetcher, assert_polite
 from tests.integration.sites import EAGER, UA, Server, Site, slow_gate, turns, until
@@ -34,7 +36,8 @@ class LinkedSite(Site):
         return response
 
 
-CLIENTS = ["PoliteSession", "ClientSession", "RobotsMiddleware", "AsyncClient", "PoliteTransport"]
+OF_HTTPX = ["httpx.AsyncClient", "httpx2.AsyncClient", "httpx.PoliteTransport", "httpx2.PoliteTransport"]
+CLIENTS = ["PoliteSession", "ClientSession", "RobotsMiddleware", *OF_HTTPX]
 
 
 @pytest.fixture
@@ -48,15 +51,17 @@ async def web_client(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncI
         "PoliteSession": lambda: PoliteSession(gate),
         "ClientSession": aiohttp.ClientSession,
         "RobotsMiddleware": lambda: aiohttp.ClientSession(middlewares=[RobotsMiddleware(gate, pace=True)]),
-        "AsyncClient": httpx.AsyncClient,
-        "PoliteTransport": lambda: httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True),
+        "httpx.AsyncClient": httpx.AsyncClient,
+        "httpx2.AsyncClient": httpx2.AsyncClient,
+        "httpx.PoliteTransport": lambda: httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True),
+        "httpx2.PoliteTransport": lambda: httpx2.AsyncClient(transport=Httpx2Transport(gate), follow_redirects=True),
     }
     async with clients[request.param]() as web:
         yield web
 
 
 async def body(response: Any) -> str:
-    return response.text if isinstance(response, httpx.Response) else await response.text()
+    return await response.text() if isinstance(response, aiohttp.ClientResponse) else response.text
 
 
 class Pages:
@@ -67,7 +72,7 @@ class Pages:
     async def __call__(self, page: CrawlPage[object], response: Any) -> None:
         text = await body(response)
         self.urls.append(page.url)
-        self.statuses.append(response.status_code if isinstance(response, httpx.Response) else response.status)
+        self.statuses.append(response.status if isinstance(response, aiohttp.ClientResponse) else response.status_code)
         for link in re.findall(r'href="([^"]*)"', text):
             page.put(link)
 
@@ -168,7 +173,7 @@ async def test_a_session_that_is_closed_meanwhile_ends_the_crawl(
     queue = PoliteQueue[object](gate)
 
     async def handle(page: CrawlPage[object], response: Any) -> None:
-        await (web_client.aclose() if isinstance(web_client, httpx.AsyncClient) else web_client.close())
+        await (web_client.aclose() if hasattr(web_client, "aclose") else web_client.close())
 
     for place in range(3):
         await queue.put(f"{site.base}/{place}")

@@ -1,13 +1,15 @@
 import asyncio
 from collections.abc import Generator
+from typing import Any
 
 import httpx
+import httpx2
 import pytest
 
 from politesse import Disallowed, Gatekeeper, PacingOptions
-from politesse.integrations.httpx import PoliteTransport
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.integration.sites import UA, Site, turns, until
+from tests.support.httpx_libraries import Library
 from tests.support.tasks import apart
 
 
@@ -21,10 +23,12 @@ async def test_every_method_and_answer_ends_its_turn(
     assert [seen.method for seen in site.seen] == ["GET", method]
 
 
-async def test_robots_txt_sees_neither_cookies_nor_credentials(site: Site, other: Site, gate: Gatekeeper) -> None:
+async def test_robots_txt_sees_neither_cookies_nor_credentials(
+    site: Site, other: Site, gate: Gatekeeper, library: Library
+) -> None:
     site.redirects["/moved"] = (302, f"{other.base}/page")
-    async with httpx.AsyncClient(
-        transport=PoliteTransport(gate),
+    async with library.http.AsyncClient(
+        transport=library.polite.PoliteTransport(gate),
         follow_redirects=True,
         auth=("user", "word"),
         cookies={"session": "secret"},
@@ -45,24 +49,28 @@ async def test_robots_txt_sees_neither_cookies_nor_credentials(site: Site, other
 
 
 @pytest.mark.parametrize("path", ["/private", "/%70rivate"])
-async def test_url_that_a_hook_has_changed_is_judged_as_it_is_sent(site: Site, gate: Gatekeeper, path: str) -> None:
+async def test_url_that_a_hook_has_changed_is_judged_as_it_is_sent(
+    site: Site, gate: Gatekeeper, path: str, library: Library
+) -> None:
     async def rewrite(request: httpx.Request) -> None:
         request.url = request.url.copy_with(raw_path=path.encode())
 
     hooks = {"request": [rewrite]}
-    async with httpx.AsyncClient(transport=PoliteTransport(gate), event_hooks=hooks) as client:
+    async with library.http.AsyncClient(transport=library.polite.PoliteTransport(gate), event_hooks=hooks) as client:
         with pytest.raises(Disallowed):
             await client.get(f"{site.base}/page")
     assert site.pages == []
 
 
-async def test_requests_that_an_auth_flow_makes_or_changes_are_judged(site: Site, client: httpx.AsyncClient) -> None:
-    class ByToken(httpx.Auth):
+async def test_requests_that_an_auth_flow_makes_or_changes_are_judged(
+    site: Site, client: httpx.AsyncClient, library: Library
+) -> None:
+    class ByToken(httpx.Auth, httpx2.Auth):  # type: ignore[misc]  # the types of their generators differ
         def __init__(self, *paths: str) -> None:
             self.paths = paths
 
-        def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-            yield httpx.Request("POST", f"{site.base}{self.paths[0]}")
+        def auth_flow(self, request: Any) -> Generator[Any, Any, None]:
+            yield library.http.Request("POST", f"{site.base}{self.paths[0]}")
             request.url = request.url.copy_with(path=self.paths[1])
             yield request
 
@@ -78,19 +86,22 @@ async def test_requests_that_an_auth_flow_makes_or_changes_are_judged(site: Site
 # When a turn ends
 
 
-async def test_error_ends_the_turn(site: Site, client: httpx.AsyncClient, gate: Gatekeeper) -> None:
+async def test_error_ends_the_turn(site: Site, client: httpx.AsyncClient, gate: Gatekeeper, library: Library) -> None:
     site.drops = 1
-    with pytest.raises(httpx.RemoteProtocolError):
+    with pytest.raises(library.http.RemoteProtocolError):
         await client.get(f"{site.base}/drop")
     assert turns(gate) == 0
 
 
 @pytest.mark.realtime
-async def test_waiting_for_a_turn_costs_nothing_of_the_timeouts(site: Site) -> None:
+async def test_waiting_for_a_turn_costs_nothing_of_the_timeouts(site: Site, library: Library) -> None:
     clock, timeout_s = ManualClock(), 1.0
     pacing = PacingOptions(min_delay_s=60.0)
     gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing)
-    async with gate, httpx.AsyncClient(transport=PoliteTransport(gate), timeout=timeout_s) as client:
+    async with (
+        gate,
+        library.http.AsyncClient(transport=library.polite.PoliteTransport(gate), timeout=timeout_s) as client,
+    ):
         waiting = apart(client.get(f"{site.base}/page"))
         await until(lambda: gate.statistics().waiting == 1)
         await asyncio.sleep(1.5 * timeout_s)
@@ -102,10 +113,10 @@ async def test_waiting_for_a_turn_costs_nothing_of_the_timeouts(site: Site) -> N
 
 
 @pytest.mark.realtime
-async def test_timeouts_of_httpx_hold_once_it_is_sent(site: Site, gate: Gatekeeper) -> None:
-    timeout = httpx.Timeout(None, read=1.0)
-    async with httpx.AsyncClient(transport=PoliteTransport(gate), timeout=timeout) as client:
-        with pytest.raises(httpx.ReadTimeout):
+async def test_timeouts_of_httpx_hold_once_it_is_sent(site: Site, gate: Gatekeeper, library: Library) -> None:
+    timeout = library.http.Timeout(None, read=1.0)
+    async with library.http.AsyncClient(transport=library.polite.PoliteTransport(gate), timeout=timeout) as client:
+        with pytest.raises(library.http.ReadTimeout):
             await client.get(f"{site.base}/silent")
     assert (site.pages, turns(gate)) == (["/silent"], 0)
 
@@ -114,10 +125,10 @@ async def test_timeouts_of_httpx_hold_once_it_is_sent(site: Site, gate: Gatekeep
 
 
 async def test_proxy_of_the_wrapped_transport_is_used_for_what_is_permitted(
-    site: Site, other: Site, gate: Gatekeeper
+    site: Site, other: Site, gate: Gatekeeper, library: Library
 ) -> None:
-    transport = PoliteTransport(gate, wraps=httpx.AsyncHTTPTransport(proxy=other.base))
-    async with httpx.AsyncClient(transport=transport) as client:
+    transport = library.polite.PoliteTransport(gate, wraps=library.http.AsyncHTTPTransport(proxy=other.base))
+    async with library.http.AsyncClient(transport=transport) as client:
         await client.get(f"{site.base}/page")
         with pytest.raises(Disallowed):
             await client.get(f"{site.base}/private")
@@ -128,25 +139,29 @@ async def test_proxy_of_the_wrapped_transport_is_used_for_what_is_permitted(
 
 
 async def test_proxies_of_the_environment_are_not_used(
-    site: Site, gate: Gatekeeper, monkeypatch: pytest.MonkeyPatch
+    site: Site, gate: Gatekeeper, monkeypatch: pytest.MonkeyPatch, library: Library
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with httpx.AsyncClient(transport=PoliteTransport(gate)) as client:
+    async with library.http.AsyncClient(transport=library.polite.PoliteTransport(gate)) as client:
         await client.get(f"{site.base}/page")
     assert site.pages == ["/page"]
 
 
-async def test_proxy_of_the_client_leads_past_the_transport(site: Site, other: Site, gate: Gatekeeper) -> None:
-    async with httpx.AsyncClient(transport=PoliteTransport(gate), proxy=other.base) as client:
+async def test_proxy_of_the_client_leads_past_the_transport(
+    site: Site, other: Site, gate: Gatekeeper, library: Library
+) -> None:
+    async with library.http.AsyncClient(transport=library.polite.PoliteTransport(gate), proxy=other.base) as client:
         await client.get(f"{site.base}/private")
     assert len(other.seen) == 1  # which is why nobody should
     assert gate.statistics().decisions == 0
 
 
-async def test_mounted_it_judges_what_is_mounted_there(site: Site, other: Site, gate: Gatekeeper) -> None:
-    mounts = {"http://127.0.0.1": PoliteTransport(gate)}
-    async with httpx.AsyncClient(mounts=mounts) as client:
+async def test_mounted_it_judges_what_is_mounted_there(
+    site: Site, other: Site, gate: Gatekeeper, library: Library
+) -> None:
+    mounts = {"http://127.0.0.1": library.polite.PoliteTransport(gate)}
+    async with library.http.AsyncClient(mounts=mounts) as client:
         with pytest.raises(Disallowed):
             await client.get(f"{site.base}/private")
         await client.get(f"{other.base}/private")

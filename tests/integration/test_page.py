@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import aiohttp
 import httpx
@@ -9,11 +10,10 @@ import pytest
 
 from politesse import AgentView, ConfigurationError, Gatekeeper
 from politesse.integrations.aiohttp import PoliteSession, page_directives
-from politesse.integrations.httpx import PoliteTransport
-from politesse.integrations.httpx import page_directives as directives_of_httpx
 from politesse.page import PageDirectives
 from tests.integration.pages import BOTH, HEADER, Answer, Pages, said
 from tests.integration.sites import turns
+from tests.support.httpx_libraries import LIBRARIES, Library
 
 Read = Callable[..., Awaitable[list[PageDirectives]]]
 
@@ -29,13 +29,17 @@ async def by_aiohttp(gate: Gatekeeper, url: str, *views: AgentView, method: str 
         return [await page_directives(one, view) for one in (*response.history, response) for view in views or [gate]]
 
 
-async def by_httpx(gate: Gatekeeper, url: str, *views: AgentView, method: str = "GET") -> list[PageDirectives]:
-    async with httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True) as web:
+async def _by(
+    library: Library, gate: Gatekeeper, url: str, *views: AgentView, method: str = "GET"
+) -> list[PageDirectives]:
+    transport = library.polite.PoliteTransport(gate)
+    async with library.http.AsyncClient(transport=transport, follow_redirects=True) as web:
         last = await web.request(method, url)
-        return [await directives_of_httpx(one, view) for one in (*last.history, last) for view in views or [gate]]
+        responses = (*last.history, last)
+        return [await library.polite.page_directives(one, view) for one in responses for view in views or [gate]]
 
 
-each_client = pytest.mark.parametrize("read", [by_aiohttp, by_httpx])
+each_client = pytest.mark.parametrize("read", [by_aiohttp, *(partial(_by, Library(name)) for name in LIBRARIES)])
 
 
 @each_client
@@ -167,42 +171,44 @@ async def test_fault_of_the_body_is_raised(site: Pages, polite: PoliteSession) -
 # Of httpx
 
 
-async def test_body_that_is_streamed_is_read_and_kept(site: Pages, client: httpx.AsyncClient, gate: Gatekeeper) -> None:
+async def test_body_that_is_streamed_is_read_and_kept(
+    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper, library: Library
+) -> None:
     async with client.stream("GET", f"{site.base}/page") as response:
-        assert said(await directives_of_httpx(response, gate)) == BOTH
+        assert said(await library.polite.page_directives(response, gate)) == BOTH
         assert turns(gate) == 0
         assert "the page" in response.text
 
 
 async def test_page_that_httpx_cannot_decode_says_that_there_may_be_more(
-    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper
+    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper, library: Library
 ) -> None:
     site.answers |= {"/page": Answer(coding="compress"), "/plain": Answer(coding="identity")}
-    page = await directives_of_httpx(await client.get(f"{site.base}/page"), gate)
-    plain = await directives_of_httpx(await client.get(f"{site.base}/plain"), gate)
+    page = await library.polite.page_directives(await client.get(f"{site.base}/page"), gate)
+    plain = await library.polite.page_directives(await client.get(f"{site.base}/plain"), gate)
     assert (said(page), page.truncated) == ([HEADER], True)
     assert (said(plain), plain.truncated) == (BOTH, False)
 
 
 async def test_of_other_media_the_body_is_not_read_by_httpx(
-    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper
+    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper, library: Library
 ) -> None:
     site.answers["/page"] = Answer(content_type="text/plain")
     async with client.stream("GET", f"{site.base}/page") as response:
-        page = await directives_of_httpx(response, gate)
+        page = await library.polite.page_directives(response, gate)
         assert not response.is_stream_consumed
     assert (said(page), page.truncated) == ([HEADER], False)
 
 
 async def test_body_that_was_streamed_before_is_an_error_of_httpx(
-    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper
+    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper, library: Library
 ) -> None:
     async with client.stream("GET", f"{site.base}/page") as response:
         async for _ in response.aiter_bytes():
             pass
-        with pytest.raises(httpx.StreamConsumed):
-            await directives_of_httpx(response, gate)
+        with pytest.raises(library.http.StreamConsumed):
+            await library.polite.page_directives(response, gate)
     async with client.stream("GET", f"{site.base}/page") as response:
         pass
-    with pytest.raises(httpx.StreamClosed):
-        await directives_of_httpx(response, gate)
+    with pytest.raises(library.http.StreamClosed):
+        await library.polite.page_directives(response, gate)

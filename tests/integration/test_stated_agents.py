@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import httpx
+import httpx2
 import pytest
 
 from politesse import ConfigurationError, Disallowed, Gatekeeper, PoliteQueue, PoliteSession
 from politesse.integrations.aiohttp import RobotsMiddleware
-from politesse.integrations.httpx import PoliteTransport
 from tests.integration.sites import UA
+from tests.support.httpx_libraries import Library
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -44,12 +45,19 @@ async def over_pacing_middleware(gate: Gatekeeper, url: str, own: Any, given: An
     return await over_middleware(gate, url, own, given, pace=True)
 
 
-async def over_transport(gate: Gatekeeper, url: str, own: Any, given: Any) -> int:
-    async with httpx.AsyncClient(transport=PoliteTransport(gate), headers=own, follow_redirects=True) as client:
-        return (await client.get(url, headers=given)).status_code
+async def over_transport(gate: Gatekeeper, url: str, own: Any, given: Any, *, name: str = "httpx") -> int:
+    library = Library(name)
+    transport = library.polite.PoliteTransport(gate)
+    async with library.http.AsyncClient(transport=transport, headers=own, follow_redirects=True) as client:
+        response: httpx.Response = await client.get(url, headers=given)
+        return response.status_code
 
 
-CLIENTS = [over_session, over_middleware, over_pacing_middleware, over_transport]
+async def over_transport_of_httpx2(gate: Gatekeeper, url: str, own: Any, given: Any) -> int:
+    return await over_transport(gate, url, own, given, name="httpx2")
+
+
+CLIENTS = [over_session, over_middleware, over_pacing_middleware, over_transport, over_transport_of_httpx2]
 
 
 @pytest.fixture(params=CLIENTS)
@@ -155,6 +163,7 @@ async def test_agent_that_a_middleware_states_is_judged(site: Site, gate: Gateke
         PoliteSession,
         lambda _, headers: aiohttp.ClientSession(headers=headers),
         lambda _, headers: httpx.AsyncClient(headers=headers),
+        lambda _, headers: httpx2.AsyncClient(headers=headers),
     ],
 )
 async def test_crawl_by_a_client_that_states_another_agent_is_refused(site: Site, gate: Gatekeeper, make: Any) -> None:

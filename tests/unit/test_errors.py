@@ -7,16 +7,18 @@ from importlib import import_module
 
 import aiohttp
 import httpx
+import httpx2
 
 from politesse import Bound, Disallowed, Gatekeeper, NotYet, TooFar, errors
 from politesse.integrations.httpx import RequestTooFar
+from politesse.integrations.httpx2 import RequestTooFar as Httpx2RequestTooFar
 from politesse.testing import ScriptedFetcher
 
 TREE = re.compile(r"^    (?P<indent>[│ ├└─]*)(?P<name>\w+) *(?:[^\n]*\(also an? (?P<also>[\w.]+)\))?", re.MULTILINE)
-ALSO = {
+ALSO: dict[str, type | tuple[type, ...]] = {
     "aiohttp.ClientError": aiohttp.ClientError,
     "aiohttp.InvalidURL": aiohttp.InvalidURL,
-    "httpx.RequestError": httpx.RequestError,
+    "httpx.RequestError": (httpx.RequestError, httpx2.RequestError),
 }
 
 
@@ -36,7 +38,7 @@ def subclasses(base: type[Exception]) -> list[type[Exception]]:
 
 
 def test_drawn_tree_of_exceptions_matches_the_classes() -> None:
-    for module in ("queue", "integrations.aiohttp", "integrations.httpx", "integrations.scrapy"):
+    for module in ("queue", "integrations.aiohttp", "integrations.httpx", "integrations.httpx2", "integrations.scrapy"):
         import_module(f"politesse.{module}")
     tree = drawn()
     public = [
@@ -54,7 +56,7 @@ def test_drawn_tree_of_exceptions_matches_the_classes() -> None:
 
 def test_too_far_survives_a_pickle() -> None:
     error = TooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 5.0)
-    for one in (error, RequestTooFar(error)):
+    for one in (error, RequestTooFar(error), Httpx2RequestTooFar(error)):
         again = pickle.loads(pickle.dumps(one))  # noqa: S301 - our own octets
         assert type(again) is type(one)
         assert str(again) == str(one)

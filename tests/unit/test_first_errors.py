@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 import httpx
+import httpx2
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
@@ -37,7 +38,7 @@ async def test_a_session_that_is_given_none_as_url_names_the_argument(gate: Gate
             await web.get(nothing)
 
 
-@pytest.mark.parametrize("web", [aiohttp.ClientSession, httpx.AsyncClient])
+@pytest.mark.parametrize("web", [aiohttp.ClientSession, httpx.AsyncClient, httpx2.AsyncClient])
 async def test_a_class_is_no_client_of_a_crawl(gate: Gatekeeper, web: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"^web=<class .*: give a PoliteSession, an aiohttp\.ClientSession"):
         await PoliteQueue[str](gate).crawl(web, handle)

@@ -14,6 +14,7 @@ PUBLIC: Final = [
     "politesse.clock",
     "politesse.integrations.aiohttp",
     "politesse.integrations.httpx",
+    "politesse.integrations.httpx2",
     "politesse.integrations.scrapy",
     "politesse.origin",
     "politesse.ports",

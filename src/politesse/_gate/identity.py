@@ -18,8 +18,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
 _NOT_RFC = re.compile(r"[^A-Za-z_-]")  # RFC 9309 2.2.1: "_", "-" and letters
 _PACKAGE: Final = __name__.partition(".")[0]
 _DEFAULTS: Final = frozenset(
-    {"aiohttp", "curl", "go-http-client", "httpx", "python", "python-httpx", "python-requests", "python-urllib"}
-    | {"requests", "scrapy", "urllib", "wget"}
+    {"aiohttp", "curl", "go-http-client", "httpx", "httpx2", "python", "python-httpx", "python-httpx2"}
+    | {"python-requests", "python-urllib", "requests", "scrapy", "urllib", "wget"}
 )
 
 

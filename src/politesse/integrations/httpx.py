@@ -15,18 +15,11 @@ itself.
 
 from __future__ import annotations
 
-import asyncio
-import warnings
-from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
-from politesse._base.checks import check_wait, wrong_type
-from politesse._base.text import needs_extra, printable
-from politesse._gate.turn import Turn, soon
-from politesse.errors import ClosedError, Disallowed, InvalidURL, TooFar
-from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, check_sent, turn_for
-from politesse.integrations._response import content_codings, headers_alone, may_have_page
-from politesse.page import PageDirectives
+from politesse._base.text import needs_extra
+from politesse.errors import Disallowed, InvalidURL, TooFar
+from politesse.integrations._httpx import Library, StreamTurns, TransportParts, TurnStream, directives_of
 
 try:
     import httpx
@@ -34,14 +27,10 @@ except ImportError as error:
     raise ImportError(f"{needs_extra('politesse.integrations.httpx', 'httpx')} ({error})") from error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from types import TracebackType
-
+    from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
+    from politesse.page import PageDirectives
     from politesse.verdict import Verdict
-
-_DECODED: Final = frozenset({"gzip", "deflate"})  # every httpx decodes these; other codings need a package
-_DEFAULT_USER_AGENT: Final = f"python-httpx/{httpx.__version__}"
 
 
 class RequestDisallowed(Disallowed, httpx.RequestError):
@@ -105,7 +94,7 @@ class RequestTooFar(TooFar, httpx.RequestError):
         httpx.RequestError.__init__(self, str(far), request=request)
 
 
-class PoliteTransport(httpx.AsyncBaseTransport):
+class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.AsyncBaseTransport):
     """A transport that checks and paces every request: ``httpx.AsyncClient(transport=PoliteTransport(gate))``.
 
     Every hop of every request is checked and has a turn, including redirects and the repetitions of an auth flow. The
@@ -171,77 +160,7 @@ class PoliteTransport(httpx.AsyncBaseTransport):
     def __init__(
         self, gate: AgentView, *, wraps: httpx.AsyncBaseTransport | None = None, max_wait_s: float | None = None
     ) -> None:
-        check_gate(gate, "PoliteTransport")
-        check_wait("max_wait_s", max_wait_s)
-        if wraps is not None and not isinstance(wraps, httpx.AsyncBaseTransport):
-            raise wrong_type("wraps", wraps, "an asynchronous transport of httpx")
-        self.gate = gate
-        self._wraps = httpx.AsyncHTTPTransport() if wraps is None else wraps
-        self._max_wait_s = max_wait_s
-        self._turns = _Turns()
-        self._agents = StatedAgents(gate, _DEFAULT_USER_AGENT)
-        self._closings = 0
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request within its turn. Raises the errors that the class lists."""
-        gate = self._agents.introduce(request.headers, request.headers.get_list("User-Agent"))
-        closings = self._closings
-        turn = await self._take(gate, request)
-        if self._closings != closings:  # sending now would open the closed connection pool again
-            turn.give_back()
-            raise ClosedError(
-                f"{request.method} {str(request.url)!r:.200}: the transport was closed before it was sent"
-            )
-        self._turns.begin(turn)
-        try:
-            response = await self._wraps.handle_async_request(request)
-            turn.observe(response.status_code, response.headers)
-        except BaseException:
-            self._turns.end(turn)
-            raise
-        stream = response.stream
-        if response.is_closed or not isinstance(stream, httpx.AsyncByteStream):
-            self._turns.end(turn)  # the response is complete, or AsyncClient refuses it
-        else:
-            response.stream = _TurnStream(stream, turn, self._turns)
-        return response
-
-    async def aclose(self) -> None:
-        """Close the wrapped transport, not the gate; the turns of open responses end."""
-        self._closings += 1
-        try:
-            await self._wraps.aclose()
-        finally:
-            self._turns.end_all()
-
-    async def __aenter__(self) -> Self:
-        await self._wraps.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        self._closings += 1
-        try:
-            await self._wraps.__aexit__(exc_type, exc_value, traceback)
-        finally:
-            self._turns.end_all()
-
-    def __repr__(self) -> str:
-        return f"<PoliteTransport {self.gate!r}: {len(self._turns)} turns under way>"
-
-    async def _take(self, gate: AgentView, request: httpx.Request) -> Turn:
-        try:
-            return await turn_for(gate, _sent(request), _spelt, max_wait_s=self._max_wait_s)
-        except Disallowed as error:
-            raise RequestDisallowed(error.verdict, request=request) from None
-        except InvalidURL as error:
-            raise RequestInvalidURL(error.url, error.problem, request=request) from None
-        except TooFar as error:
-            raise RequestTooFar(error, request=request) from None
+        super().__init__(gate, wraps, max_wait_s, _LIBRARY)
 
 
 async def page_directives(response: httpx.Response, gate: AgentView) -> PageDirectives:
@@ -264,83 +183,36 @@ async def page_directives(response: httpx.Response, gate: AgentView) -> PageDire
         httpx.StreamError: the body was streamed before, or the response was closed unread.
         ImportError: the page has a META, and the extra ``html`` is not installed.
     """
-    headers, tokens = response.headers, gate.identity.tokens
-    if not may_have_page(response.request.method, response.status_code, headers):
-        return PageDirectives.from_response(headers, None, tokens)
-    body = await response.aread()
-    if body and not content_codings(headers) <= _DECODED and response.num_bytes_downloaded == len(body):
-        return headers_alone(headers, tokens)
-    return PageDirectives.from_response(headers, body, tokens)
+    return await directives_of(response, gate)
 
 
-class _Turns(OpenTurns):
-    __slots__ = ("_closing",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._closing: set[asyncio.Task[None]] = set()
-
-    def close_dropped(self, stream: httpx.AsyncByteStream, turn: Turn) -> None:
-        """Close the connection of a response that was garbage collected, then end its turn."""
-
-        def closed(task: asyncio.Task[None]) -> None:  # also called if the task was cancelled before its first step
-            self._closing.discard(task)
-            self.drop(turn)
-
-        task = asyncio.get_running_loop().create_task(stream.aclose())
-        self._closing.add(task)  # the event loop keeps only weak references to tasks
-        task.add_done_callback(closed)
+class _TurnStream(TurnStream, httpx.AsyncByteStream):
+    """The body of a response of httpx."""
 
 
-class _TurnStream(httpx.AsyncByteStream):
-    """The body of a response; the turn ends when the body is closed, read to its end, or broken off."""
-
-    def __init__(self, stream: httpx.AsyncByteStream, turn: Turn, turns: _Turns) -> None:
-        self._stream = stream
-        self._turn = turn
-        self._turns = turns
-        self._loop = asyncio.get_running_loop()
-        self._closed = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for part in self._stream:
-                yield part
-        finally:
-            await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the wrapped stream, then end the turn."""
-        if not self._closed:
-            self._closed = True
-            try:
-                await self._stream.aclose()
-            finally:
-                self._turns.end(self._turn)
-
-    def __del__(self) -> None:
-        if self._closed or self._turn not in self._turns:
-            return
-        soon(self._loop, partial(self._turns.close_dropped, self._stream, self._turn))
-        message = f"a response of {printable(self._turn.url)} was dropped without being closed"
-        warnings.warn(message, ResourceWarning, stacklevel=2)  # this comes last, because a filter may raise the warning
+def _refusal(error: Disallowed | InvalidURL | TooFar, request: httpx.Request) -> httpx.RequestError:
+    if isinstance(error, Disallowed):
+        return RequestDisallowed(error.verdict, request=request)
+    if isinstance(error, InvalidURL):
+        return RequestInvalidURL(error.url, error.problem, request=request)
+    return RequestTooFar(error, request=request)
 
 
-def _spelt(url: str) -> str:
-    """Return the URL that httpx sends if it gets ``url``, the URL of a turn."""
-    parsed = httpx.URL(url)
-    return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}{parsed.raw_path.decode('ascii')}"
+def _hold(response: httpx.Response, turn: Turn, turns: StreamTurns) -> None:
+    stream = response.stream
+    if response.is_closed or not isinstance(stream, httpx.AsyncByteStream):
+        turns.end(turn)  # the response is complete, or AsyncClient refuses it
+    else:
+        response.stream = _TurnStream(stream, turn, turns)
 
 
-def _sent(request: httpx.Request) -> str:
-    """Return the URL that is sent; raises InvalidURL if the server would read another URL from the request."""
-    scheme, netloc = request.url.scheme, request.url.netloc.decode("ascii")
-    target: bytes | str = request.extensions.get("target", request.url.raw_path)
-    path_and_query = target if isinstance(target, str) else target.decode("latin-1")
-    url = f"{scheme}://{netloc}{path_and_query}" if netloc else str(request.url)
-    if not path_and_query.startswith("/") or "#" in path_and_query or not path_and_query.isascii():
-        raise InvalidURL(url, f"would be sent with the target {path_and_query!r:.100}; give path and query, escaped")
-    # httpx has resolved the dot segments of the URL's path, except escaped dots. A target that the caller set in
-    # ``extensions`` may still have dot segments.
-    check_sent(url, path_and_query.partition("?")[0], (request.headers.get("Host", netloc),), netloc)
-    return url
+_LIBRARY: Final = Library(
+    "httpx",
+    f"python-{httpx.__title__}/{httpx.__version__}",  # after ``httpx2.alias_httpx()``, this is the title of httpx2
+    httpx.URL,
+    httpx.Request,
+    httpx.AsyncBaseTransport,
+    httpx.AsyncHTTPTransport,
+    _refusal,
+    _hold,
+)

@@ -233,8 +233,9 @@ class PoliteQueue(Generic[Item]):
         a journal, the next run of the program can continue with them, too.
 
         Args:
-            web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, or an ``httpx.AsyncClient``. The
-                crawl does not close it. If ``web`` has no User-Agent, it sends the User-Agent of the gate.
+            web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, an ``httpx.AsyncClient`` or an
+                ``httpx2.AsyncClient``. The crawl does not close it. If ``web`` has no User-Agent, it sends the
+                User-Agent of the gate.
             handle: an asynchronous function, called with a CrawlPage and the response of ``web``. The turn of the host
                 ends when the response has been read, or when ``handle`` returns. The body of an httpx response has been
                 read before the call. Errors of ``handle`` are logged with the URL, and passed to ``on_error``.

@@ -1,8 +1,8 @@
-"""The clients of a crawl (aiohttp and httpx), its links and their normal forms, and the URLs that it has seen.
+"""The clients of a crawl (aiohttp, httpx and httpx2), its links and their normal forms, and the URLs that it has seen.
 
 The queue imports no client library: it recognises a client by its methods. In each turn, a client requests the URL
 without following a redirect, reports the answer to the pacer as soon as the headers have come, and ends the turn with
-the response. The httpx client has read the body by then; with aiohttp, the handler reads it within the turn.
+the response. A client of httpx has read the body by then; with aiohttp, the handler reads it within the turn.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ DIGEST_OCTETS: Final = 16  # with a billion URLs, the probability that two share
 _BLANKS: Final = " \t\n\r\f"  # the ASCII whitespace of HTML, which pages may have around links
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")  # RFC 3986 3.1
 _HANDLE: Final = "an asynchronous function of a page and a response, as in 'async def handle(page, response)'"
-_WEB: Final = "a PoliteSession, an aiohttp.ClientSession or an httpx.AsyncClient"
+_WEB: Final = "a PoliteSession, an aiohttp.ClientSession, an httpx.AsyncClient or an httpx2.AsyncClient"
 _USER_AGENT: Final = "User-Agent"
-_HTTPX_DEFAULT: Final = "python-httpx/"
+_HTTPX_DEFAULTS: Final = ("python-httpx/", "python-httpx2/")
 
 
 @runtime_checkable
@@ -59,7 +59,7 @@ class AiohttpStyle(Protocol[Response_co]):
 
 @runtime_checkable
 class HttpxStyle(Protocol[Response_co]):
-    """An ``httpx.AsyncClient``."""
+    """An ``httpx.AsyncClient`` or ``httpx2.AsyncClient``."""
 
     @property
     def is_closed(self) -> bool:
@@ -112,7 +112,7 @@ class _AiohttpClient(Generic[Response]):
 
 
 class _HttpxClient(Generic[Response]):
-    """The same with an ``httpx.AsyncClient``."""
+    """The same with a client of httpx or httpx2."""
 
     def __init__(self, client: HttpxStyle[Response], headers: Mapping[str, str]) -> None:
         self._client = client
@@ -144,15 +144,15 @@ def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentVie
     """Return the client that requests with ``web``, and with the gate's User-Agent if ``web`` has no User-Agent.
 
     Raises:
-        ConfigurationError: ``web`` is not a client of aiohttp or httpx, is a PoliteSession of another gatekeeper, or
-            has another User-Agent than the gate.
+        ConfigurationError: ``web`` is not a client of aiohttp, httpx or httpx2, is a PoliteSession of another
+            gatekeeper, or has another User-Agent than the gate.
     """
     given: object = web
     if isinstance(given, type) or not isinstance(given, AiohttpStyle | HttpxStyle):  # a class has the same methods
         raise wrong_type("web", web, _WEB)
     headers: Mapping[str, str] = getattr(getattr(web, "session", web), "headers", {})
     stated = headers.get(_USER_AGENT, "")
-    is_default = stated.startswith(_HTTPX_DEFAULT)
+    is_default = stated.startswith(_HTTPX_DEFAULTS)
     if stated and not is_default and gate.identity.of_request(stated) is not gate.identity:
         raise ConfigurationError(
             f"web={web!r:.100} states the User-Agent {stated!r:.200}, but the queue judges for {gate.identity.agent}: "

@@ -32,7 +32,14 @@ def test_user_agent_that_is_no_header_value_is_refused(user_agent: str) -> None:
 
 @pytest.mark.parametrize(
     "user_agent",
-    ["Python/3.11 aiohttp/3.14.5", "python-requests/2.32", "Scrapy/2.14 (+https://scrapy.org)", "curl/8.0", "httpx/1"],
+    [
+        "Python/3.11 aiohttp/3.14.5",
+        "python-requests/2.32",
+        "Scrapy/2.14 (+https://scrapy.org)",
+        "curl/8.0",
+        "httpx/1",
+        "python-httpx2/2.16.2",
+    ],
 )
 def test_default_user_agent_of_a_library_is_refused(user_agent: str) -> None:
     with pytest.raises(ConfigurationError, match="library's default"):

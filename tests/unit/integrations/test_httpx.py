@@ -1,13 +1,15 @@
 import asyncio
 import gc
+import re
 import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from typing import Self
+from typing import Any, Self, cast
 
 import httpx
+import httpx2
 import pytest
 
 from politesse import (
@@ -22,8 +24,10 @@ from politesse import (
     TooFar,
 )
 from politesse.events import Decided, Event
-from politesse.integrations.httpx import PoliteTransport, RequestDisallowed, RequestInvalidURL, RequestTooFar
+from politesse.integrations import httpx2 as integrations_httpx2
+from politesse.integrations.httpx import PoliteTransport
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.support.httpx_libraries import LIBRARIES, Library
 from tests.support.tasks import apart, ended
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -32,7 +36,7 @@ ROBOTS = "User-agent: *\nDisallow: /private\n"
 DELAY_S = 5.0
 
 
-class Body(httpx.AsyncByteStream):
+class Body(httpx.AsyncByteStream, httpx2.AsyncByteStream):
     """A body that takes its time, and breaks off if told to."""
 
     def __init__(self, clock: ManualClock, takes_s: float = 0.0, error: Exception | None = None) -> None:
@@ -53,11 +57,12 @@ class Body(httpx.AsyncByteStream):
         self.closed += 1
 
 
-class Wire(httpx.AsyncBaseTransport):
+class Wire(httpx.AsyncBaseTransport, httpx2.AsyncBaseTransport):
     """A transport that answers as the test says, and writes down what it was given and when."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock, library: Library) -> None:
         self.clock = clock
+        self.http = library.http
         self.answer: Callable[[httpx.Request], httpx.Response] = lambda _: self.slow()
         self.sent: list[httpx.Request] = []
         self.started: list[float] = []
@@ -65,11 +70,11 @@ class Wire(httpx.AsyncBaseTransport):
         self.hang = False
         self.life: list[str] = []
 
-    def slow(self, status: int = 200, takes_s: float = 0.0, headers: dict[str, str] | None = None) -> httpx.Response:
+    def slow(self, status: int = 200, takes_s: float = 0.0, headers: dict[str, str] | None = None) -> Any:
         self.bodies.append(Body(self.clock, takes_s))
-        return httpx.Response(status, headers=headers, stream=self.bodies[-1])
+        return self.http.Response(status, headers=headers, stream=self.bodies[-1])
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: Any) -> Any:
         self.sent.append(request)
         self.started.append(self.clock.monotonic())
         if self.hang:
@@ -92,8 +97,8 @@ class Wire(httpx.AsyncBaseTransport):
 
 
 @pytest.fixture
-def wire(clock: ManualClock) -> Wire:
-    return Wire(clock)
+def wire(clock: ManualClock, library: Library) -> Wire:
+    return Wire(clock, library)
 
 
 @pytest.fixture
@@ -109,13 +114,13 @@ async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Ga
 
 
 @pytest.fixture
-def polite(gate: Gatekeeper, wire: Wire) -> PoliteTransport:
-    return PoliteTransport(gate, wraps=wire)
+def polite(gate: Gatekeeper, wire: Wire, library: Library) -> Any:
+    return library.polite.PoliteTransport(gate, wraps=wire)
 
 
 @pytest.fixture
-async def client(polite: PoliteTransport) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(transport=polite, follow_redirects=True) as client:
+async def client(polite: PoliteTransport, library: Library) -> AsyncIterator[httpx.AsyncClient]:
+    async with library.http.AsyncClient(transport=polite, follow_redirects=True) as client:
         yield client
 
 
@@ -143,10 +148,10 @@ async def test_pause_counts_from_the_end_of_the_body(client: httpx.AsyncClient, 
     assert gaps(wire) == [2.0 + DELAY_S] * 2
 
 
-class Twice(httpx.Auth):
+class Twice(httpx.Auth, httpx2.Auth):  # type: ignore[misc]  # the types of their generators differ
     """Answers a challenge, and does not look at its body."""
 
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+    def auth_flow(self, request: Any) -> Generator[Any, Any, None]:
         response = yield request
         if response.status_code == 401:
             request.headers["Authorization"] = "open sesame"
@@ -218,8 +223,10 @@ async def test_target_of_the_extension_is_what_is_judged(
 
 
 @pytest.mark.parametrize("target", [b"*", b"https://other.example/a", b"/a#b", b"/\xe9", b""])
-async def test_target_that_no_rule_can_judge_is_not_sent(client: httpx.AsyncClient, wire: Wire, target: bytes) -> None:
-    with pytest.raises(RequestInvalidURL):
+async def test_target_that_no_rule_can_judge_is_not_sent(
+    client: httpx.AsyncClient, wire: Wire, target: bytes, library: Library
+) -> None:
+    with pytest.raises(library.polite.RequestInvalidURL):
         await client.get(f"{SITE}/a", extensions={"target": target})
     assert wire.sent == []
 
@@ -236,31 +243,31 @@ async def test_target_that_no_rule_can_judge_is_not_sent(client: httpx.AsyncClie
     ],
 )
 async def test_url_that_cannot_be_judged_is_an_error_of_both_libraries(
-    client: httpx.AsyncClient, wire: Wire, url: str
+    client: httpx.AsyncClient, wire: Wire, url: str, library: Library
 ) -> None:
-    with pytest.raises(RequestInvalidURL) as caught:
+    with pytest.raises(library.polite.RequestInvalidURL) as caught:
         await client.get(url)
     assert isinstance(caught.value, InvalidURL)
-    assert isinstance(caught.value, httpx.RequestError)
+    assert isinstance(caught.value, library.http.RequestError)
     assert caught.value.request.url == url
     assert wire.sent == []
 
 
 @pytest.mark.parametrize("url", ["example.com/a", "/a", "mailto:us"])
 async def test_url_without_a_host_is_reported_as_httpx_spells_it(
-    client: httpx.AsyncClient, wire: Wire, url: str
+    client: httpx.AsyncClient, wire: Wire, url: str, library: Library
 ) -> None:
-    with pytest.raises(RequestInvalidURL, match="is not an absolute URL") as caught:
+    with pytest.raises(library.polite.RequestInvalidURL, match="is not an absolute URL") as caught:
         await client.get(url)
     assert caught.value.url == str(caught.value.request.url)
     assert wire.sent == []
 
 
 async def test_host_header_of_another_site_is_not_sent(
-    client: httpx.AsyncClient, wire: Wire, fetcher: ScriptedFetcher
+    client: httpx.AsyncClient, wire: Wire, fetcher: ScriptedFetcher, library: Library
 ) -> None:
     for host in ("other.example", "example.com:444", "example.com, example.com", ""):
-        with pytest.raises(RequestInvalidURL):
+        with pytest.raises(library.polite.RequestInvalidURL):
             await client.get(f"{SITE}/a", headers={"Host": host})
     assert wire.sent == []
     for host in ("example.com", "Example.COM", "example.com:443"):  # RFC 3986 6.2.2.1 and 6.2.3: the same
@@ -268,25 +275,31 @@ async def test_host_header_of_another_site_is_not_sent(
     assert len(wire.sent) == 3
 
 
-async def test_user_agent_of_httpx_becomes_that_of_the_gate(client: httpx.AsyncClient, wire: Wire) -> None:
+async def test_user_agent_of_httpx_becomes_that_of_the_gate(
+    client: httpx.AsyncClient, wire: Wire, library: Library
+) -> None:
     await client.get(f"{SITE}/a")
-    await client.send(httpx.Request("GET", f"{SITE}/b"))  # without any
+    await client.send(library.http.Request("GET", f"{SITE}/b"))  # without any
     await client.get(f"{SITE}/c", headers={"User-Agent": "ExampleBot/2.0"})
     assert [request.headers["User-Agent"] for request in wire.sent] == [UA, UA, "ExampleBot/2.0"]
 
 
-async def test_no_turn_within_the_longest_wait(gate: Gatekeeper, wire: Wire, clock: ManualClock) -> None:
-    async with httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire, max_wait_s=DELAY_S - 1)) as client:
+async def test_no_turn_within_the_longest_wait(
+    gate: Gatekeeper, wire: Wire, clock: ManualClock, library: Library
+) -> None:
+    async with library.http.AsyncClient(
+        transport=library.polite.PoliteTransport(gate, wraps=wire, max_wait_s=DELAY_S - 1)
+    ) as client:
         await gate.check(f"{SITE}/a")
         clock.advance(DELAY_S)
         await client.get(f"{SITE}/a")
-        with pytest.raises(RequestTooFar) as caught:
+        with pytest.raises(library.polite.RequestTooFar) as caught:
             await client.get(f"{SITE}/b")
         ended_wall = clock.wall()
     assert wire.paths == ["/a"]
     assert isinstance(caught.value, TooFar)
-    assert isinstance(caught.value, httpx.RequestError)
-    assert not isinstance(caught.value, httpx.TimeoutException)
+    assert isinstance(caught.value, library.http.RequestError)
+    assert not isinstance(caught.value, library.http.TimeoutException)
     assert (caught.value.not_yet.bound_by, caught.value.not_yet.not_before) == (Bound.FLOOR, ended_wall + DELAY_S)
     assert caught.value.request.url == f"{SITE}/b"
     assert str(caught.value).startswith("no turn at example.com within 4 s: not before 20")
@@ -306,7 +319,7 @@ async def by_iterating(response: httpx.Response) -> None:
 
 
 async def by_iterating_the_stream(response: httpx.Response) -> None:
-    assert isinstance(response.stream, httpx.AsyncByteStream)
+    assert isinstance(response.stream, httpx.AsyncByteStream | httpx2.AsyncByteStream)
     assert [part async for part in response.stream] == [b"first ", b"last"]
 
 
@@ -321,7 +334,7 @@ async def by_closing(response: httpx.Response) -> None:
 
 
 async def by_closing_twice(response: httpx.Response) -> None:
-    assert isinstance(response.stream, httpx.AsyncByteStream)
+    assert isinstance(response.stream, httpx.AsyncByteStream | httpx2.AsyncByteStream)
     await response.stream.aclose()
     await response.aclose()
 
@@ -347,32 +360,34 @@ async def test_turn_ends_with_the_response(
 
 
 async def test_turn_ends_with_a_response_that_was_read_before_it_came(
-    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, library: Library
 ) -> None:
-    wire.answer = lambda _: httpx.Response(200, text="read")  # as httpx.MockTransport and caches answer
+    wire.answer = lambda _: library.http.Response(200, text="read")  # as httpx.MockTransport and caches answer
     async with client.stream("GET", f"{SITE}/a") as response:
         assert turns(gate) == 0
         assert await response.aread() == b"read"
 
 
-class SyncBody(httpx.SyncByteStream):
+class SyncBody(httpx.SyncByteStream, httpx2.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         yield b"body"
 
 
 async def test_turn_ends_with_a_response_that_cannot_be_read(
-    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, library: Library
 ) -> None:
-    wire.answer = lambda _: httpx.Response(200, stream=SyncBody())
+    wire.answer = lambda _: library.http.Response(200, stream=SyncBody())
     with pytest.raises(AssertionError):  # of httpx
         await client.get(f"{SITE}/a")
     assert turns(gate) == 0
 
 
-async def test_turn_ends_where_the_body_breaks_off(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
-    body = Body(wire.clock, error=httpx.ReadError("broken"))
-    wire.answer = lambda _: httpx.Response(200, stream=body)
-    with pytest.raises(httpx.ReadError):
+async def test_turn_ends_where_the_body_breaks_off(
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, library: Library
+) -> None:
+    body = Body(wire.clock, error=library.http.ReadError("broken"))
+    wire.answer = lambda _: library.http.Response(200, stream=body)
+    with pytest.raises(library.http.ReadError):
         await client.get(f"{SITE}/a")
     assert (turns(gate), body.closed) == (0, 1)
 
@@ -382,8 +397,10 @@ class Unclosable(Body):
         raise httpx.CloseError("stuck")
 
 
-async def test_turn_ends_where_closing_fails(client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper) -> None:
-    wire.answer = lambda _: httpx.Response(200, stream=Unclosable(wire.clock))
+async def test_turn_ends_where_closing_fails(
+    client: httpx.AsyncClient, wire: Wire, gate: Gatekeeper, library: Library
+) -> None:
+    wire.answer = lambda _: library.http.Response(200, stream=Unclosable(wire.clock))
     with pytest.raises(httpx.CloseError):
         await client.get(f"{SITE}/a")
     assert turns(gate) == 0
@@ -436,10 +453,12 @@ async def test_turn_of_a_dropped_response_ends_though_others_cancel_its_closing(
     assert turns(gate) == 0
 
 
-def test_response_that_is_dropped_after_the_event_loop_asks_nothing_of_it(clock: ManualClock, wire: Wire) -> None:
-    async def leave_open() -> httpx.Response:
+def test_response_that_is_dropped_after_the_event_loop_asks_nothing_of_it(
+    clock: ManualClock, wire: Wire, library: Library
+) -> None:
+    async def leave_open() -> Any:
         async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
-            client = httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire))
+            client = library.http.AsyncClient(transport=library.polite.PoliteTransport(gate, wraps=wire))
             return await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
 
     def drop() -> None:
@@ -455,12 +474,12 @@ def test_response_that_is_dropped_after_the_event_loop_asks_nothing_of_it(clock:
 
 
 async def test_client_enters_and_exits_the_wrapped_transport_but_not_the_gate(
-    gate: Gatekeeper, wire: Wire, fetcher: ScriptedFetcher
+    gate: Gatekeeper, wire: Wire, fetcher: ScriptedFetcher, library: Library
 ) -> None:
-    async with httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire)):
+    async with library.http.AsyncClient(transport=library.polite.PoliteTransport(gate, wraps=wire)):
         assert wire.life == ["entered"]
     assert wire.life == ["entered", "left"]
-    await httpx.AsyncClient(transport=PoliteTransport(gate, wraps=wire)).aclose()
+    await library.http.AsyncClient(transport=library.polite.PoliteTransport(gate, wraps=wire)).aclose()
     assert wire.life == ["entered", "left", "closed"]
     assert not fetcher.closed
     assert await gate.check(f"{SITE}/a")
@@ -476,8 +495,9 @@ async def test_closing_ends_the_turns_of_open_responses(
     gate: Gatekeeper,
     wire: Wire,
     close: Callable[[PoliteTransport], Coroutine[None, None, None]],
+    library: Library,
 ) -> None:
-    client = httpx.AsyncClient(transport=polite)
+    client = library.http.AsyncClient(transport=polite)
     response = await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
     await close(polite)
     assert turns(gate) == 0
@@ -491,8 +511,9 @@ async def test_closing_raises_in_waiting_requests(
     gate: Gatekeeper,
     wire: Wire,
     close: Callable[[PoliteTransport], Coroutine[None, None, None]],
+    library: Library,
 ) -> None:
-    client = httpx.AsyncClient(transport=polite)
+    client = library.http.AsyncClient(transport=polite)
     response = await client.send(client.build_request("GET", f"{SITE}/a"), stream=True)
     waiting = apart(client.get(f"{SITE}/b"))
     await until(lambda: gate.statistics().waiting == 1)
@@ -503,36 +524,42 @@ async def test_closing_raises_in_waiting_requests(
     assert (turns(gate), gate.statistics().waiting, wire.paths) == (0, 0, ["/a"])
 
 
-async def test_wrong_arguments_are_found_when_they_are_given(gate: Gatekeeper) -> None:
+async def test_wrong_arguments_are_found_when_they_are_given(gate: Gatekeeper, library: Library) -> None:
+    transport = cast("type[PoliteTransport]", library.polite.PoliteTransport)
     with pytest.raises(ConfigurationError, match="give a Gatekeeper"):
-        PoliteTransport(UA)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="asynchronous transport"), httpx.HTTPTransport() as synchronous:
-        PoliteTransport(gate, wraps=synchronous)  # type: ignore[arg-type]
+        transport(UA)  # type: ignore[arg-type]
+    synchronous = cast("httpx.HTTPTransport", library.http.HTTPTransport())
+    with pytest.raises(ConfigurationError, match=f"give an asynchronous transport of {library.name}$"), synchronous:
+        transport(gate, wraps=synchronous)  # type: ignore[arg-type]
 
 
 async def test_client_that_is_not_asynchronous_takes_it_neither_by_type_nor_in_fact(
-    polite: PoliteTransport, wire: Wire
+    polite: PoliteTransport, wire: Wire, library: Library
 ) -> None:
-    client = httpx.Client(transport=polite)  # type: ignore[arg-type]
+    client = cast("type[httpx.Client]", library.http.Client)(transport=polite)  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="PoliteTransport"):
-        client.get(f"{SITE}/a")  # noqa: ASYNC212 - it must not work
-    assert not isinstance(polite, httpx.BaseTransport)
+        client.get(f"{SITE}/a")
+    assert not isinstance(polite, library.http.BaseTransport)
     assert wire.sent == []
 
 
 @pytest.mark.parametrize(
     ("url", "error"),
-    [(f"{SITE}/private", RequestDisallowed), ("ftp://example.com/a", RequestInvalidURL), (f"{SITE}/a", RequestTooFar)],
+    [
+        (f"{SITE}/private", "RequestDisallowed"),
+        ("ftp://example.com/a", "RequestInvalidURL"),
+        (f"{SITE}/a", "RequestTooFar"),
+    ],
 )
 async def test_error_has_the_request_without_a_client_too(
-    gate: Gatekeeper, wire: Wire, url: str, error: type[httpx.RequestError]
+    gate: Gatekeeper, wire: Wire, url: str, error: str, library: Library
 ) -> None:
-    request = httpx.Request("GET", url)
-    with pytest.raises(error) as caught:
-        await PoliteTransport(gate, wraps=wire, max_wait_s=0.0).handle_async_request(request)
+    request = library.http.Request("GET", url)
+    with pytest.raises(getattr(library.polite, error)) as caught:
+        await library.polite.PoliteTransport(gate, wraps=wire, max_wait_s=0.0).handle_async_request(request)
     assert caught.value.request is request
     assert isinstance(caught.value, PolitesseError)
-    assert isinstance(caught.value, httpx.RequestError)
+    assert isinstance(caught.value, library.http.RequestError)
 
 
 # Without httpx
@@ -542,11 +569,68 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)  # noqa: S603
 
 
-def test_without_httpx_the_import_says_what_to_install() -> None:
-    done = run("import sys; sys.modules['httpx'] = None; import politesse.integrations.httpx")
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_without_its_library_the_import_says_what_to_install(name: str) -> None:
+    done = run(f"import sys; sys.modules['{name}'] = None; import politesse.integrations.{name}")
     assert done.returncode == 1
-    assert "pip install '.[httpx]'" in done.stderr.splitlines()[-1]
+    assert f"pip install '.[{name}]'" in done.stderr.splitlines()[-1]
 
 
-def test_package_does_not_import_httpx() -> None:
-    assert run("import politesse, sys; print('httpx' in sys.modules)").stdout == "False\n"
+@pytest.mark.parametrize(("name", "other"), [LIBRARIES, LIBRARIES[::-1]])
+def test_integration_does_not_import_the_other_library(name: str, other: str) -> None:
+    program = f"import sys; import politesse; print('{name}' in sys.modules); import politesse.integrations.{name}"
+    assert run(f"{program}; print('{other}' in sys.modules)").stdout == "False\nFalse\n"
+
+
+# With the other library
+
+
+OTHERS = {"httpx": "httpx2", "httpx2": "httpx"}
+
+
+async def test_client_of_the_other_library_is_told_which_module_to_use(
+    gate: Gatekeeper, wire: Wire, polite: PoliteTransport, library: Library
+) -> None:
+    other = OTHERS[library.name]
+    async with Library(other).http.AsyncClient(transport=polite) as client:
+        with pytest.raises(
+            ConfigurationError,
+            match=rf"^request=.*: give a request of {library.name}; for {other}, use politesse\.integrations\.{other}$",
+        ):
+            await client.get(f"{SITE}/a")
+    assert (wire.sent, turns(gate), gate.statistics().decisions) == ([], 0, 0)
+
+
+@pytest.mark.parametrize("is_derived", [False, True])
+async def test_wrapped_transport_of_the_other_library_is_told_which_module_to_use(
+    gate: Gatekeeper, library: Library, *, is_derived: bool
+) -> None:
+    other = OTHERS[library.name]
+    sender: Any = Library(other).http.AsyncHTTPTransport
+    wanted = f"an asynchronous transport of {library.name}; for {other}, use politesse.integrations.{other}"
+    with pytest.raises(ConfigurationError, match=rf"^wraps=.*: give {re.escape(wanted)}$"):
+        library.polite.PoliteTransport(gate, wraps=type("Own", (sender,), {})() if is_derived else sender())
+
+
+async def test_transport_of_the_other_library_is_a_type_error(gate: Gatekeeper) -> None:
+    with pytest.raises(ConfigurationError):
+        PoliteTransport(gate, wraps=httpx2.AsyncHTTPTransport())  # type: ignore[arg-type]
+    async with httpx2.AsyncClient(transport=PoliteTransport(gate)):  # type: ignore[arg-type]
+        pass
+
+
+async def test_web_socket_is_not_opened(gate: Gatekeeper) -> None:
+    async with httpx2.AsyncClient(transport=integrations_httpx2.PoliteTransport(gate)) as client:
+        with pytest.raises(integrations_httpx2.RequestInvalidURL, match="has the scheme 'wss'"):
+            await client.get("wss://example.com/a")
+
+
+def test_name_of_httpx_may_stand_for_httpx2() -> None:
+    done = run(
+        "import httpx2; httpx2.alias_httpx(); import httpx; from politesse import Gatekeeper;"
+        "from politesse.integrations.httpx import PoliteTransport;"
+        "polite = PoliteTransport(Gatekeeper('ExampleBot/1.0 (+https://example.com/bot)'));"
+        "headers = httpx.AsyncClient().headers;"
+        "print(polite._agents.introduce(headers, headers.get_list('User-Agent')).identity.user_agent)"
+    )
+    assert done.stdout == f"{UA}\n", done.stderr

@@ -1,0 +1,247 @@
+"""The parts that the integrations of httpx and httpx2 share. This module imports neither library.
+
+Both libraries have the same interface, but each accepts only objects of its own classes. So each public module defines
+the classes that must inherit from its library, and describes the library by a ``Library``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, TypeVar
+
+from politesse._base.checks import check_wait, wrong_type
+from politesse._base.text import printable
+from politesse._gate.turn import Turn, soon
+from politesse.errors import ClosedError, ConfigurationTypeError, Disallowed, InvalidURL, TooFar
+from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, check_sent, turn_for
+from politesse.integrations._response import content_codings, headers_alone, may_have_page
+from politesse.page import PageDirectives
+
+if TYPE_CHECKING:
+    import httpx
+    import httpx2
+
+    from politesse._gate.view import AgentView
+
+    ByteStream = httpx.AsyncByteStream | httpx2.AsyncByteStream
+
+Request = TypeVar("Request", bound="httpx.Request | httpx2.Request")
+Response = TypeVar("Response", bound="httpx.Response | httpx2.Response")
+_Sent_contra = TypeVar("_Sent_contra", bound="httpx.Request | httpx2.Request", contravariant=True)
+_Answered_co = TypeVar("_Answered_co", bound="httpx.Response | httpx2.Response", covariant=True)
+
+_DECODED: Final = frozenset({"gzip", "deflate"})  # both libraries decode these; other codings need a package
+_PACKAGES: Final = frozenset({"httpx", "httpx2"})
+
+
+class Transport(Protocol[_Sent_contra, _Answered_co]):
+    """An asynchronous transport of a library."""
+
+    async def handle_async_request(self, request: _Sent_contra) -> _Answered_co:
+        """Send a request."""
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None: ...
+
+
+class Library(NamedTuple, Generic[Request, Response]):
+    """One of the libraries, as its integration describes it.
+
+    Attributes:
+        name: the name of its package.
+        user_agent: the User-Agent that its clients send by default.
+        url: the class of its URLs.
+        request: the class of its requests.
+        transport: the base of its asynchronous transports.
+        sender: returns the transport that sends if the user gives none.
+        refusal: returns the error of the integration for a request that is not sent.
+        hold: lets a turn end with a response, or ends the turn at once if the response is complete.
+    """
+
+    name: str
+    user_agent: str
+    url: Callable[[str], httpx.URL | httpx2.URL]
+    request: type[Request]
+    transport: type[Transport[Request, Response]]
+    sender: Callable[[], Transport[Request, Response]]
+    refusal: Callable[[Disallowed | InvalidURL | TooFar, Request], Exception]
+    hold: Callable[[Response, Turn, StreamTurns], None]
+
+    def wrong(self, name: str, value: object, wanted: str) -> ConfigurationTypeError:
+        """Return the error for an argument that is not of this library; it names the module for the other library."""
+        packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+        hints = (f"; for {other}, use politesse.integrations.{other}" for other in packages & _PACKAGES - {self.name})
+        return wrong_type(name, value, f"{wanted} of {self.name}{''.join(hints)}")
+
+
+class TransportParts(Generic[Request, Response]):
+    """The methods of PoliteTransport, which the public modules document."""
+
+    def __init__(
+        self,
+        gate: AgentView,
+        wraps: Transport[Request, Response] | None,
+        max_wait_s: float | None,
+        library: Library[Request, Response],
+    ) -> None:
+        check_gate(gate, "PoliteTransport")
+        check_wait("max_wait_s", max_wait_s)
+        if wraps is not None and not isinstance(wraps, library.transport):
+            raise library.wrong("wraps", wraps, "an asynchronous transport")
+        self.gate = gate
+        self._library = library
+        self._wraps = library.sender() if wraps is None else wraps
+        self._max_wait_s = max_wait_s
+        self._turns = StreamTurns()
+        self._agents = StatedAgents(gate, library.user_agent)
+        self._closings = 0
+
+    async def handle_async_request(self, request: Request) -> Response:
+        """Send a request within its turn. Raises the errors that the class lists."""
+        if not isinstance(request, self._library.request):
+            raise self._library.wrong("request", request, "a request")
+        gate = self._agents.introduce(request.headers, request.headers.get_list("User-Agent"))
+        closings = self._closings
+        try:
+            turn = await turn_for(gate, _sent(request), self._spelt, max_wait_s=self._max_wait_s)
+        except (Disallowed, InvalidURL, TooFar) as error:
+            raise self._library.refusal(error, request) from None
+        if self._closings != closings:  # sending now would open the closed connection pool again
+            turn.give_back()
+            raise ClosedError(
+                f"{request.method} {str(request.url)!r:.200}: the transport was closed before it was sent"
+            )
+        self._turns.begin(turn)
+        try:
+            response = await self._wraps.handle_async_request(request)
+            turn.observe(response.status_code, response.headers)
+        except BaseException:
+            self._turns.end(turn)
+            raise
+        self._library.hold(response, turn, self._turns)
+        return response
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport, not the gate; the turns of open responses end."""
+        self._closings += 1
+        try:
+            await self._wraps.aclose()
+        finally:
+            self._turns.end_all()
+
+    async def __aenter__(self) -> Self:
+        await self._wraps.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self._closings += 1
+        try:
+            await self._wraps.__aexit__(exc_type, exc_value, traceback)
+        finally:
+            self._turns.end_all()
+
+    def __repr__(self) -> str:
+        return f"<PoliteTransport {self.gate!r}: {len(self._turns)} turns under way>"
+
+    def _spelt(self, url: str) -> str:
+        """Return the URL that the library sends if it gets ``url``, the URL of a turn."""
+        parsed = self._library.url(url)
+        return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}{parsed.raw_path.decode('ascii')}"
+
+
+async def directives_of(response: httpx.Response | httpx2.Response, gate: AgentView) -> PageDirectives:
+    """Return the directives of a page; see ``page_directives`` of the public modules."""
+    headers, tokens = response.headers, gate.identity.tokens
+    if not may_have_page(response.request.method, response.status_code, headers):
+        return PageDirectives.from_response(headers, None, tokens)
+    body = await response.aread()
+    if body and not content_codings(headers) <= _DECODED and response.num_bytes_downloaded == len(body):
+        return headers_alone(headers, tokens)
+    return PageDirectives.from_response(headers, body, tokens)
+
+
+class StreamTurns(OpenTurns):
+    """The turns of a transport, of which each ends with the stream of its response."""
+
+    __slots__ = ("_closing",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def close_dropped(self, stream: ByteStream, turn: Turn) -> None:
+        """Close the connection of a response that was garbage collected, then end its turn."""
+
+        def closed(task: asyncio.Task[None]) -> None:  # also called if the task was cancelled before its first step
+            self._closing.discard(task)
+            self.drop(turn)
+
+        task = asyncio.get_running_loop().create_task(stream.aclose())
+        self._closing.add(task)  # the event loop keeps only weak references to tasks
+        task.add_done_callback(closed)
+
+
+class TurnStream:
+    """The body of a response; the turn ends when the body is closed, read to its end, or broken off."""
+
+    def __init__(self, stream: ByteStream, turn: Turn, turns: StreamTurns) -> None:
+        self._stream = stream
+        self._turn = turn
+        self._turns = turns
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for part in self._stream:
+                yield part
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the wrapped stream, then end the turn."""
+        if not self._closed:
+            self._closed = True
+            try:
+                await self._stream.aclose()
+            finally:
+                self._turns.end(self._turn)
+
+    def __del__(self) -> None:
+        if self._closed or self._turn not in self._turns:
+            return
+        soon(self._loop, partial(self._turns.close_dropped, self._stream, self._turn))
+        message = f"a response of {printable(self._turn.url)} was dropped without being closed"
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # this comes last, because a filter may raise the warning
+
+
+def _sent(request: httpx.Request | httpx2.Request) -> str:
+    """Return the URL that is sent; raises InvalidURL if the server would read another URL from the request."""
+    scheme, netloc = request.url.scheme, request.url.netloc.decode("ascii")
+    target: bytes | str = request.extensions.get("target", request.url.raw_path)
+    path_and_query = target if isinstance(target, str) else target.decode("latin-1")
+    url = f"{scheme}://{netloc}{path_and_query}" if netloc else str(request.url)
+    if not path_and_query.startswith("/") or "#" in path_and_query or not path_and_query.isascii():
+        raise InvalidURL(url, f"would be sent with the target {path_and_query!r:.100}; give path and query, escaped")
+    # The library has resolved the dot segments of the URL's path, except escaped dots. A target that the caller set in
+    # ``extensions`` may still have dot segments.
+    check_sent(url, path_and_query.partition("?")[0], (request.headers.get("Host", netloc),), netloc)
+    return url

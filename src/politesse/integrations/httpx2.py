@@ -1,0 +1,172 @@
+"""httpx2 with politeness: the transport of ``politesse.integrations.httpx``, for the clients of httpx2.
+
+::
+
+    async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)") as gate:
+        async with httpx2.AsyncClient(transport=PoliteTransport(gate)) as client:
+            response = await client.get("https://example.com/page")
+
+httpx2 is a successor of httpx with the same interface, but neither library accepts the transports, requests and errors
+of the other. The guide "httpx" describes both integrations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from politesse._base.text import needs_extra
+from politesse.errors import Disallowed, InvalidURL, TooFar
+from politesse.integrations._httpx import Library, StreamTurns, TransportParts, TurnStream, directives_of
+
+try:
+    import httpx2
+except ImportError as error:
+    raise ImportError(f"{needs_extra('politesse.integrations.httpx2', 'httpx2')} ({error})") from error
+
+if TYPE_CHECKING:
+    from politesse._gate.turn import Turn
+    from politesse._gate.view import AgentView
+    from politesse.page import PageDirectives
+    from politesse.verdict import Verdict
+
+
+class RequestDisallowed(Disallowed, httpx2.RequestError):
+    """A request or a redirect is not permitted, and was not sent; also an ``httpx2.RequestError``.
+
+    Attributes:
+        verdict: the answer, with its reason, rule and source.
+        request: the request that was not sent.
+
+    Example:
+        >>> from politesse import Reason, Verdict
+        >>> from politesse.verdict import Match
+        >>> verdict = Verdict("http://example.com/", "examplebot", allowed=False, match=Match(Reason.POLICY_DENY))
+        >>> isinstance(RequestDisallowed(verdict), httpx2.RequestError)
+        True
+    """
+
+    def __init__(self, verdict: Verdict, *, request: httpx2.Request | None = None) -> None:
+        super().__init__(verdict)
+        self._request = request
+
+
+class RequestInvalidURL(InvalidURL, httpx2.RequestError):
+    """A request or a redirect has a URL that no robots.txt covers; also an ``httpx2.RequestError``.
+
+    This error is not an ``httpx2.InvalidURL``, which is no ``httpx2.RequestError``.
+
+    Attributes:
+        url: the URL that was not requested.
+        problem: the fault of the URL, as a phrase.
+        request: the request that was not sent.
+
+    Example:
+        >>> print(RequestInvalidURL("wss://example.com/", "has the scheme 'wss'"))
+        'wss://example.com/' has the scheme 'wss'
+    """
+
+    def __init__(self, url: str, problem: str, *, request: httpx2.Request | None = None) -> None:
+        super().__init__(url, problem)
+        self._request = request
+
+
+class RequestTooFar(TooFar, httpx2.RequestError):
+    """No turn comes within ``max_wait_s``; also an ``httpx2.RequestError``, but no ``httpx2.TimeoutException``.
+
+    Attributes:
+        request: the request that was not sent; lost when the error is pickled.
+
+    Example:
+        >>> from politesse import Bound, NotYet
+        >>> far = RequestTooFar(TooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 60.0))
+        >>> far.host, far.max_wait_s
+        ('example.com', 60.0)
+    """
+
+    def __init__(self, far: TooFar, *, request: httpx2.Request | None = None) -> None:
+        TooFar.__init__(self, far.host, far.not_yet, far.max_wait_s)
+        httpx2.RequestError.__init__(self, str(far), request=request)
+
+
+class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.AsyncBaseTransport):
+    """A transport that checks and paces every request: ``httpx2.AsyncClient(transport=PoliteTransport(gate))``.
+
+    It does for httpx2 all that ``politesse.integrations.httpx.PoliteTransport`` does for httpx. The same rules hold for
+    its turns, its place among other transports, proxies, the User-Agent and streamed responses.
+
+    A WebSocket (``client.websocket``) raises RequestInvalidURL: no robots.txt covers ``ws`` and ``wss``.
+
+    Args:
+        gate: a Gatekeeper or one of its views; not closed with the transport.
+        wraps: the transport that sends, closed with this transport; an ``httpx2.AsyncHTTPTransport()`` by default.
+        max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
+
+    Attributes:
+        gate: the gate that judges and paces.
+
+    Raises:
+        ConfigurationError: ``gate`` is not a gate, or ``wraps`` is not an asynchronous transport of httpx2.
+
+    A request raises, besides httpx2's own errors, the same errors as with httpx, from this module.
+
+    Example:
+        >>> from politesse import Gatekeeper
+        >>> gate = Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)")
+        >>> transport = PoliteTransport(gate, max_wait_s=60)
+        >>> transport.gate is gate
+        True
+    """
+
+    def __init__(
+        self, gate: AgentView, *, wraps: httpx2.AsyncBaseTransport | None = None, max_wait_s: float | None = None
+    ) -> None:
+        super().__init__(gate, wraps, max_wait_s, _LIBRARY)
+
+
+async def page_directives(response: httpx2.Response, gate: AgentView) -> PageDirectives:
+    """Return the directives for the crawler of ``gate`` in the headers of ``response`` and in the METAs of its HTML.
+
+    See ``politesse.integrations.httpx.page_directives``.
+
+    Args:
+        response: a response of httpx2, from any client; repeated headers are combined.
+        gate: a Gatekeeper or one of its views; the directives for any of its product tokens and for all crawlers count.
+
+    Raises:
+        httpx2.RequestError: the body cannot be read.
+        httpx2.StreamError: the body was streamed before, or the response was closed unread.
+        ImportError: the page has a META, and the extra ``html`` is not installed.
+    """
+    return await directives_of(response, gate)
+
+
+class _TurnStream(TurnStream, httpx2.AsyncByteStream):
+    """The body of a response of httpx2."""
+
+
+def _refusal(error: Disallowed | InvalidURL | TooFar, request: httpx2.Request) -> httpx2.RequestError:
+    if isinstance(error, Disallowed):
+        return RequestDisallowed(error.verdict, request=request)
+    if isinstance(error, InvalidURL):
+        return RequestInvalidURL(error.url, error.problem, request=request)
+    return RequestTooFar(error, request=request)
+
+
+def _hold(response: httpx2.Response, turn: Turn, turns: StreamTurns) -> None:
+    stream = response.stream
+    if response.is_closed or not isinstance(stream, httpx2.AsyncByteStream):
+        turns.end(turn)  # the response is complete, or AsyncClient refuses it
+    else:
+        response.stream = _TurnStream(stream, turn, turns)
+
+
+_LIBRARY: Final = Library(
+    "httpx2",
+    f"python-httpx2/{httpx2.__version__}",
+    httpx2.URL,
+    httpx2.Request,
+    httpx2.AsyncBaseTransport,
+    httpx2.AsyncHTTPTransport,
+    _refusal,
+    _hold,
+)
