@@ -245,15 +245,21 @@ def fields(octets: bytes) -> list[tuple[int, bytes, bytes]]:
     return found
 
 
-def records_for(octets: bytes, token: bytes) -> list[Record]:
-    """RFC 9309 2.2.1: the rules of all groups that name the token, else of all groups for everybody."""
-    groups: list[tuple[list[bytes], list[Record]]] = []
+def groups(octets: bytes) -> list[tuple[list[bytes], list[Record]]]:
+    """Return the names and the rules of each group."""
+    found: list[tuple[list[bytes], list[Record]]] = []
     for number, field, value in fields(octets):
         if field in USER_AGENT:
-            if not groups or groups[-1][1]:
-                groups.append(([], []))
-            groups[-1][0].append(name_on_line(value))
-        elif field in {b"allow", b"disallow"} and groups:
-            groups[-1][1].append(Record(number, field == b"allow", value))
-    agent = token.lower() if any(token.lower() in agents for agents, _ in groups) else b"*"
-    return [record for agents, records in groups if agent in agents for record in records]
+            if not found or found[-1][1]:
+                found.append(([], []))
+            found[-1][0].append(name_on_line(value))
+        elif field in {b"allow", b"disallow"} and found:
+            found[-1][1].append(Record(number, field == b"allow", value))
+    return found
+
+
+def records_for(octets: bytes, token: bytes) -> list[Record]:
+    """RFC 9309 2.2.1: the rules of all groups that name the token, else of all groups for everybody."""
+    found = groups(octets)
+    agent = token.lower() if any(token.lower() in agents for agents, _ in found) else b"*"
+    return [record for agents, records in found if agent in agents for record in records]

@@ -150,14 +150,7 @@ def _is_in(value: bytes, token: bytes) -> bool:
 
 def decide_2019(octets: bytes, name: bytes, url: bytes) -> Decision:
     """As RFC 9309, but: "crawlers MUST obey the first group with a user-agent line with a "*" value"."""
-    groups: list[tuple[list[bytes], list[Record]]] = []
-    for number, field, value in reference.fields(octets):
-        if field in reference.USER_AGENT:
-            if not groups or groups[-1][1]:
-                groups.append(([], []))
-            groups[-1][0].append(reference.name_on_line(value))
-        elif field in {b"allow", b"disallow"} and groups:
-            groups[-1][1].append(Record(number, field == b"allow", value))
+    groups = reference.groups(octets)
     # "the matching groups' rules MUST be combined into one group"
     named = [record for agents, rules in groups if name.lower() in agents for record in rules]
     if not any(name.lower() in agents for agents, _ in groups):

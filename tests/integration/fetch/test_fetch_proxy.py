@@ -137,7 +137,9 @@ async def test_a_proxy_of_the_environment_is_used_for_pages_only(
         async with AsyncExitStack() as stack:
             lender = aiohttp.ClientSession(trust_env=True)
             session = await stack.enter_async_context(lender) if borrowed else None
-            gate = await stack.enter_async_context(Gatekeeper(UA, session=session))
+            gate = await stack.enter_async_context(
+                Gatekeeper(UA, session=session, pacing=PacingOptions(min_delay_s=0.0))
+            )
             web = await stack.enter_async_context(PoliteSession(gate, trust_env=True))
             async with web.get(server.url("/page")) as page:
                 assert await page.read() == b"page"
