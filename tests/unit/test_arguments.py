@@ -207,6 +207,8 @@ OPTIONS: Final[dict[Callable[..., object], dict[str, tuple[str, ...]]]] = {
         "adaptive_max_s": NUMBER,
         "backoff_min_s": NUMBER,
         "backoff_max_s": NUMBER,
+        "refused_min_s": NUMBER,
+        "refused_after": WHOLE,
         "max_turn_s": NUMBER,
         "scope": TEXT,
     },
@@ -239,6 +241,7 @@ OPTIONS: Final[dict[Callable[..., object], dict[str, tuple[str, ...]]]] = {
         "on_disallowed": ("None",),
         "max_unreachable_s": ("None", *NUMBER),
         "max_wait_s": ("None", *NUMBER),
+        "max_refusals": ("None", *WHOLE),
     },
 }
 

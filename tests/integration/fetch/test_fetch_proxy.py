@@ -15,6 +15,7 @@ from politesse.origin import Origin, StrOrURL
 from politesse.ports import FaultKind, FetchRequest
 from tests.integration.fetch.fetching import UA, faulted, fetch_from, responded, server_context, trusting
 from tests.integration.fetch.servers import FILE, Answer, Names, Request, Server, response
+from tests.integration.sites import EAGER
 
 
 @pytest.mark.parametrize("given", [str, URL])
@@ -137,9 +138,7 @@ async def test_a_proxy_of_the_environment_is_used_for_pages_only(
         async with AsyncExitStack() as stack:
             lender = aiohttp.ClientSession(trust_env=True)
             session = await stack.enter_async_context(lender) if borrowed else None
-            gate = await stack.enter_async_context(
-                Gatekeeper(UA, session=session, pacing=PacingOptions(min_delay_s=0.0))
-            )
+            gate = await stack.enter_async_context(Gatekeeper(UA, session=session, pacing=EAGER))
             web = await stack.enter_async_context(PoliteSession(gate, trust_env=True))
             async with web.get(server.url("/page")) as page:
                 assert await page.read() == b"page"
