@@ -190,6 +190,8 @@ class HostBackoff:
             self.latency_s = max(self.latency_s, delay_s / options.adaptive_factor)
         elif meaning is not Meaning.ERROR and self.is_remembered:
             self._halve(meaning, options, interval_s)
+        if not backoff_s and not headers:
+            return ()  # nearly all answers close nothing
         own = Pace(backoff_s * (1.0 + _JITTER * jitter), bound_by)
         ignored = self._close(headers, backoff_s, own, now_mono, now_wall, options)
         return ignored + self._meter(headers, now_mono, now_wall, options) if headers else ignored
