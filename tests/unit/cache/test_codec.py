@@ -14,7 +14,7 @@ from politesse._cache.record import Copy, Record, Trouble
 from politesse._pacing.host_state import BackoffRecord, HostState, joined
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
-from politesse.verdict import AccessResult, Bound
+from politesse.verdict import CLOSINGS, AccessResult, Bound
 
 URL = "https://example.com/robots.txt"
 RECORD = Record(
@@ -79,7 +79,7 @@ _SECONDS = st.floats(0.0, 1e6)
 _ANSWERS = st.builds(
     BackoffRecord,
     closed_s=st.floats(-1e6, 1e6),
-    closed_by=st.sampled_from([Bound.RETRY_AFTER, Bound.BACKOFF, Bound.RATE_LIMIT]),
+    closed_by=st.sampled_from(sorted(CLOSINGS)),
     backoff_s=_SECONDS,
     fetch_backoff_s=_SECONDS,
     refused_s=st.floats(-1e10, 0.0),
@@ -87,6 +87,7 @@ _ANSWERS = st.builds(
     answered=st.booleans(),
     quota_interval_s=_SECONDS,
     quota_s=st.floats(-1e6, 1e6),
+    refusal_s=_SECONDS,
 )
 _STATES = st.builds(
     HostState,
