@@ -124,8 +124,11 @@ def _stored(part: Copy | Trouble | Moment | None) -> dict[str, object] | None:
     """Return the fields of a part that differ from their defaults, without the body."""
     if part is None:
         return None
-    found = ((field, getattr(part, field.name)) for field in fields(part) if field.name != "body")
-    return {field.name: value for field, value in found if value is not field.default}
+    return {
+        field.name: value
+        for field in fields(part)
+        if field.name != "body" and (value := getattr(part, field.name)) is not field.default
+    }
 
 
 def _part(kind: type[Part], stored: dict[str, Any] | None, **given: object) -> Part | None:
