@@ -279,6 +279,12 @@ async def test_autojump_advances_when_all_tasks_wait() -> None:
     assert list(await asyncio.gather(nap(86_400), nap(5), nap(0))) == [86_400.0, 5.0, 0.0]
 
 
+def test_the_text_of_a_clock_has_both_times() -> None:
+    clock = ManualClock(1_800_000_000.0)
+    clock.advance(2.5)
+    assert repr(clock) == "ManualClock(wall=1800000002.5, monotonic=2.5)"
+
+
 def test_time_does_not_go_back() -> None:
     with pytest.raises(ValueError, match="does not go back"):
         ManualClock().advance(-1)

@@ -51,6 +51,20 @@ async def test_a_handler_that_raises_is_reported_with_its_url_and_the_crawl_goes
     assert "\x1b" not in record.getMessage()
 
 
+async def test_a_closed_error_of_handle_is_a_failure_and_one_of_the_client_ends_the_crawl(filled: Queue) -> None:
+    errors = Errors()
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        if page.item == 2:
+            raise ClosedError("a database of the program is closed")
+
+    web = SimulatedWeb({"https://h0.example/3": ClosedError("the transport was closed")})
+    with pytest.raises(ClosedError, match="closed, with 3 URLs queued"):
+        await filled.crawl(web, handle, workers=1, on_error=errors)
+    assert [(url, type(error)) for url, error in errors.seen] == [("https://h2.example/2", ClosedError)]
+    assert "https://h0.example/3" in left(filled)
+
+
 async def test_a_cancellation_that_handle_makes_up_is_a_failure(filled: Queue) -> None:
     errors = Errors()
 
