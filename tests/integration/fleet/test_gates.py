@@ -5,10 +5,9 @@ import gc
 import logging
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from secrets import token_hex
 from typing import Final
 
 import pytest
@@ -44,21 +43,8 @@ def server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def own_server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.remove()
-
-
-@pytest.fixture
-def fleet(server: RedisServer) -> FleetOptions:
-    return FleetOptions(server.url, prefix=f"{token_hex(4)}:")
-
-
-@pytest.fixture
-async def redis(server: RedisServer) -> AsyncIterator[Redis]:
-    async with Redis.from_url(server.url) as client:
-        yield client
+def fleet(server: RedisServer, prefix: str) -> FleetOptions:
+    return FleetOptions(server.url, prefix=prefix)
 
 
 def gate_of(fleet: FleetOptions | str | None, pacing: PacingOptions | None = QUICK, **options: object) -> Gatekeeper:
