@@ -271,6 +271,18 @@ static po_text target_in(po_text url)
     return (po_text){NULL, 0};
 }
 
+static bool starts_segment_with_dot(po_text target)
+{
+    const char *dot = target.start, *end = target.start + target.length;
+    while (dot < end && (dot = memchr(dot, '.', (size_t)(end - dot))) != NULL) {
+        if (dot > target.start && dot[-1] == '/') {
+            return true;
+        }
+        dot++;
+    }
+    return false;
+}
+
 bool po_target_of(po_text url, const po_forms *forms, bool with_written, po_target *target)
 {
     target->made = NULL;
@@ -280,19 +292,17 @@ bool po_target_of(po_text url, const po_forms *forms, bool with_written, po_targ
     if (!sent.start || sent.length > forms->most_octets) {
         return false;
     }
-    bool is_plain = true;
-    for (size_t at = 0; at < sent.length; at++) {
+    size_t first = behind_plain(sent, 0, forms->plain);
+    for (size_t at = first; at < sent.length; at = behind_plain(sent, at + 1, forms->plain)) {
         unsigned char octet = (unsigned char)sent.start[at];
-        if (!forms->plain[octet]) {
-            is_plain = false;
-            if (octet <= ' ' || octet == 0x7f || octet == '#') {
-                return false;
-            }
-        } else if (octet == '.' && at && sent.start[at - 1] == '/') { /* dot segments are rare */
+        if (octet <= ' ' || octet == 0x7f || octet == '#') {
             return false;
         }
     }
-    if (is_plain) {
+    if (starts_segment_with_dot(sent)) { /* dot segments are rare */
+        return false;
+    }
+    if (first == sent.length) {
         return true;
     }
     size_t room = 2 * (3 * sent.length + 1);

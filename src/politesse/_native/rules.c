@@ -8,7 +8,8 @@
      prefixes   sorted by the text; for each a place, and one plus the index of the longest other prefix that the text
                 starts with, or 0
      exact      sorted by the text; for each a place
-     wildcards  the most specific comes first; for each a place, the octets of the head, and the octets of all texts
+     wildcards  the most specific comes first; for each a place, the offset of the form, the octets of the head, and the
+                octets of all texts
      records    flags, pattern, line, and what the flags tell of: name, value, form; a text follows its length
 
    A number in a record takes seven bits of an octet at a time; a number in a table takes two octets, or four if the
@@ -29,11 +30,11 @@ struct po_rules {
     unsigned char block[];
 };
 
-enum { PER_PREFIX = 2, PER_WILDCARD = 3 }; /* the numbers that a table has for each */
+enum { PER_PREFIX = 2, PER_WILDCARD = 4 }; /* the numbers that a table has for each */
 
 /* The flags of a record: the rule is an Allow; the record has a name, because it is not the usual name; a value,
-   because it is not the pattern; a form, because it is no start of the pattern. Otherwise the form lacks some octets at the end
-   of the pattern, and CUT counts them. */
+   because it is not the pattern; a form, because it is no start of the pattern. Otherwise the form lacks some octets
+   at the end of the pattern, and CUT counts them. */
 enum { ALLOW = 1, OWN_NAME = 2, OWN_VALUE = 4, OWN_FORM = 8, CUT = 16, MOST_CUT = 2 };
 
 static const char ROBOTS_TXT[] = "/robots.txt";
@@ -186,8 +187,6 @@ static segment next_segment(po_text form, size_t *at)
 /* A pattern with stars: text, star, text, and so on. Its segments are the texts behind the first star. */
 typedef struct {
     size_t place;  /* the place of its rule */
-    size_t head;   /* the octets of the text before the first star */
-    size_t octets; /* the octets of all texts */
     po_text form;  /* the form without the "$" of an anchored pattern */
     bool anchored; /* whether the pattern ends with "$" */
 } wildcard;
@@ -201,11 +200,9 @@ static wildcard without_anchor(po_text form)
 
 static wildcard wildcard_at(const po_rules *rules, size_t index)
 {
-    size_t at = wildcard_table(rules) + PER_WILDCARD * index, place = number_at(rules, at);
+    size_t place = number_at(rules, wildcard_table(rules) + PER_WILDCARD * index);
     wildcard found = without_anchor(form_at(rules, place));
     found.place = place;
-    found.head = number_at(rules, at + 1);
-    found.octets = number_at(rules, at + 2);
     return found;
 }
 
@@ -516,19 +513,19 @@ static void fill_literals(po_rules *rules, const compilation *made)
 static void fill_wildcards(po_rules *rules, draft *const *sorted)
 {
     for (size_t index = 0; index < rules->wildcard_count; index++) {
-        wildcard one = without_anchor(sorted[index]->path.form);
+        size_t place = sorted[index]->place, number = wildcard_table(rules) + PER_WILDCARD * index, at = 0;
+        wildcard one = without_anchor(form_at(rules, place));
         segment_costs costs = {0, 0};
-        size_t at = 0;
-        one.head = one.octets = next_segment(one.form, &at).text.length;
+        size_t head = next_segment(one.form, &at).text.length, octets = head;
         while (at <= one.form.length) {
             segment next = next_segment(one.form, &at);
-            one.octets += next.text.length;
+            octets += next.text.length;
             count_segment(&costs, next);
         }
-        size_t place = wildcard_table(rules) + PER_WILDCARD * index;
-        set_number(rules, place, sorted[index]->place);
-        set_number(rules, place + 1, one.head);
-        set_number(rules, place + 2, one.octets);
+        set_number(rules, number, place);
+        set_number(rules, number + 1, (size_t)(one.form.start - (const char *)rules->block));
+        set_number(rules, number + 2, head);
+        set_number(rules, number + 3, octets);
         /* A pattern without a star ends within an escape: an empty segment follows. */
         rules->segments += costs.segments ? costs.segments : 1;
         rules->longest += costs.longest;
@@ -557,8 +554,8 @@ static po_rules *compiled(compilation *made)
     return rules;
 }
 
-/* Move the rules to a block without room to spare. It is made when the memory for the compilation is free again, so that
-   it lies close to other blocks that are kept. */
+/* Move the rules to a block without room to spare. The block is made when the memory for the compilation is free again,
+   so that it lies close to other blocks that are kept. */
 static po_rules *moved(po_rules *rules)
 {
     po_rules *fitting = malloc(sizeof *rules + rules->octets);
@@ -718,9 +715,12 @@ static size_t behind(po_text text, segment one, size_t from)
     }
 }
 
-static bool may_match(const wildcard *one, po_text target)
+/* Whether a target is long enough for a wildcard, and starts with its head. */
+static bool may_match(const po_rules *rules, size_t index, po_text target)
 {
-    return target.length >= one->octets && (one->head == 0 || memcmp(target.start, one->form.start, one->head) == 0);
+    size_t number = wildcard_table(rules) + PER_WILDCARD * index;
+    po_text head = {(const char *)rules->block + number_at(rules, number + 1), number_at(rules, number + 2)};
+    return target.length >= number_at(rules, number + 3) && po_starts_with(target, head);
 }
 
 /* Whether a target matches a wildcard; `may_match` is true for both. */
@@ -794,13 +794,13 @@ static int64_t undecided(const po_rules *rules, const counted *forms, size_t for
 {
     uint64_t least = rank_of(rules, best);
     for (size_t at = from; at < rules->wildcard_count; at++) {
-        wildcard one = wildcard_at(rules, at);
-        if (rank_of(rules, (int64_t)one.place) <= least) {
+        size_t place = number_at(rules, wildcard_table(rules) + PER_WILDCARD * at);
+        if (rank_of(rules, (int64_t)place) <= least) {
             break;
         }
-        for (size_t form = 0; form < form_count && !po_rules_allow(rules, one.place); form++) {
-            if (may_match(&one, forms[form].text)) {
-                return (int64_t)one.place;
+        for (size_t form = 0; form < form_count && !po_rules_allow(rules, place); form++) {
+            if (may_match(rules, at, forms[form].text)) {
+                return (int64_t)place;
             }
         }
     }
@@ -821,13 +821,13 @@ static po_decision most_specific(const po_rules *rules, const po_work *work, cou
     uint64_t per_octet = rules->longest + (1 + work->per_start) * rules->wildcard_count;
     bool is_metered = form_count * (without_target + per_octet * longest) > left;
     for (size_t at = 0; at < rules->wildcard_count; at++) {
-        wildcard one = wildcard_at(rules, at);
-        if (rank_of(rules, (int64_t)one.place) <= least) {
-            break;
-        }
         for (size_t form = 0; form < form_count; form++) {
-            if (!may_match(&one, forms[form].text)) {
+            if (!may_match(rules, at, forms[form].text)) {
                 continue;
+            }
+            wildcard one = wildcard_at(rules, at);
+            if (rank_of(rules, (int64_t)one.place) <= least) {
+                return (po_decision){best, false};
             }
             uint64_t cost = is_metered ? cost_of(work, &one, &forms[form]) : 0;
             if (cost > left) {

@@ -2,10 +2,10 @@
 
 #include <stdlib.h>
 
-/* The place of the next octet of a kind, which is kept so that the search for them passes each octet of the body once. */
+/* The place of the next octet of a kind, which is kept so that the search passes each octet of the body once. */
 typedef struct {
     char octet;
-    size_t behind; /* one plus its place, or plus the length of the body without such an octet; 0 before the first search */
+    size_t behind; /* one plus its place, or plus the length of the body if there is none; 0 before the first search */
 } next_octet;
 
 enum { MOST_NAME_OCTETS = 64 }; /* the octets that are read of a name with odd blanks; names of fields are shorter */
