@@ -104,7 +104,8 @@ def test_rules_that_are_dropped_leave_no_memory_behind(dialect: Dialect) -> None
     tracemalloc.start()
     try:
         octets_left()  # fills caches
-        assert octets_left() < 20 * 100  # less than an octet for each rule
+        # Another thread, as of pytest-xdist, may take memory meanwhile; a leak takes memory each time.
+        assert min(octets_left() for _ in range(3)) < 20 * 100  # less than an octet for each rule
     finally:
         tracemalloc.stop()
 
