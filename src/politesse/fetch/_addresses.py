@@ -73,6 +73,10 @@ def resolver_of(connector: aiohttp.BaseConnector | None) -> Resolver:
     return SystemResolver()
 
 
+class OnlyPrivateAddresses(OSError):
+    """A host has private addresses only; the message names one of them."""
+
+
 class PublicResolver(AbstractResolver):
     """A resolver that returns only public addresses, for the connector that fetches pages.
 
@@ -102,10 +106,28 @@ class PublicResolver(AbstractResolver):
         Raises:
             OSError: ``host`` has no public address.
         """
-        return await AddressGuard(self._resolver, private_addresses="deny").resolve(host, port, family)
+        return await self._guard().resolve(host, port, family)
+
+    async def public_addresses(self, host: str, port: int) -> list[str]:
+        """Return the public addresses of a name or an IP literal, for a client that connects to addresses.
+
+        Raises:
+            OSError: ``host`` has no public address.
+        """
+        guard = self._guard()
+        try:
+            if guard.permits_host(host):
+                return [host] if is_literal(host) else [found["host"] for found in await guard.resolve(host, port)]
+        except OSError:
+            if not guard.refusal:
+                raise
+        raise OnlyPrivateAddresses(guard.refusal)
 
     async def close(self) -> None:
         """Do nothing, because the resolver belongs to the caller."""
+
+    def _guard(self) -> AddressGuard:
+        return AddressGuard(self._resolver, private_addresses="deny")
 
 
 class AddressGuard(AbstractResolver):

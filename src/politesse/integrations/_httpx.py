@@ -13,13 +13,16 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from politesse._base.checks import check_wait, wrong_type
+from politesse._base.checks import check_choice, check_wait, wrong_type
 from politesse._base.text import printable
 from politesse._gate.turn import Turn, soon
 from politesse.errors import ClosedError, ConfigurationTypeError, Disallowed, InvalidURL, TooFar
+from politesse.fetch._addresses import OnlyPrivateAddresses
+from politesse.integrations._pinned import Core, pin_addresses
 from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, check_sent, turn_for
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
+from politesse.verdict import Match, Reason, Verdict
 
 if TYPE_CHECKING:
     import httpx
@@ -67,6 +70,7 @@ class Library(NamedTuple, Generic[Request, Response]):
         request: the class of its requests.
         transport: the base of its asynchronous transports.
         sender: returns the transport that sends if the user gives none.
+        core: the parts of httpcore for the guard of addresses.
         refusal: returns the error of the integration for a request that is not sent.
         hold: lets a turn end with a response, or ends the turn at once if the response is complete.
     """
@@ -77,6 +81,7 @@ class Library(NamedTuple, Generic[Request, Response]):
     request: type[Request]
     transport: type[Transport[Request, Response]]
     sender: Callable[[], Transport[Request, Response]]
+    core: Core
     refusal: Callable[[Disallowed | InvalidURL | TooFar, Request], Exception]
     hold: Callable[[Response, Turn, StreamTurns], None]
 
@@ -95,15 +100,20 @@ class TransportParts(Generic[Request, Response]):
         gate: AgentView,
         wraps: Transport[Request, Response] | None,
         max_wait_s: float | None,
+        private_addresses: str | None,
         library: Library[Request, Response],
     ) -> None:
         check_gate(gate, "PoliteTransport")
         check_wait("max_wait_s", max_wait_s)
+        check_choice("private_addresses", private_addresses, ("deny", None), "'deny' or None")
         if wraps is not None and not isinstance(wraps, library.transport):
             raise library.wrong("wraps", wraps, "an asynchronous transport")
         self.gate = gate
         self._library = library
         self._wraps = library.sender() if wraps is None else wraps
+        resolver = gate.state.public_resolver
+        if private_addresses is not None or (wraps is None and resolver is not None):
+            pin_addresses(self._wraps, resolver, library.core)
         self._max_wait_s = max_wait_s
         self._turns = StreamTurns()
         self._agents = StatedAgents(gate, library.user_agent)
@@ -128,8 +138,12 @@ class TransportParts(Generic[Request, Response]):
         try:
             response = await self._wraps.handle_async_request(request)
             turn.observe(response.status_code, response.headers)
-        except BaseException:
+        except BaseException as error:
             self._turns.end(turn)
+            if isinstance(error, OnlyPrivateAddresses):
+                match = Match(Reason.POLICY_DENY)
+                verdict = Verdict(turn.url, gate.name, allowed=False, match=match, note=str(error))
+                raise self._library.refusal(Disallowed(verdict), request) from None
             raise
         self._library.hold(response, turn, self._turns)
         return response

@@ -15,13 +15,15 @@ itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from politesse._base.text import needs_extra
 from politesse.errors import Disallowed, InvalidURL, TooFar
 from politesse.integrations._httpx import Library, StreamTurns, TransportParts, TurnStream, directives_of
+from politesse.integrations._pinned import Core
 
 try:
+    import httpcore
     import httpx
 except ImportError as error:
     raise ImportError(f"{needs_extra('politesse.integrations.httpx', 'httpx')} ({error})") from error
@@ -133,16 +135,21 @@ class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.Async
         gate: a Gatekeeper or one of its views; not closed with the transport.
         wraps: the transport that sends, closed with this transport; an ``httpx.AsyncHTTPTransport()`` by default.
         max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
+        private_addresses: ``"deny"`` lets the transport that sends connect only to public addresses, which are looked
+            up once, checked, and then connected to. The gate must deny private addresses, too. With None, this holds if
+            the gate denies them and ``wraps`` is not given.
 
     Attributes:
         gate: the gate that judges and paces.
 
     Raises:
-        ConfigurationError: ``gate`` is not a gate, or ``wraps`` is not an asynchronous transport.
+        ConfigurationError: ``gate`` is not a gate, ``wraps`` is not an asynchronous transport, or its addresses cannot
+            be checked, as behind a proxy.
 
     A request raises, besides httpx's own errors:
         ConfigurationError: the User-Agent of a request names no crawler.
-        RequestDisallowed: the URL of a hop is not allowed; this hop is not sent.
+        RequestDisallowed: the URL of a hop is not allowed, or its host has private addresses only, and they are denied;
+            this hop is not sent.
         RequestInvalidURL: no robots.txt covers the URL of a hop; or the request would have dot segments, which servers
             resolve, or a Host header that names another site.
         RequestTooFar: no turn comes within ``max_wait_s``.
@@ -158,9 +165,14 @@ class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.Async
     """
 
     def __init__(
-        self, gate: AgentView, *, wraps: httpx.AsyncBaseTransport | None = None, max_wait_s: float | None = None
+        self,
+        gate: AgentView,
+        *,
+        wraps: httpx.AsyncBaseTransport | None = None,
+        max_wait_s: float | None = None,
+        private_addresses: Literal["deny"] | None = None,
     ) -> None:
-        super().__init__(gate, wraps, max_wait_s, _LIBRARY)
+        super().__init__(gate, wraps, max_wait_s, private_addresses, _LIBRARY)
 
 
 async def page_directives(response: httpx.Response, gate: AgentView) -> PageDirectives:
@@ -213,6 +225,7 @@ _LIBRARY: Final = Library(
     httpx.Request,
     httpx.AsyncBaseTransport,
     httpx.AsyncHTTPTransport,
+    Core(httpcore.AsyncConnectionPool, httpcore.ConnectError, httpcore.ConnectTimeout),
     _refusal,
     _hold,
 )

@@ -12,13 +12,15 @@ of the other. The guide "httpx" describes both integrations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from politesse._base.text import needs_extra
 from politesse.errors import Disallowed, InvalidURL, TooFar
 from politesse.integrations._httpx import Library, StreamTurns, TransportParts, TurnStream, directives_of
+from politesse.integrations._pinned import Core
 
 try:
+    import httpcore2
     import httpx2
 except ImportError as error:
     raise ImportError(f"{needs_extra('politesse.integrations.httpx2', 'httpx2')} ({error})") from error
@@ -100,12 +102,16 @@ class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.As
         gate: a Gatekeeper or one of its views; not closed with the transport.
         wraps: the transport that sends, closed with this transport; an ``httpx2.AsyncHTTPTransport()`` by default.
         max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
+        private_addresses: ``"deny"`` lets the transport that sends connect only to public addresses, which are looked
+            up once, checked, and then connected to. The gate must deny private addresses, too. With None, this holds if
+            the gate denies them and ``wraps`` is not given.
 
     Attributes:
         gate: the gate that judges and paces.
 
     Raises:
-        ConfigurationError: ``gate`` is not a gate, or ``wraps`` is not an asynchronous transport of httpx2.
+        ConfigurationError: ``gate`` is not a gate, ``wraps`` is not an asynchronous transport of httpx2, or its
+            addresses cannot be checked, as behind a proxy.
 
     A request raises, besides httpx2's own errors, the same errors as with httpx, from this module.
 
@@ -118,9 +124,14 @@ class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.As
     """
 
     def __init__(
-        self, gate: AgentView, *, wraps: httpx2.AsyncBaseTransport | None = None, max_wait_s: float | None = None
+        self,
+        gate: AgentView,
+        *,
+        wraps: httpx2.AsyncBaseTransport | None = None,
+        max_wait_s: float | None = None,
+        private_addresses: Literal["deny"] | None = None,
     ) -> None:
-        super().__init__(gate, wraps, max_wait_s, _LIBRARY)
+        super().__init__(gate, wraps, max_wait_s, private_addresses, _LIBRARY)
 
 
 async def page_directives(response: httpx2.Response, gate: AgentView) -> PageDirectives:
@@ -167,6 +178,7 @@ _LIBRARY: Final = Library(
     httpx2.Request,
     httpx2.AsyncBaseTransport,
     httpx2.AsyncHTTPTransport,
+    Core(httpcore2.AsyncConnectionPool, httpcore2.ConnectError, httpcore2.ConnectTimeout),
     _refusal,
     _hold,
 )

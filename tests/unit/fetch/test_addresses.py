@@ -76,3 +76,25 @@ async def test_private_addresses_are_filtered_out_of_a_mixed_answer() -> None:
 @pytest.mark.parametrize(("family", "hosts"), [(socket.AF_INET, [PUBLIC]), (socket.AF_INET6, [PUBLIC_6])])
 async def test_addresses_are_of_the_requested_family(family: socket.AddressFamily, hosts: list[str]) -> None:
     assert await _hosts(PUBLIC, PUBLIC_6, family=family) == hosts
+
+
+# For clients that connect to addresses
+
+
+@pytest.mark.parametrize("literal", [PUBLIC, PUBLIC_6])
+async def test_public_literal_is_its_own_address(literal: str) -> None:
+    names = ScriptedResolver({})
+    assert await PublicResolver(names).public_addresses(literal, 80) == [literal]
+    assert names.asked == []
+
+
+@pytest.mark.parametrize("host", ["10.0.0.7", "::ffff:10.0.0.7", "inside.example"])
+async def test_host_of_private_addresses_only_has_no_public_address(host: str) -> None:
+    names = ScriptedResolver({"inside.example": ["10.0.0.7"]})
+    with pytest.raises(OSError, match=r"^a connection to (10\.0\.0\.7|::ffff:.*), which is private$"):
+        await PublicResolver(names).public_addresses(host, 80)
+
+
+async def test_unknown_name_raises_the_error_of_the_lookup() -> None:
+    with pytest.raises(OSError, match="does not exist"):
+        await PublicResolver(ScriptedResolver({})).public_addresses("unknown.example", 80)
