@@ -43,6 +43,11 @@ ROUNDED_S: Final = 1e-9
 """Differences of monotonic times are rounded."""
 BACKOFF_S: Final = 3.0
 MOST_BACKOFF_S: Final = 60.0
+DAY_S: Final = 86_400.0
+REFUSED_S: Final = 4.0
+REFUSED_AFTER: Final = 2
+PRICE: Final = {"crawler-price": "USD 1"}
+STATUSES = st.sampled_from((200, 200, 200, 404, 402, 403, 429, 502, 503))
 MOST_WATCHERS: Final = 3
 OFFER_S: Final = 0.05
 """For how long a watcher that was called keeps its place."""
@@ -68,9 +73,14 @@ class Host:
         self.agents: dict[LocalPermit, str] = {}
         self.answered_s: dict[LocalPermit, float] = {}
         self.slot: PacedHost | None = None
-        self.backoff_s = 0.0
+        self.backoff_s = self.refusal_s = 0.0
+        self.denials = 0
         self.refused_mono = float("-inf")
-        self.remembered_mono = float("-inf")
+        self.remembered_mono = self.denials_until_mono = float("-inf")
+
+    def forget(self) -> None:
+        self.backoff_s = self.refusal_s = 0.0
+        self.denials = 0
 
     def answered(self, permit: LocalPermit, status: int, after_s: float, now_mono: float) -> None:
         """Close it after a refusal, for ``after_s`` at least; halve the backoff after any other answer."""
@@ -79,18 +89,39 @@ class Host:
         if permit not in self.answered_s:
             self.answered_s[permit] = now_mono - permit.started_mono
             if permit.started_mono >= self.remembered_mono:
-                self.backoff_s = 0.0
-        elapsed_s = self.answered_s[permit]
-        if status not in {429, 503}:
-            half_s = self.backoff_s / 2
-            self.backoff_s = half_s if half_s >= first_s else 0.0
-            self.remembered_mono = min(self.remembered_mono, self.closed_mono + self.backoff_s)
-            return
-        if not self.backoff_s or now_mono - elapsed_s > self.refused_mono:
-            self.backoff_s = min(max(first_s, 2 * self.backoff_s), MOST_BACKOFF_S)
-        self.refused_mono = now_mono
-        self.closed_mono = max(self.closed_mono, now_mono + max(after_s, self.backoff_s))
-        self.remembered_mono = self.closed_mono + self.backoff_s
+                self.backoff_s = self.refusal_s = 0.0
+            if permit.started_mono >= self.denials_until_mono:
+                self.denials = 0
+        is_new = now_mono - self.answered_s[permit] > self.refused_mono
+        if status == 403:
+            self.denials += 1
+            self.denials_until_mono = now_mono + REFUSED_S
+        elif status == 200:
+            self.denials = 0
+        least_s = self._doubled(status, first_s, now_mono, is_new=is_new)
+        closed_s = min(max(after_s, least_s), MOST_BACKOFF_S)
+        if closed_s:
+            self.closed_mono = max(self.closed_mono, now_mono + closed_s)
+        longest_s = min(max(self.backoff_s, self.refusal_s), DAY_S)
+        until_mono = self.closed_mono + longest_s
+        self.remembered_mono = until_mono if longest_s else min(self.remembered_mono, until_mono)
+
+    def _doubled(self, status: int, first_s: float, now_mono: float, *, is_new: bool) -> float:
+        """Return for how long an answer closes it by itself, after all answers before."""
+        if status in {429, 502, 503}:
+            if is_new or not self.backoff_s:
+                self.backoff_s = min(max(first_s, 2 * self.backoff_s), MOST_BACKOFF_S)
+            self.refused_mono = now_mono
+            return self.backoff_s
+        if status == 402 or (status == 403 and (self.refusal_s or self.denials >= REFUSED_AFTER)):
+            if is_new or not self.refusal_s:
+                self.refusal_s = max(REFUSED_S, 2 * self.refusal_s)
+            self.refused_mono = now_mono
+            return self.refusal_s
+        self.backoff_s = self.backoff_s / 2 if self.backoff_s >= 2 * first_s else 0.0
+        if status == 200:
+            self.refusal_s = self.refusal_s / 2 if self.refusal_s >= 2 * REFUSED_S else 0.0
+        return 0.0
 
     def ready_mono(self, agent: str) -> float:
         return max(self.last_mono + max(FLOOR_S, self.delay_s[agent]), self.closed_mono - WALL_S)
@@ -126,6 +157,8 @@ class PacerMachine(RuleBasedStateMachine):
             adaptive_factor=0.0,
             backoff_min_s=BACKOFF_S,
             backoff_max_s=MOST_BACKOFF_S,
+            refused_min_s=REFUSED_S,
+            refused_after=REFUSED_AFTER,
             max_turn_s=MAX_TURN_S,
         )
         publisher = Publisher()
@@ -221,12 +254,12 @@ class PacerMachine(RuleBasedStateMachine):
         self._sweep()
 
     @precondition(lambda self: any(host.under_way for host in self.hosts.values()))
-    @rule(pick=st.integers(0, 99), status=st.sampled_from((200, 429)))
+    @rule(pick=st.integers(0, 99), status=STATUSES)
     def observe(self, pick: int, status: int) -> None:
         """Say before the end what was answered: a refusal binds at once."""
         host, permit = self._pick(pick)
         host.under_way.append(permit)
-        permit.observe(status)
+        permit.observe(status, PRICE)
         host.answered(permit, status, 0.0, self.clock.monotonic())
 
     @precondition(lambda self: self.expired)
@@ -247,8 +280,9 @@ class PacerMachine(RuleBasedStateMachine):
         host.under_way.append(permit)
         host.agents[permit] = agent
         if permit.paced is not host.slot:
-            assert now >= host.remembered_mono - WALL_S, "a refusal was forgotten early"
-            host.slot, host.backoff_s = permit.paced, 0.0
+            assert now >= max(host.remembered_mono, host.denials_until_mono) - WALL_S, "a refusal was forgotten early"
+            host.slot = permit.paced
+            host.forget()
         host.befores.append((permit, host.last_mono))
         host.last_mono = now
 
@@ -259,10 +293,10 @@ class PacerMachine(RuleBasedStateMachine):
         waiting[pick % len(waiting)].cancel()
 
     @precondition(lambda self: any(host.under_way for host in self.hosts.values()))
-    @rule(pick=st.integers(0, 99), status=st.sampled_from((200, 200, 200, 404, 429, 503, None)), after_s=st.booleans())
+    @rule(pick=st.integers(0, 99), status=st.none() | STATUSES, after_s=st.booleans())
     def finish(self, pick: int, status: int | None, after_s: bool) -> None:  # noqa: FBT001 - drawn
         host, permit = self._pick(pick)
-        headers = {"retry-after": "5"} if after_s else {}
+        headers = PRICE | ({"retry-after": "5"} if after_s else {})
         now = self.clock.monotonic()
         if status is not None:
             permit.observe(status, headers)
@@ -298,7 +332,7 @@ class PacerMachine(RuleBasedStateMachine):
         if for_s > 0:
             host.closed_mono = max(host.closed_mono, self.clock.monotonic() + for_s)
             if host.slot is not None and self.pacer._hosts.get(name) is host.slot:  # it has not forgotten the refusal
-                host.remembered_mono = host.closed_mono + host.backoff_s
+                host.remembered_mono = host.closed_mono + min(max(host.backoff_s, host.refusal_s), DAY_S)
 
     @precondition(lambda self: not self.closed)
     @rule(name=HOSTS, opened=st.booleans())
@@ -366,7 +400,7 @@ class PacerMachine(RuleBasedStateMachine):
                     break
                 self.clock.advance(1.0)
             assert not any(host.waiting for host in self.hosts.values()), "a waiter was left behind"
-            self.clock.advance(400.0)
+            self.clock.advance(2.0 * DAY_S)
             assert self.closed or len(self.pacer) == 0, "an idle host was not forgotten"
         finally:
             for host in self.hosts.values():

@@ -9,7 +9,7 @@ answers count once: the answer to a request that had started before the last suc
     the first answer      max(backoff_min_s, 4 x interval)  60 s                        refused_min_s
     a further answer      doubled, to 900 s at most         doubled, to 3,600 s         doubled
     another answer        halved; forgotten if below that   halved; forgotten           halved by SUCCESS; forgotten
-    quiet after it opens  forgotten after as long again     forgotten after as long     forgotten after as long again
+    quiet after it opens  forgotten after as long again     forgotten after as long     the same, a day at most
 
     pages at 1 s:  503  503  503  200  503  200  200  200  503
     closed for:    10   20   40        40                  10
@@ -327,14 +327,13 @@ class HostBackoff:
 
     @property
     def remembered_until_mono(self) -> float:
-        """When this object may be forgotten. A refusal is remembered for one more backoff after the host opens."""
+        """When this object may be forgotten. A backoff is remembered for as long again after the host opens."""
         return max(self._backoff_until_mono, self.quota_until_mono, self._denials_until_mono)
 
     @property
     def _backoff_until_mono(self) -> float:
-        return max(self.closing.until_mono, self._learnt_mono) + max(
-            self.backoff_s, self.fetch_backoff_s, self.refusal_s
-        )
+        longest_s = max(self.backoff_s, self.fetch_backoff_s, self.refusal_s)
+        return max(self.closing.until_mono, self._learnt_mono) + min(longest_s, DAY_S)
 
     def _is_new_refusal(self, backoff_s: float, elapsed_s: float, now_mono: float) -> bool:
         """Return whether the refused request started after the last refusal, or no refusal is remembered."""

@@ -45,6 +45,7 @@ local LONGEST = 100 * 366 * 86400 * 1000000 -- the longest duration; the time at
 local AHEAD = 3 * 86400 * 1000000 -- starts and ends of leases are at most a day or two ahead; later times are nonsense
 local MOST_URL = 500 -- the bytes of a URL that are kept, to name the requests under way
 
+local DAY = 86400 * 1000000
 local YEAR = 366 * 86400 * 1000000 -- if the clock seems to have been set back by more than a year, `seen` is nonsense
 
 local NUMBERS = {
@@ -86,9 +87,9 @@ local function set(name, value)
     changed[name] = true
 end
 
--- Returns the longest backoff.
+-- Returns for how long the backoffs are remembered after the host opens.
 local function backoff()
-    return math.max(get('backoff'), get('fetch'), get('refusal'))
+    return math.min(math.max(get('backoff'), get('fetch'), get('refusal')), DAY)
 end
 
 local function set_lease(ticket, expiry, session, url)
