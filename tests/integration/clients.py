@@ -1,4 +1,4 @@
-"""The three ways to request politely, with the same methods: the tests of what holds for each of them."""
+"""The ways to request politely, with the same methods: the tests of what holds for each of them."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 
 from politesse import AgentView
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
-from politesse.integrations.httpx import PoliteTransport
+from tests.support.httpx_libraries import Library
 
 Session = PoliteSession | aiohttp.ClientSession
 
@@ -46,8 +46,10 @@ class Aiohttp:
 
 
 class Httpx:
-    def __init__(self, gate: AgentView) -> None:
-        self.web = httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True, timeout=3)
+    def __init__(self, gate: AgentView, name: str) -> None:
+        library = Library(name)
+        transport = library.polite.PoliteTransport(gate)
+        self.web: httpx.AsyncClient = library.http.AsyncClient(transport=transport, follow_redirects=True, timeout=3)
 
     async def get(self, url: str) -> int:
         return (await self.web.get(url)).status_code
@@ -63,7 +65,8 @@ class Httpx:
 CLIENTS: dict[str, Callable[[AgentView], Client]] = {
     "PoliteSession": lambda gate: Aiohttp(PoliteSession(gate)),
     "RobotsMiddleware": lambda gate: Aiohttp(SESSIONS["pace"](gate)),
-    "PoliteTransport": Httpx,
+    "PoliteTransport": lambda gate: Httpx(gate, "httpx"),
+    "PoliteTransport of httpx2": lambda gate: Httpx(gate, "httpx2"),
 }
 
 SESSIONS: dict[str, Callable[[AgentView], Session]] = {

@@ -333,6 +333,14 @@ async def test_lookup_that_never_ends_is_bounded_by_the_timeout_to_connect(
 # What cannot be checked
 
 
+def over_pool_with_proxy(http: Any) -> Any:
+    """Return a transport over a plain pool with a proxy, which httpcore makes but neither library asks for."""
+    core: Any = import_module(http.__name__.replace("httpx", "httpcore"))
+    sender = http.AsyncHTTPTransport()
+    sender._pool = core.AsyncConnectionPool(proxy=core.Proxy("http://127.0.0.1:3128"))
+    return sender
+
+
 @pytest.mark.parametrize(
     "sender",
     [
@@ -340,6 +348,7 @@ async def test_lookup_that_never_ends_is_bounded_by_the_timeout_to_connect(
         lambda http: http.AsyncHTTPTransport(uds="/tmp/socket"),  # noqa: S108 - never opened
         lambda http: http.MockTransport(lambda _: http.Response(200)),
         lambda http: http.AsyncBaseTransport(),
+        over_pool_with_proxy,
     ],
 )
 async def test_transport_whose_addresses_cannot_be_checked_is_refused(
