@@ -41,7 +41,9 @@ def names(page: PageDirectives) -> list[str]:
 
 async def test_request_that_was_exempt_is_read_for_the_crawler_that_it_names() -> None:
     robots = middleware()
-    for user_agent, expected in {UA: ["noindex"], "OtherBot/1.0": ["noindex", "nofollow"]}.items():
+    browser = "Mozilla/5.0 (X11)"  # it names no crawler, so the page is read for that of the gate
+    expected_by_agent = {UA: ["noindex"], "OtherBot/1.0": ["noindex", "nofollow"], browser: ["noindex"]}
+    for user_agent, expected in expected_by_agent.items():
         request = Request(URL, headers={"User-Agent": user_agent}, meta={"dont_obey_robotstxt": True})
         assert await robots.process_request(request) is None
         response = HtmlResponse(URL, headers=HEADERS)
