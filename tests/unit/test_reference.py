@@ -13,6 +13,7 @@ PUBLIC: Final = [
     *HOMES,
     "politesse.clock",
     "politesse.integrations.aiohttp",
+    "politesse.integrations.crawlee",
     "politesse.integrations.httpx",
     "politesse.integrations.httpx2",
     "politesse.integrations.scrapy",

@@ -26,6 +26,7 @@ TOPICS: Final = (
     "aiohttp",
     "httpx",
     "scrapy",
+    "crawlee",
     "fleet",
     "fleet-arithmetic",
     "frontier",

@@ -15,6 +15,7 @@ URL back. The answer decides:
     denied, deferred too long    the URL is refused; the host goes on
 
 A host that goes on stands first in the line. The queue does not poll: it asks only after an event at a host.
+``try_take`` is one round of a worker, for a caller that must not wait: the request manager of Crawlee.
 
 A URL is also judged when it is put, if its robots.txt is known, and when its robots.txt has been fetched. A denied URL
 is withdrawn from its host. A worker refuses it without asking the pacer, so the URL waits for no interval. Sorting ten
@@ -64,25 +65,39 @@ class Dispatcher(Frontier[Item]):
         await self.ready()
         try:
             while True:
-                self.raise_failure()
-                self._refuse_some()
-                taken = await self._ask_some()
+                taken = await self.try_take()
                 if taken is not None:
                     return taken
                 if self.closed and not self.size:
                     raise QueueClosed("the queue was closed, and nothing is left in it")
-                if not self.line:
-                    self._sort_some()
-                if self._denied or self._unsorted or self._may_ask():
+                if self.is_ready():
                     await asyncio.sleep(0)  # a long run of refusals must not starve the loop
                 else:
                     self._refuse_to_wait_for_itself()
-                    self.robots.start_fetches(at_least=MAX_FETCHING)
                     with self.stalls:
                         await self.workers.wait()
         finally:
             if self.line or self._denied or self._unsorted:
                 self.workers.wake()
+
+    async def try_take(self) -> tuple[Turn, QueuedUrl[Item]] | None:
+        """Return a turn if a host grants a turn now, else None; also sort and refuse some URLs.
+
+        Raises the same errors as ``PoliteQueue.turn``.
+        """
+        self.raise_failure()
+        self._refuse_some()
+        taken = await self._ask_some()
+        if taken is None and not self.line:
+            self._sort_some()
+        return taken
+
+    def is_ready(self) -> bool:
+        """Return whether ``try_take`` has something to do now; if not, fetch each robots.txt that is needed."""
+        if self._denied or self._unsorted or self._may_ask():
+            return True
+        self.robots.start_fetches(at_least=MAX_FETCHING)
+        return False
 
     def _refuse_to_wait_for_itself(self) -> None:
         """Raise TurnHeld if the current task holds the turns of all hosts that have URLs: it might wait for ever."""

@@ -1,0 +1,226 @@
+"""The HTTP client: sends one hop at a time, each in a turn of its own.
+
+Theory of operation. The wrapped client makes each request, and must not follow redirects. ``crawl`` sends each hop with
+the ``crawl`` of the wrapped client, whose ``loaded_url`` shows whether that client has followed a redirect itself. If
+so, this client sends nothing more. The first hop of a request is made in the turn that the manager has granted. The
+task that sends a hop enters its turn, because Crawlee fetches requests in another task. A turn ends before the next hop
+waits for another turn, and before Crawlee calls the handler.
+
+The options of Crawlee that this client does not use (session, proxy, timeout) are passed on. They are of type Any,
+because each method of the wrapped client types its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from crawlee import HttpHeaders, Request
+from crawlee.errors import HttpClientStatusCodeError
+from crawlee.http_clients import HttpClient, HttpCrawlingResult, HttpResponse
+
+from politesse._base.checks import ConfigurationError, wrong_type
+from politesse._http.redirects import REDIRECTS, resolved
+from politesse.errors import Disallowed, InvalidURL
+from politesse.integrations._request import StatedAgents, check_gate, check_sent, turn_for
+from politesse.integrations.crawlee._manager import PoliteRequestManager
+from politesse.origin import Origin
+from politesse.queue._web import normal_form, resolved_location
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from politesse._gate.turn import Turn
+    from politesse._gate.view import AgentView
+
+# Crawlee keeps its name for the methods in a private module.
+_Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]
+_Sender = Callable[["_Hop"], AbstractAsyncContextManager[HttpResponse]]
+
+_MAX_HOPS: Final = 10
+_MOVED: Final = (frozenset({303}), frozenset({301, 302, 303}))  # for other methods, and for POST
+_REFUSALS: Final = frozenset({401, 402, 403})
+_OF_ORIGIN: Final = frozenset({"authorization", "cookie", "host", "proxy-authorization"})
+
+
+@dataclass(slots=True)
+class _Hop:
+    """The next request of a chain of redirects."""
+
+    url: str
+    method: _Method
+    headers: dict[str, str]  # names in lower case
+    payload: bytes | None
+
+    @classmethod
+    def of(cls, url: str, options: dict[str, Any]) -> Self:
+        """Return the first hop of a request, and take its parts from the options."""
+        headers = dict(HttpHeaders(dict(options.pop("headers", None) or {})))
+        return cls(_spelt(url), options.pop("method", "GET"), headers, options.pop("payload", None))
+
+    def follows(self, response: HttpResponse) -> bool:
+        """Return whether the answer is a redirect to an http(s) URL; if so, become the request of its target."""
+        status = response.status_code
+        target = resolved_location(self.url, response.headers.get("location") or "") if status in REDIRECTS else None
+        if target is None:
+            return False
+        headers = self.headers.items()
+        # RFC 9110 15.4: after 303, and by custom after a POST with 301 or 302, the target is requested by GET.
+        if status in _MOVED[self.method == "POST"] and self.method != "HEAD":
+            headers = {name: value for name, value in headers if not name.startswith("content-")}.items()
+            self.method, self.payload = "GET", None
+        is_foreign = Origin.of(target) != Origin.of(self.url)
+        self.headers = {name: value for name, value in headers if not is_foreign or name not in _OF_ORIGIN}
+        self.url = target
+        return True
+
+
+class PoliteHttpClient(HttpClient):
+    """An HTTP client that checks and paces every hop, and sends it with the client that it wraps.
+
+    Each hop of each request is checked and has a turn: up to 10 redirects, and the requests of
+    ``context.send_request``. Each request carries the User-Agent of the gate; if the request states another, it is
+    judged for that crawler. A disallowed request raises Disallowed, and Crawlee does not retry it. Crawlee does not
+    retry answers of 401, 402 and 403 with another session either, because they refuse this crawler.
+
+    The first hop of a crawled request waits in the manager, and costs nothing of the timeouts. The wait for the turn of
+    a redirect counts against ``navigation_timeout`` of the crawler; if the turn is known to come later, TooFar is
+    raised at once. The wait of ``context.send_request`` counts against ``request_handler_timeout``. During ``stream``,
+    the task holds the turn, and another request of the task to the host raises TurnHeld.
+
+    Args:
+        manager: the manager of the crawler; or a gate, and then each request waits for its turn here.
+        client: sends the requests, and follows no redirects: ``ImpitHttpClient(follow_redirects=False)`` or
+            ``HttpxHttpClient(follow_redirects=False)``. In ``stream`` this is not noticed.
+
+    Raises:
+        ConfigurationError: for arguments of other types.
+
+    Example:
+        >>> from crawlee.http_clients import ImpitHttpClient
+        >>> from politesse import Gatekeeper
+        >>> def client(gate: Gatekeeper) -> PoliteHttpClient:
+        ...     return PoliteHttpClient(gate, ImpitHttpClient(follow_redirects=False))
+    """
+
+    def __init__(self, manager: PoliteRequestManager | AgentView, client: HttpClient) -> None:
+        super().__init__()
+        self._manager = manager if isinstance(manager, PoliteRequestManager) else None
+        gate = manager.gate if isinstance(manager, PoliteRequestManager) else manager
+        check_gate(gate, "PoliteHttpClient", "a PoliteRequestManager or a Gatekeeper")
+        if not isinstance(client, HttpClient):
+            raise wrong_type("client", client, "an HttpClient of Crawlee")
+        self._gate = gate
+        self._client = client
+        self._agents = StatedAgents(gate, "")
+        self._has_followed = False
+
+    async def crawl(self, request: Request, **options: Any) -> HttpCrawlingResult:  # noqa: ANN401 - see the module
+        """Request a page, and follow its redirects; ``request.loaded_url`` is the URL that answered.
+
+        Raises:
+            Disallowed, InvalidURL, TooFar, TurnHeld, ClosedError: see ``AgentView.turn``.
+            ConfigurationError: if the wrapped client has followed a redirect itself.
+            HttpClientStatusCodeError: after more than 10 redirects.
+        """
+        statistics = options.pop("statistics", None)
+        first = {"method": request.method, "headers": request.headers, "payload": request.payload}
+        granted = None if self._manager is None else self._manager.turn_of(request)
+        try:
+            hop = _Hop.of(request.url, first)
+            async with self._answer(hop, self._sender(**options), granted, options.get("timeout")) as response:
+                pass
+        except (Disallowed, InvalidURL, ConfigurationError):
+            request.no_retry = True
+            raise
+        finally:
+            if self._manager is not None:
+                self._manager.end_turn(request)
+        if statistics:
+            statistics.register_status_code(response.status_code)
+        request.loaded_url = hop.url
+        request.no_retry = request.no_retry or response.status_code in _REFUSALS
+        return HttpCrawlingResult(response)
+
+    async def send_request(self, url: str, **options: Any) -> HttpResponse:  # noqa: ANN401 - see the module
+        """Make a request in a turn of its own, and follow redirects. Raises the same errors as ``crawl``."""
+        hop = _Hop.of(url, options)
+        async with self._answer(hop, self._sender(**options)) as response:
+            return response
+
+    @asynccontextmanager
+    async def stream(self, url: str, **options: Any) -> AsyncGenerator[HttpResponse]:  # noqa: ANN401 - see the module
+        """Make a request in a turn that ends with the block, and follow redirects. Raises as ``crawl`` does."""
+
+        def send(hop: _Hop) -> AbstractAsyncContextManager[HttpResponse]:
+            return self._client.stream(hop.url, method=hop.method, headers=hop.headers, payload=hop.payload, **options)
+
+        async with self._answer(_Hop.of(url, options), send) as response:
+            yield response
+
+    async def cleanup(self) -> None:
+        """Clean up the wrapped client."""
+        await self._client.cleanup()
+
+    def _sender(self, **options: Any) -> _Sender:  # noqa: ANN401 - see the module
+        """Return a function that sends a hop, and reads its answer to the end."""
+
+        @asynccontextmanager
+        async def send(hop: _Hop) -> AsyncGenerator[HttpResponse]:
+            sent = Request.from_url(hop.url, method=hop.method, headers=hop.headers, payload=hop.payload)
+            result = await self._client.crawl(sent, **options)
+            if normal_form(sent.loaded_url or hop.url) != normal_form(hop.url):
+                self._has_followed = True
+                self._check_follows_nothing()
+            yield result.http_response
+
+        return send
+
+    @asynccontextmanager
+    async def _answer(
+        self, hop: _Hop, send: _Sender, granted: Turn | None = None, limit: timedelta | None = None
+    ) -> AsyncGenerator[HttpResponse]:
+        """Send a hop and its redirects, each in a turn, and yield the last answer; ``hop`` is then the last hop.
+
+        Args:
+            hop: the first hop.
+            send: sends a hop.
+            granted: the turn for the first hop, if the manager has granted one.
+            limit: the longest wait for each further turn.
+        """
+        stated = hop.headers.get("user-agent", "")
+        view = self._agents.view([stated])
+        hop.headers["user-agent"] = stated or view.identity.user_agent
+        if granted is not None and granted.verdict.agent != view.name:
+            granted.give_back()
+            granted = None
+        max_wait_s = None if limit is None else limit.total_seconds()
+        for number in count():
+            self._check_follows_nothing()
+            path = hop.url.partition("//")[2].partition("/")[2].partition("?")[0]
+            check_sent(hop.url, f"/{path}", [hop.headers["host"]] if "host" in hop.headers else [])
+            turn = granted or await turn_for(view, hop.url, _spelt, max_wait_s=max_wait_s)
+            granted = None
+            turn.claim()
+            async with turn, send(hop) as response:
+                turn.observe(response.status_code, response.headers)
+                if not hop.follows(response):
+                    yield response
+                    return
+                if number == _MAX_HOPS:
+                    problem = f"{_MAX_HOPS} redirects end at a redirect to {hop.url:.200}"
+                    raise HttpClientStatusCodeError(problem, response.status_code)
+
+    def _check_follows_nothing(self) -> None:
+        """Raise ConfigurationError if the wrapped client has followed a redirect."""
+        if self._has_followed:
+            name = type(self._client).__name__
+            raise ConfigurationError(f"{name} has followed a redirect unchecked: give {name}(follow_redirects=False)")
+
+
+def _spelt(url: str) -> str:
+    """Return a URL as it is sent: escaped, without dot segments and fragment."""
+    return str(resolved(url, url)[1])
