@@ -136,10 +136,8 @@ class PoliteRequestManager(RequestManager):
         return not self._refused and not self._frontier.is_ready()
 
     async def is_finished(self) -> bool:
-        """Return whether all requests were handled; ClosedError as above."""
+        """Return whether ``inner`` has no request left, in progress or not; ClosedError as above."""
         self._frontier.raise_failure()
-        if self._frontier.size or self._refused or self._handed:
-            return False
         return await self._inner.is_finished()
 
     async def mark_request_as_handled(self, request: Request) -> ProcessedRequest | None:
