@@ -121,7 +121,7 @@ WORDS: Final = {
     Reason.UNAVAILABLE: "there is no robots.txt to restrict it",
     Reason.FORBIDDEN: "robots.txt returned 401 or 403, which is read as a complete disallow",
     Reason.UNREACHABLE: "robots.txt is unreachable, so everything is disallowed",
-    Reason.TOO_MANY_REQUESTS: "an answer such as 429 has closed the host, so its robots.txt and every page wait",
+    Reason.TOO_MANY_REQUESTS: "an answer such as 429 or 503 has closed the host, so its robots.txt and every page wait",
     Reason.POLICY_DENY: "a host policy denies this host",
     Reason.POLICY_EXEMPT: "a host policy exempts this host",
     Reason.TOO_SLOW: "the site demands a slower pace than this crawler accepts",

@@ -15,7 +15,8 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |  LocalLines  lines.py   clocks, timer, tasks: it checks each host when its time has come
       |- PacedHost      host.py      the state machine of a host: phases, line, requests under way (pure)
       |   |- AgentPace    permit.py    the pace of an agent, and its waiters; Waiter and LocalPermit are there, too
-      |   |- HostBackoff  backoff.py   answers of the host: refusals, adaptive delay, quotas (pure)
+      |   |- HostBackoff  backoff.py   closings, adaptive delay, quotas (pure)
+      |   |   `- AnswersInRow  refusals.py   the table of what answers mean (pure)
       |   `- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
       |- ActiveHosts    hosts.py     active hosts, and the last requests to idle hosts
       |- Wakeups        hosts.py     one heap and one timer for all hosts
@@ -27,16 +28,15 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
 
 Where to change what:
 
-* A new header that slows the pace: its parser is in ``_http``. Add it to ``PACE_HEADERS`` in ``backoff.py``.
+* A new header that slows the pace: its parser is in ``_http``. Add it to ``PACE_HEADERS`` in ``refusals.py``.
   ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host. Add the time at which the
   header ceases to apply to ``remembered_until_mono``; otherwise the host is forgotten early. ``PacedHost.start_of``
   must not keep a start that it has calculated before that time. ``BackoffRecord`` keeps the numbers of the header: a
   new field needs a default, and a place in ``binds``, ``later`` and ``joined``. Add the name of the header to
   ``Bound`` (``_base/reasons.py``), and to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's
   ``_waits.py``, so that it counts for ``max_wait_s``.
-* A bound that closes the host belongs in ``CLOSINGS`` of ``state.lua``, ``_CLOSINGS`` of ``fleet/messages.py``,
-  ``CLOSURES`` of ``queue/_robots.py`` and ``_CLOSURES`` of Scrapy's ``_waits.py`` instead, and ``Turn.observe`` sets
-  ``may_close``.
+* A status or header that closes the host: add a row to ``refusals.py``.
+* A bound that closes the host: add it to ``CLOSINGS`` of ``_base/reasons.py`` and of ``state.lua``.
 * A new statement of robots.txt: change ``StatedPace`` in ``politesse.ports``, and ``stated_pace`` in ``pace.py``.
 * A new scope: write a function from a host to its key in ``scopes.py``. In ``ScopedPacer.__init__``, choose it in
   ``scope``, and append its limit at its place in the order. Add the option to ``PacingOptions``: its field, ``key``,

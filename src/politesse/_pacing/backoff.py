@@ -29,29 +29,27 @@ row; after a rest that is much longer than the delay, the average begins anew (`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, log2
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import DAY_S
 from politesse._base.text import printable
 from politesse._http.freshness import retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
-from politesse._pacing.host_state import BackoffRecord
+from politesse._pacing.host_state import BackoffRecord, BackoffSnapshot
 from politesse._pacing.pace import Closing, Pace, PacingOptions, slower
-from politesse._pacing.refusals import Meaning, described_refusal, is_served, meaning_of
+from politesse._pacing.refusals import AnswersInRow, IgnoredHeader, Meaning, described_refusal, is_served
 from politesse.verdict import Bound, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
 
 FETCH_CLOSING: Final = frozenset({429, 503})
 """The statuses by which an answer to robots.txt closes the host."""
 
 _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
-_ERRORS: Final = 3  # so many server errors in a row count as BUSY
 _LONGEST_REFUSAL_S: Final = 30.0 * DAY_S  # backoff_max_s bounds the closing; this bounds only the doubling
 _SMOOTHING: Final = 0.5
 _RESTS: Final = 1.1  # a rest of this many delays ends a row of requests; more than 1, as the event loop may be late
@@ -61,41 +59,6 @@ _FETCH_S: Final = 60.0
 _MOST_TIMES: Final = 6.0
 _OPEN: Final = Closing(-inf, Bound.BACKOFF)
 _LONG_AGO_S: Final = 30.0 * DAY_S  # stands for minus infinity in a record, whose numbers are finite
-
-
-@dataclass(frozen=True, slots=True)
-class IgnoredHeader:
-    """A header that is not obeyed literally, because its value is unreadable, too short or too long.
-
-    Attributes:
-        field: the name of the header, in lower case.
-        value: the first 100 characters of its value, printable.
-        applied_s: how long the host is closed instead, in seconds, or None if the header changes nothing.
-    """
-
-    field: str
-    value: str
-    applied_s: float | None
-
-
-class BackoffSnapshot(NamedTuple):
-    """The backoff of a host at one moment, for other processes of a fleet.
-
-    Attributes:
-        pace_s: the interval that the host's answers ask for, in seconds; 0 for none.
-        backoff_s: for how long the last refusal of a page would close the host; 0 if no refusal is remembered.
-        fetch_backoff_s: the same for refusals of robots.txt.
-        refusal_s: the same for answers that mean REFUSED.
-        closed_s: for how many seconds the host is still closed; 0 if the host is open.
-        closed_by: the reason.
-    """
-
-    pace_s: float = 0.0
-    backoff_s: float = 0.0
-    fetch_backoff_s: float = 0.0
-    refusal_s: float = 0.0
-    closed_s: float = 0.0
-    closed_by: Bound = Bound.BACKOFF
 
 
 @dataclass(slots=True, eq=False)
@@ -121,9 +84,7 @@ class HostBackoff:
     _quota_interval_s: float = 0.0
     _refused_mono: float = -inf
     _refused_by: str = ""
-    _denials: int = 0
-    _denials_until_mono: float = -inf
-    _errors: int = 0
+    _row: AnswersInRow = field(default_factory=AnswersInRow)
     _answered: bool = False
     _learnt_mono: float = -inf
 
@@ -137,8 +98,7 @@ class HostBackoff:
         """
         if self.is_remembered and started_mono >= self._backoff_until_mono:
             self.backoff_s = self.fetch_backoff_s = self.refusal_s = 0.0
-        if self._denials and started_mono >= self._denials_until_mono:
-            self._denials = 0
+        self._row.rested(started_mono)
         if idle_s >= _RESTS * options.min_delay_s and idle_s >= _RESTS * self._adaptive_s(options):
             self.latency_s, self._answered = 0.0, False
 
@@ -176,7 +136,7 @@ class HostBackoff:
             self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s)
         if status is None:
             return ()
-        meaning = self._counted(meaning_of(status, headers), now_mono, options)
+        meaning = self._row.meaning(status, headers, now_mono, options, is_refused=self.refusal_s > 0.0)
         backoff_s, bound_by = 0.0, Bound.RETRY_AFTER
         if meaning is Meaning.BUSY:
             backoff_s, bound_by = self._doubled(elapsed_s, now_mono, options, interval_s), Bound.BACKOFF
@@ -208,22 +168,6 @@ class HostBackoff:
         self.fetch_backoff_s = _halved(self.fetch_backoff_s, _first_fetch_s(options))
         if meaning is Meaning.SUCCESS:
             self.refusal_s = _halved(self.refusal_s, options.refused_min_s)
-
-    def _counted(self, meaning: Meaning, now_mono: float, options: PacingOptions) -> Meaning:
-        """Count errors and denials in a row; return what an answer means after the answers before it."""
-        if meaning is Meaning.ERROR:
-            self._errors += 1
-            return Meaning.BUSY if self._errors >= _ERRORS else Meaning.ERROR
-        if meaning is not Meaning.BUSY:
-            self._errors = 0
-        if meaning is Meaning.SUCCESS:
-            self._denials = 0
-        elif meaning is Meaning.DENIED:
-            self._denials += 1
-            self._denials_until_mono = now_mono + options.refused_min_s
-            if self.refusal_s or self._denials >= options.refused_after:
-                return Meaning.REFUSED
-        return meaning
 
     def refuse(
         self, headers: Mapping[str, str], elapsed_s: float, now_mono: float, now_wall: float, options: PacingOptions
@@ -328,7 +272,7 @@ class HostBackoff:
     @property
     def remembered_until_mono(self) -> float:
         """When this object may be forgotten. A backoff is remembered for as long again after the host opens."""
-        return max(self._backoff_until_mono, self.quota_until_mono, self._denials_until_mono)
+        return max(self._backoff_until_mono, self.quota_until_mono, self._row.denials_until_mono)
 
     @property
     def _backoff_until_mono(self) -> float:

@@ -14,15 +14,35 @@ A request that was under way may have ended at any time since, so it counts as e
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse.verdict import Bound
-
 SEVERAL: Final = ""
 _WRITTEN_LATER_S: Final = 60.0  # a state may wait for its store for some seconds; after a longer time, a clock was set
+
+
+class BackoffSnapshot(NamedTuple):
+    """The backoff of a host at one moment, for other processes of a fleet.
+
+    Attributes:
+        pace_s: the interval that the host's answers ask for, in seconds; 0 for none.
+        backoff_s: for how long the last refusal of a page would close the host; 0 if no refusal is remembered.
+        fetch_backoff_s: the same for refusals of robots.txt.
+        refusal_s: the same for answers that mean REFUSED.
+        closed_s: for how many seconds the host is still closed; 0 if the host is open.
+        closed_by: the reason.
+    """
+
+    pace_s: float = 0.0
+    backoff_s: float = 0.0
+    fetch_backoff_s: float = 0.0
+    refusal_s: float = 0.0
+    closed_s: float = 0.0
+    closed_by: Bound = Bound.BACKOFF
 
 
 @dataclass(frozen=True, slots=True)

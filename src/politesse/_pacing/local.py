@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from politesse._pacing.backoff import FETCH_CLOSING, BackoffSnapshot
+from politesse._pacing.backoff import FETCH_CLOSING
 from politesse._pacing.host import NEVER, PacedHost
+from politesse._pacing.host_state import BackoffSnapshot
 from politesse._pacing.hosts import LastRequestTimes
 from politesse._pacing.lines import LocalLines
 from politesse._pacing.pace import Pace, PacingOptions

@@ -17,7 +17,9 @@ evaded: the host gets no request while it is closed. ``Retry-After`` counts with
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.text import printable
@@ -25,6 +27,8 @@ from politesse._http.ratelimit import QUOTA_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from politesse._pacing.pace import PacingOptions
 
 _PRICE: Final = "crawler-price"
 _MITIGATED: Final = "cf-mitigated"
@@ -42,6 +46,7 @@ _DENIALS: Final = frozenset({401, 403})
 _PAYMENT_REQUIRED: Final = 402
 _SUCCESSES: Final = frozenset({*range(200, 300), 304})
 _SERVER_ERRORS: Final = range(_SERVER_ERROR, 600)
+_ERRORS: Final = 3  # so many server errors in a row count as BUSY
 _MAX_VALUE: Final = 100
 
 
@@ -67,6 +72,58 @@ def meaning_of(status: int, headers: Mapping[str, str]) -> Meaning:
     if status in _DENIALS:
         return Meaning.DENIED
     return Meaning.ERROR if status in _SERVER_ERRORS else Meaning.OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredHeader:
+    """A header that is not obeyed literally, because its value is unreadable, too short or too long.
+
+    Attributes:
+        field: the name of the header, in lower case.
+        value: the first 100 characters of its value, printable.
+        applied_s: how long the host is closed instead, in seconds, or None if the header changes nothing.
+    """
+
+    field: str
+    value: str
+    applied_s: float | None
+
+
+@dataclass(slots=True, eq=False)
+class AnswersInRow:
+    """The errors and denials in a row of a host, which complete the meaning of an answer.
+
+    Attributes:
+        denials_until_mono: until when the denials are remembered.
+    """
+
+    denials_until_mono: float = -inf
+    _denials: int = 0
+    _errors: int = 0
+
+    def meaning(
+        self, status: int, headers: Mapping[str, str], now_mono: float, options: PacingOptions, *, is_refused: bool
+    ) -> Meaning:
+        """Return what an answer means after the answers before it; ``is_refused`` if a refusal is remembered."""
+        meaning = meaning_of(status, headers)
+        if meaning is Meaning.ERROR:
+            self._errors += 1
+            return Meaning.BUSY if self._errors >= _ERRORS else Meaning.ERROR
+        if meaning is not Meaning.BUSY:
+            self._errors = 0
+        if meaning is Meaning.SUCCESS:
+            self._denials = 0
+        elif meaning is Meaning.DENIED:
+            self._denials += 1
+            self.denials_until_mono = now_mono + options.refused_min_s
+            if is_refused or self._denials >= options.refused_after:
+                return Meaning.REFUSED
+        return meaning
+
+    def rested(self, started_mono: float) -> None:
+        """Forget the denials if they had become too old before a request started."""
+        if self._denials and started_mono >= self.denials_until_mono:
+            self._denials = 0
 
 
 def is_served(status: int) -> bool:

@@ -22,9 +22,9 @@ from politesse.verdict import Bound
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from politesse._pacing.backoff import IgnoredHeader
     from politesse._pacing.fleet.reservation import FleetPermit
     from politesse._pacing.permit import LocalPermit, Waiter
+    from politesse._pacing.refusals import IgnoredHeader
     from politesse._pacing.scopes import ScopedPermit
     from politesse.clock import Clock, Timer
 

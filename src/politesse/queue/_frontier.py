@@ -67,8 +67,7 @@ class Frontier(Generic[Item]):
     Args:
         agent: fetches, judges and grants turns; a decision is counted with each turn and each refusal.
         on_disallowed: see PoliteQueue.
-        max_unreachable_s: see PoliteQueue; infinite for no limit.
-        max_wait_s: see PoliteQueue; infinite for no limit.
+        max_unreachable_s, max_wait_s: see PoliteQueue; infinite for no limit.
         max_refusals: see PoliteQueue.
         journal: the file that keeps the URLs; None for no file.
 

@@ -221,7 +221,7 @@ async def test_a_page_that_waits_for_the_robots_txt_of_a_closed_host_is_told_so(
             turn.observe(503, {"retry-after": "30"})
         opens_wall = clock.wall() + 30.0
         with pytest.raises(
-            Disallowed, match=r"an answer such as 429 has closed the host, so its robots.txt and every page wait"
+            Disallowed, match=r"an answer such as 429 or 503 has closed the host, so its robots.txt and every page wait"
         ) as error:
             await gate.take_turn(f"{SITE}:8080/page")
         assert server.count(f"{SITE}:8080") == 0

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse import PacingOptions
-from politesse._pacing.backoff import HostBackoff, IgnoredHeader
+from politesse._pacing.backoff import HostBackoff
 from politesse._pacing.pace import Pace
+from politesse._pacing.refusals import IgnoredHeader
 from politesse.verdict import Bound
 
 NOW = 1_800_000_000.0

@@ -18,8 +18,8 @@ from politesse.verdict import Bound, NotYet
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from politesse._pacing.backoff import BackoffSnapshot
     from politesse._pacing.fleet.link import FleetLink
+    from politesse._pacing.host_state import BackoffSnapshot
     from politesse._pacing.local import LocalPacer
     from politesse._pacing.pace import Pace
     from politesse._pacing.permit import LocalPermit

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from politesse._base.match import match_of_rule
 from politesse.origin import StrOrURL, url_text
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives
 from politesse.robots.rule_sets.most_specific import MostSpecific
 from politesse.robots.rule_table import NO_RULE_MATCH
-from politesse.verdict import Match, Reason, Rule, match_of_rule
+from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
     from politesse._native._core import DecidingRule, Rules
