@@ -17,6 +17,7 @@ TEXTS = {path.name: path.read_text() for path in GUIDES}
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#[^)]*)?\)")
 
 
+@pytest.mark.full
 @pytest.mark.realtime
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
