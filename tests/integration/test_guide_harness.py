@@ -66,6 +66,9 @@ async def test_good_guide_has_no_findings(tmp_path: Path) -> None:
         fenced("sh", "pip install '.[all]'"),
         fenced("py", "ROBOTSTXT_OBEY = True"),
         fenced("json", '{"a": 1}\n{"b": 2}'),
+        fenced("python", "import two\nimport asyncio\nprint(two.SITE, __name__)\nasyncio.run(asyncio.sleep(0))"),
+        fenced("text", "http://localhost:8000/ __main__"),
+        fenced("py", '# two.py\nSITE = "http://localhost:8000/"'),
     ]
     assert await wrong(tmp_path, *guide) == []
 

@@ -14,7 +14,7 @@ from tests.support.modules import HOMES
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FOR_DEVELOPERS: Final = {"all", "bench", "test"}
+FOR_DEVELOPERS: Final = {"all", "bench", "guides", "test"}
 
 
 @pytest.mark.realtime

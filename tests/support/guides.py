@@ -14,6 +14,9 @@ A guide is Markdown; the language of a block says where it runs:
     text    the output of the block before it, errors included, as in a terminal. Only a shell block may lack it.
             ``...`` matches the rest of a word or line; times, ages and the port may differ.
 
+A python or py block whose first line is a comment such as ``# server.py`` is a file of that name. It is saved before
+any block runs, so the other blocks can import or start it.
+
 In a paste, a comment after an expression that the console echoes is the echoed value, also as ``value: why`` or
 ``value, why``. The text block then does not repeat the value.
 
@@ -52,6 +55,7 @@ _FENCE = re.compile(r"^```(\S*)$")
 _PROGRAM = re.compile(r"asyncio\.run\(|\bprocess\.start\(")
 _REDIS: Final = 6379
 _SERVERS: Final = {"http.server 8000": 8000, f"redis-server --port {_REDIS}": _REDIS}  # each with its port in the guide
+_FILE = re.compile(r"# (\w+\.py)\n")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _AGE = re.compile(r"\b\d+(\.\d+)? s old")
 _ERROR = re.compile(r'^(Traceback \(most recent call last\)|  File "<)', re.MULTILINE)
@@ -103,6 +107,12 @@ class Block:
         return self.server_port is not None
 
     @property
+    def file(self) -> str | None:
+        """The name of the file that its reader saves it as; None if the guide names none."""
+        named = _FILE.match(self.code) if self.language in {"python", "py"} else None
+        return named and named[1]
+
+    @property
     def is_program(self) -> bool:
         """Whether it is saved to a file and run."""
         return self.language == "python" and bool(_PROGRAM.search(self.code))
@@ -150,6 +160,7 @@ async def findings(name: str, markdown: str, folder: Path, *, patience_s: float 
     found = list(_wrong_forms(blocks))
     servers = [block for block in blocks if block.is_server]
     run = _Run(folder, patience_s, redis=any(block.server_port == _REDIS for block in servers))
+    run.save(blocks)
     async with run.servers(servers) as failed:
         found += failed
         for block in blocks:
@@ -214,6 +225,12 @@ class _Run:
         if not redis:  # its clock cannot be hurried
             self._environment |= _HURRY
 
+    def save(self, blocks: Sequence[Block]) -> None:
+        """Save the blocks that are files."""
+        for block in blocks:
+            if block.file is not None:
+                (self._folder / block.file).write_text(self._local(block.code))
+
     @contextlib.asynccontextmanager
     async def servers(self, blocks: Sequence[Block]) -> AsyncIterator[list[str]]:
         """Run the blocks that start servers until the end; yield their faults."""
@@ -236,7 +253,7 @@ class _Run:
 
     async def program(self, block: Block) -> list[str]:
         """Run a program; return its faults."""
-        path = self._folder / f"program_{block.line}.py"
+        path = self._folder / (block.file or f"program_{block.line}.py")
         path.write_text(self._local(block.code))
         arguments = [self._local("http://localhost:8000/")] if "sys.argv" in block.code else []
         ignored = [f"-W{text}" for library, text in _FOREIGN_WARNINGS.items() if library in block.code]

@@ -27,6 +27,7 @@ TOPICS: Final = (
     "httpx",
     "scrapy",
     "crawlee",
+    "agents",
     "fleet",
     "fleet-arithmetic",
     "frontier",
