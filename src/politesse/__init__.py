@@ -10,6 +10,7 @@
     queue/          the frontier: URLs in, turns at ready hosts out
     integrations/   aiohttp, httpx, httpx2 and Scrapy
     options, sites  the options of a gatekeeper; files beside robots.txt
+    sync            the gate for threads
     testing/, cli/  for the tests of a crawler; the command ``politesse``
 
     _base/          texts, constants, checks, reasons: what all packages share (no package of ours below it)

@@ -26,6 +26,7 @@ HOMES: Final = [
     "politesse.status",
     "politesse.stores",
     "politesse.stores.redis",
+    "politesse.sync",
     "politesse.testing",
     "politesse.usage",
     "politesse.verdict",

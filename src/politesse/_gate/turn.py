@@ -126,6 +126,11 @@ class Turn:
         if permit is not None:
             permit.give_back()
 
+    def hand_over(self, wrap: Callable[[Permit], Permit]) -> None:
+        """Use the permit through ``wrap(permit)`` from now on, for a turn in another thread than the event loop's."""
+        if self._permit is not None:
+            self._permit = wrap(self._permit)
+
     @property
     def under_way(self) -> bool:
         """Whether the turn has not ended, and so holds the permit of its host."""

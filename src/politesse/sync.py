@@ -1,0 +1,405 @@
+"""The gate for threads: ``Gate`` runs a Gatekeeper in a thread of its own, and its methods block.
+
+::
+
+    with Gate(Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)")) as gate:
+        with gate.turn("https://example.com/page") as turn:
+            ...  # one request, without redirects
+            turn.observe(status, headers)
+
+Theory of operation. One event loop runs in one daemon thread, and alone touches the gatekeeper. A method called in
+another thread starts a task there, in a copy of the context of its thread, and waits for a Future. So the turns that
+the thread has entered bind it as they bind an asyncio task.
+
+A caller may stop waiting at any moment, such as by Ctrl-C. The state of the Future decides whose turn it is: the caller
+cancels the Future, or the task first marks it as running. If the caller comes first, the task gives the turn back. If
+the task comes first, the caller does.
+
+The permit of a turn is used through ``_ThreadPermit``. Each of its calls runs later, in the event loop, in the order in
+which the threads made them. A request for the next turn comes behind the end of the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from asyncio import _get_running_loop
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from weakref import finalize
+
+from politesse._base.checks import check_types
+from politesse._gate.gatekeeper import Gatekeeper
+from politesse._gate.turn import Turn, soon
+from politesse._gate.view import AgentView
+from politesse.errors import ClosedError, WrongEventLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+
+    from politesse._gate.identity import Identity
+    from politesse._gate.judge import HostPolicy
+    from politesse.origin import Origin, StrOrURL
+    from politesse.ports import Permit
+
+__all__ = ["Gate", "ThreadView"]
+
+_EXIT_S: Final = 5.0  # the longest wait for a gate that is still open when the interpreter exits
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True, eq=False)
+class _ThreadPermit:
+    """The permit of a turn in another thread: every call is passed to the event loop.
+
+    Ctrl-C may come between any two instructions of a turn, also after it has parted with its permit, and before it has
+    ended it. So a permit that is garbage ends.
+    """
+
+    permit: Permit
+    loop: asyncio.AbstractEventLoop
+    ended: bool = False
+
+    @property
+    def waited(self) -> bool:
+        return self.permit.waited
+
+    @property
+    def under_way(self) -> bool:
+        return self.permit.under_way
+
+    def observe(self, status: int, headers: Mapping[str, str], /) -> None:
+        soon(self.loop, partial(self.permit.observe, status, headers))
+
+    def end(self) -> None:
+        soon(self.loop, self.permit.end)
+        self.ended = True
+
+    def give_back(self) -> None:
+        soon(self.loop, self.permit.give_back)
+        self.ended = True
+
+    def __del__(self) -> None:
+        if not self.ended:
+            self.end()
+
+
+class _LoopThread(threading.Thread):
+    """The thread of an event loop that alone uses a gatekeeper; ``call`` runs a coroutine there for another thread."""
+
+    def __init__(self, gatekeeper: Gatekeeper) -> None:
+        super().__init__(name=f"politesse.sync {gatekeeper.name}", daemon=True)
+        self._gatekeeper = gatekeeper
+        self._loop = gatekeeper.state.loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
+        self._closing = asyncio.Event()
+        self._closed = False
+        self._error: BaseException | None = None  # of the close
+        self._calls: dict[Future[Any], asyncio.Task[None] | None] = {}
+
+    def run(self) -> None:
+        """Run the event loop until ``close``; then end the calls that the loop has not begun."""
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 - close raises it
+            self._error = error
+        for answer in tuple(self._calls):
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(ClosedError("the gate was closed"))
+
+    async def _serve(self) -> None:
+        await self._closing.wait()
+        self._closed = True
+        await self._gatekeeper.aclose()
+
+    def call(self, work: Callable[[], Coroutine[object, object, _T]]) -> _T:
+        """Return the result of a coroutine, or raise its error.
+
+        Raises:
+            ClosedError: the gate is closed, or was closed meanwhile.
+            WrongEventLoop: an event loop runs in this thread, or this process is a fork.
+        """
+        if os.getpid() != self._pid:
+            raise WrongEventLoop(f"this gate was made in process {self._pid}, before the fork: create one after it")
+        if _get_running_loop() is not None:
+            raise WrongEventLoop(
+                "an event loop runs in this thread, and the call would block all its tasks: use a Gatekeeper here, or "
+                "make the call in another thread"
+            )
+        answer: Future[_T] = Future()
+        self._calls[answer] = None
+        if self._closed:  # read after the call was noted: ``run`` ends the calls that were noted before
+            self._calls.pop(answer, None)
+            raise ClosedError("the gate was closed")
+        try:
+            soon(self._loop, partial(self._begin, answer, work))
+            return answer.result()
+        except BaseException:
+            if answer.cancel():
+                soon(self._loop, partial(self._abandon, answer))
+            else:
+                answer.add_done_callback(_give_back)
+            raise
+        finally:
+            del answer  # an error refers to this frame, and the answer to the error
+
+    def _begin(self, answer: Future[_T], work: Callable[[], Coroutine[object, object, _T]]) -> None:
+        self._calls[answer] = self._loop.create_task(self._deliver(answer, work))
+
+    async def _deliver(self, answer: Future[_T], work: Callable[[], Coroutine[object, object, _T]]) -> None:
+        try:
+            result = await work()
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            if answer.set_running_or_notify_cancel():
+                is_end = self._closed and isinstance(error, asyncio.CancelledError)
+                answer.set_exception(ClosedError("the gate was closed") if is_end else error)
+        else:
+            turns = _turns(result)
+            if answer.set_running_or_notify_cancel():
+                for turn in turns:
+                    turn.hand_over(lambda permit: _ThreadPermit(permit, self._loop))
+                answer.set_result(result)
+            else:
+                for turn in turns:
+                    turn.give_back()
+        finally:
+            self._calls.pop(answer, None)
+
+    def _abandon(self, answer: Future[_T]) -> None:
+        task = self._calls.pop(answer, None)
+        if task is not None:
+            task.cancel()
+
+    def stop(self) -> None:
+        """Begin to close. While the interpreter exits, wait for the end, but not for long."""
+        if os.getpid() == self._pid:
+            soon(self._loop, self._closing.set)
+            if not threading.main_thread().is_alive():
+                self.join(_EXIT_S)
+
+    def close(self) -> None:
+        """Close the gatekeeper, and wait for the end of the thread, unless an event loop runs in the calling thread.
+
+        In the child after a fork, do nothing.
+        """
+        self.stop()
+        if os.getpid() == self._pid and _get_running_loop() is None:
+            self.join()
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+
+
+def _turns(result: object) -> list[Turn]:
+    results: Iterable[object] = result if isinstance(result, list) else [result]
+    return [one for one in results if isinstance(one, Turn)]
+
+
+def _give_back(answer: Future[_T]) -> None:
+    """Give back the turns of an answer whose caller has stopped waiting."""
+    if answer.exception() is None:
+        for turn in _turns(answer.result()):
+            turn.give_back()
+
+
+def _awaited(
+    method: Callable[Concatenate[AgentView, _P], Coroutine[object, object, _T]],
+) -> Callable[Concatenate[ThreadView, _P], _T]:
+    """Return the blocking form of an asynchronous method."""
+
+    @wraps(method)
+    def call(gate: ThreadView, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return gate.call(lambda view: method(view, *args, **kwargs))
+
+    return call
+
+
+def _called(method: Callable[Concatenate[AgentView, _P], _T]) -> Callable[Concatenate[ThreadView, _P], _T]:
+    """Return the form of a synchronous method for other threads: the event loop calls it."""
+
+    @wraps(method)
+    async def run(view: AgentView, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return method(view, *args, **kwargs)
+
+    return _awaited(run)
+
+
+class ThreadView:
+    r"""The gate for one agent, for threads. ``Gate.agent`` makes a view; a Gate is itself the view of its own agent.
+
+    The methods have the arguments, results and errors of those of AgentView, and block. In a thread with a running
+    event loop, and in the child after a fork, they raise WrongEventLoop.
+
+    Example:
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> site = ScriptedFetcher({"https://example.com": "User-agent: ExampleBot-Image\nDisallow: /"})
+        >>> with Gate(Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=site)) as gate:
+        ...     images = gate.agent(tokens=["ExampleBot-Image", "ExampleBot"])
+        ...     for view in gate, images:
+        ...         print(bool(view.check("https://example.com/cat.png")))
+        True
+        False
+    """
+
+    def __init__(self, thread: _LoopThread, view: AgentView, gate: Gate | None = None) -> None:
+        self._thread = thread
+        self._view = view
+        self._gate = gate  # an open gate is closed when its last view is garbage
+
+    @property
+    def identity(self) -> Identity:
+        """The User-Agent and the product tokens to judge for."""
+        return self._view.identity
+
+    check = _awaited(AgentView.check)
+    check_batch = _awaited(AgentView.check_batch)
+    peek = _called(AgentView.peek)
+    take_turn = _awaited(AgentView.take_turn)
+    try_turns = _awaited(AgentView.try_turns)
+    datatxt = _awaited(AgentView.datatxt)
+    sitemaps = _awaited(AgentView.sitemaps)
+    usage = _awaited(AgentView.usage)
+    hosts = _called(AgentView.hosts)
+
+    @contextmanager
+    def turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> Iterator[Turn]:
+        """Wait until one request to ``url`` may be made, and hold that turn while the block runs.
+
+        A turn covers one hop: make a request that follows no redirects, call ``turn.observe`` with its answer, and take
+        the next turn after leaving this turn. The pause before the next request counts from the end of the block, even
+        after an error. An exception that ends the wait, such as KeyboardInterrupt, loses no turn.
+
+        Args:
+            url: the URL to request.
+            max_wait_s: the longest wait in seconds, for robots.txt and for the turn, or None for no limit.
+            exempt: the reason not to check robots.txt for this request, such as ``"by agreement"``, or None to check
+                it. The pace and a policy that denies hold all the same.
+
+        Raises:
+            Disallowed: if ``url`` may not be requested, even if only a check after the wait shows this.
+            TooFar: if no turn comes within ``max_wait_s``.
+            TurnHeld: at once, if this thread already holds a turn of the same host.
+            InvalidURL: if ``url`` is no absolute http(s) URL.
+            TypeError: if ``url`` is neither a str nor a yarl.URL.
+            ClosedError: if the gate is closed.
+            WrongEventLoop: if an event loop runs in this thread, or the process was forked since the gate was made.
+            ConfigurationError: for an exemption without a reason, and a ``max_wait_s`` that is no number or negative.
+        """
+        with self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
+            yield turn
+
+    def call(self, work: Callable[[AgentView], Coroutine[object, object, _T]]) -> _T:
+        """Run ``work`` with the asynchronous view in the event loop of the gate; for integrations.
+
+        Args:
+            work: returns a coroutine. The turns that the coroutine returns, alone or in a list, are given back if this
+                thread stops waiting.
+
+        Raises:
+            ClosedError, WrongEventLoop: as the other methods do.
+        """
+        return self._thread.call(lambda: work(self._view))
+
+
+class Gate(ThreadView):
+    r"""The gate that the threads of a program share: ``with Gate(Gatekeeper(...)) as gate``.
+
+    The gatekeeper runs in one event loop in one daemon thread. All threads together keep one pace at each host. A
+    thread that holds the turn of a host and requests another turn there gets TurnHeld at once, because it would wait
+    for itself.
+
+    ``with`` or ``close`` closes the gate. A gate that is dropped, or still open when the interpreter exits, is closed
+    without an error. Create a gate after a fork: in the child of a fork its methods raise WrongEventLoop.
+
+    Each method blocks its thread. So it raises WrongEventLoop if an event loop runs in that thread: the call would stop
+    every task of the loop, and the tasks can use a Gatekeeper.
+
+    Args:
+        gatekeeper: a new Gatekeeper. The Gate closes it. Use it for ``subscribe`` and ``statistics`` only: its
+            subscribers are called in the thread of the Gate.
+
+    Raises:
+        ConfigurationError: ``gatekeeper`` is no Gatekeeper.
+        ClosedError: ``gatekeeper`` is closed.
+        WrongEventLoop: ``gatekeeper`` was used before, or belongs to another Gate.
+
+    Example:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nDisallow: /private"})
+        >>> with Gate(Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=site)) as gate:
+        ...     with ThreadPoolExecutor() as pool:
+        ...         pages = pool.map(gate.check, ["https://example.com/", "https://example.com/private/"])
+        ...         print([verdict.allowed for verdict in pages])
+        ...     with gate.turn("https://example.com/page", max_wait_s=60) as turn:
+        ...         turn.observe(200)  # the status of your request
+        [True, False]
+    """
+
+    def __init__(self, gatekeeper: Gatekeeper) -> None:
+        check_types({"gatekeeper": (gatekeeper, Gatekeeper)}, required=True)
+        gatekeeper.state.check_open()
+        if gatekeeper.state.loop is not None:
+            raise WrongEventLoop("this gatekeeper was used in another event loop: give Gate a new one")
+        thread = _LoopThread(gatekeeper)
+        super().__init__(thread, gatekeeper)
+        self._gatekeeper = gatekeeper
+        finalize(self, thread.stop)
+        thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def agent(self, *, tokens: str | Sequence[str], user_agent: str | None = None) -> ThreadView:
+        """Return a view of this gate for other product tokens; all views share the cache.
+
+        Args:
+            tokens: the product token, or several tokens, the most specific first.
+            user_agent: the User-Agent that this agent sends with page requests; the gatekeeper's own by default.
+
+        Raises:
+            ConfigurationError: for an invalid token or User-Agent.
+            ClosedError: if the gate is closed.
+        """
+        return ThreadView(self._thread, self._gatekeeper.agent(tokens=tokens, user_agent=user_agent), self)
+
+    def set_policy(self, host: str, policy: HostPolicy | None) -> None:
+        """Set the policy for ``host`` at all schemes and ports; None removes the policy.
+
+        Raises:
+            InvalidURL, ConfigurationError, ClosedError: as ``Gatekeeper.set_policy``.
+        """
+        _called(lambda _: self._gatekeeper.set_policy(host, policy))(self)
+
+    def forget(self, origin: Origin | StrOrURL) -> None:
+        """Drop the cached files of an origin, or of the origin of a URL. The next check fetches them again.
+
+        Raises:
+            InvalidURL, TypeError, ClosedError: as ``Gatekeeper.forget``.
+        """
+        self.call(lambda _: self._gatekeeper.forget(origin))
+
+    def close(self) -> None:
+        """End all fetches, and close the gatekeeper. Waiting and later calls raise ClosedError.
+
+        The call waits until the thread of the gate has ended, unless an event loop runs in the calling thread. If
+        closing a part raises an error, the other parts are still closed, and then the error is raised. A second call
+        does nothing, and so does a call in the child of a fork.
+        """
+        self._thread.close()
+
+    def __repr__(self) -> str:
+        state = "open" if self._thread.is_alive() else "closed"
+        return f"<Gate {self._view.name} ({state})>"
