@@ -5,9 +5,10 @@ Theory of operation
 A guide is Markdown; the language of a block says where it runs:
 
     sh      in a shell, in a folder of its own. A block that starts ``http.server 8000`` or ``redis-server --port 6379``
-            runs first and until the end, with a free port in place of that port. ``pip install`` is skipped.
-    python  with ``asyncio.run(``, or ``process.start()`` of Scrapy: a program, saved to a file and run with warnings as
-            errors. A program that reads sys.argv gets the URL of the server.
+            runs first and until the end, with a free port in place of that port. So does a block that starts the worker
+            of a job queue, after the servers. ``pip install`` is skipped.
+    python  with ``asyncio.run(``, ``process.start()`` of Scrapy or ``if __name__``: a program, saved to a file and run
+            with warnings as errors. A program that reads sys.argv gets the URL of the server.
     python  otherwise: pasted into ``python -m asyncio``, block after block, in one session for the whole guide.
     py      a part of another program: it must compile.
     json    data, one document a line: it must parse.
@@ -52,10 +53,11 @@ WIDEST: Final = 76
 """Columns of a line of code, so that `politesse guide` shows it whole in a terminal of 80."""
 
 _FENCE = re.compile(r"^```(\S*)$")
-_PROGRAM = re.compile(r"asyncio\.run\(|\bprocess\.start\(")
+_PROGRAM = re.compile(r"asyncio\.run\(|\bprocess\.start\(|^if __name__ ==", re.MULTILINE)
 _REDIS: Final = 6379
 _SERVERS: Final = {"http.server 8000": 8000, f"redis-server --port {_REDIS}": _REDIS}  # each with its port in the guide
 _FILE = re.compile(r"# (\w+\.py)\n")
+_WORKER = re.compile(r"^(arq|celery) ", re.MULTILINE)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _AGE = re.compile(r"\b\d+(\.\d+)? s old")
 _ERROR = re.compile(r'^(Traceback \(most recent call last\)|  File "<)', re.MULTILINE)
@@ -70,7 +72,10 @@ runpy.run_module("asyncio", run_name="__main__")
 """
 _CONSOLE: Final = ("-m", "asyncio") if sys.version_info < (3, 13) else ("-c", _PIPED)
 # Warnings that programs with a library cannot avoid.
-_FOREIGN_WARNINGS: Final = {"scrapy_redis": "ignore:Passing a 'spider' argument to StatsCollector"}
+_FOREIGN_WARNINGS: Final = {
+    "scrapy_redis": "ignore:Passing a 'spider' argument to StatsCollector",
+    "from arq": "ignore:Call to:DeprecationWarning",
+}
 _HURRY: Final = {
     "PYTHONPATH": str(Path(__file__).parent / "hurried"),
     "HURRIED_RATE": "4",
@@ -107,6 +112,11 @@ class Block:
         return self.server_port is not None
 
     @property
+    def is_worker(self) -> bool:
+        """Whether it starts the worker of a job queue."""
+        return self.language == "sh" and bool(_WORKER.search(self.code))
+
+    @property
     def file(self) -> str | None:
         """The name of the file that its reader saves it as; None if the guide names none."""
         named = _FILE.match(self.code) if self.language in {"python", "py"} else None
@@ -125,7 +135,7 @@ class Block:
     @property
     def is_command(self) -> bool:
         """Whether it is run in a shell, to its end."""
-        return self.language == "sh" and not self.is_server and "pip install" not in self.code
+        return self.language == "sh" and not self.is_server and not self.is_worker and "pip install" not in self.code
 
 
 def blocks_of(name: str, markdown: str) -> list[Block]:
@@ -161,7 +171,7 @@ async def findings(name: str, markdown: str, folder: Path, *, patience_s: float 
     servers = [block for block in blocks if block.is_server]
     run = _Run(folder, patience_s, redis=any(block.server_port == _REDIS for block in servers))
     run.save(blocks)
-    async with run.servers(servers) as failed:
+    async with run.servers(servers) as failed, run.workers([block for block in blocks if block.is_worker]):
         found += failed
         for block in blocks:
             if block.is_program:
@@ -249,6 +259,19 @@ class _Run:
             yield found
         finally:
             for process in running.values():
+                await _end(process)
+
+    @contextlib.asynccontextmanager
+    async def workers(self, blocks: Sequence[Block]) -> AsyncIterator[None]:
+        """Run the blocks that start workers until the end."""
+        running = []
+        try:
+            for block in blocks:
+                with (self._folder / f"worker_{block.line}.log").open("wb") as log:
+                    running.append(await self._start(["sh", "-c", self._local(block.code)], log.fileno()))
+            yield
+        finally:
+            for process in running:
                 await _end(process)
 
     async def program(self, block: Block) -> list[str]:

@@ -31,6 +31,7 @@ TOPICS: Final = (
     "fleet",
     "fleet-arithmetic",
     "frontier",
+    "jobs",
     "clients",
     "pages",
     "dialects",
