@@ -8,7 +8,7 @@
     page/           statements in a page: META robots, X-Robots-Tag, links (pure)
     fetch/, stores/ fetching bytes; keeping bytes
     queue/          the frontier: URLs in, turns at ready hosts out
-    integrations/   aiohttp, httpx, httpx2 and Scrapy
+    integrations/   aiohttp, httpx, httpx2, requests, Crawlee and Scrapy
     options, sites  the options of a gatekeeper; files beside robots.txt
     sync            the gate for threads
     testing/, cli/  for the tests of a crawler; the command ``politesse``

@@ -20,8 +20,9 @@
         ├── ClientDisallowed    the same from the aiohttp integration (also an aiohttp.ClientError)
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
-``politesse.queue`` defines QueueClosed and PageFailed; each integration defines its own. The errors of the httpx2
-integration have the names of those for httpx, and are instances of ``httpx2.RequestError``.
+``politesse.queue`` defines QueueClosed and PageFailed; each integration defines its own. The errors of the integrations
+of httpx2 and requests have the names of those for httpx. They are instances of ``httpx2.RequestError``, and of
+``requests.RequestException``.
 
 A fault of a remote server is no exception: it becomes a verdict that denies.
 """

@@ -7,6 +7,8 @@
             ...  # one request, without redirects
             turn.observe(status, headers)
 
+``PoliteAdapter`` does this for each request of requests; it needs the extra ``requests``.
+
 Theory of operation. One event loop runs in one daemon thread, and alone touches the gatekeeper. A method called in
 another thread starts a task there, in a copy of the context of its thread, and waits for a Future. So the turns that
 the thread has entered bind it as they bind an asyncio task.
@@ -43,10 +45,11 @@ if TYPE_CHECKING:
 
     from politesse._gate.identity import Identity
     from politesse._gate.judge import HostPolicy
+    from politesse.integrations.requests import PoliteAdapter
     from politesse.origin import Origin, StrOrURL
     from politesse.ports import Permit
 
-__all__ = ["Gate", "ThreadView"]
+__all__ = ["Gate", "PoliteAdapter", "ThreadView"]
 
 _EXIT_S: Final = 5.0  # the longest wait for a gate that is still open when the interpreter exits
 
@@ -403,3 +406,14 @@ class Gate(ThreadView):
     def __repr__(self) -> str:
         state = "open" if self._thread.is_alive() else "closed"
         return f"<Gate {self._view.name} ({state})>"
+
+
+if not TYPE_CHECKING:  # to a type checker, a name that is missing here is an error
+
+    def __getattr__(name: str) -> object:
+        """Return PoliteAdapter; its module is loaded at the first use, because it needs requests (PEP 562)."""
+        if name == "PoliteAdapter":
+            from importlib import import_module  # noqa: PLC0415 - see above
+
+            return import_module("politesse.integrations.requests").PoliteAdapter
+        raise AttributeError(f"module 'politesse.sync' has no attribute {name!r}", name=name)

@@ -1,8 +1,10 @@
 """Servers on loopback that write down what they are asked, for the tests of the integrations."""
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -162,6 +164,27 @@ async def serving(site: S, host: str = "127.0.0.1") -> AsyncIterator[S]:
     finally:
         site.go_on.set()
         await runner.cleanup()
+
+
+@contextmanager
+def served(site: S, host: str = "127.0.0.1") -> Iterator[S]:
+    """Serve in a thread of its own, for clients that block."""
+    started, ended = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async for _ in serving(site, host):
+            started.set()
+            while not ended.is_set():
+                await asyncio.sleep(0.005)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(30)
+        yield site
+    finally:
+        ended.set()
+        thread.join()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 import aiohttp
 import httpx
 import httpx2
+import requests
 
 from politesse import Bound, Disallowed, Gatekeeper, NotYet, TooFar, errors
 from politesse.integrations.httpx import RequestTooFar
@@ -18,7 +19,7 @@ TREE = re.compile(r"^    (?P<indent>[│ ├└─]*)(?P<name>\w+) *(?:[^\n]*\(a
 ALSO: dict[str, type | tuple[type, ...]] = {
     "aiohttp.ClientError": aiohttp.ClientError,
     "aiohttp.InvalidURL": aiohttp.InvalidURL,
-    "httpx.RequestError": (httpx.RequestError, httpx2.RequestError),
+    "httpx.RequestError": (httpx.RequestError, httpx2.RequestError, requests.RequestException),
 }
 
 
@@ -38,7 +39,8 @@ def subclasses(base: type[Exception]) -> list[type[Exception]]:
 
 
 def test_drawn_tree_of_exceptions_matches_the_classes() -> None:
-    for module in ("queue", "integrations.aiohttp", "integrations.httpx", "integrations.httpx2", "integrations.scrapy"):
+    integrations = (f"integrations.{name}" for name in ("aiohttp", "httpx", "httpx2", "requests", "scrapy"))
+    for module in ("queue", *integrations):
         import_module(f"politesse.{module}")
     tree = drawn()
     public = [

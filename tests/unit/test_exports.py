@@ -48,13 +48,14 @@ def test_all_names_the_public_namespace(package: ModuleType) -> None:
 
 def test_no_two_classes_share_a_name() -> None:
     twins = {"integrations/httpx.py", "integrations/httpx2.py"}  # the same classes for two libraries
+    triplets = twins | {"integrations/requests.py"}  # their errors
     places: defaultdict[str, list[str]] = defaultdict(list)
     [root] = politesse.__path__
     for path in Path(root).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(root)))
-    shared = {name: where for name, where in places.items() if len(where) > 1 and set(where) != twins}
+    shared = {name: where for name, where in places.items() if len(where) > 1 and set(where) not in (twins, triplets)}
     assert shared == {}
 
 

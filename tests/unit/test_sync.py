@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -484,3 +485,21 @@ def test_subscriber_in_the_thread_of_the_gate_gets_an_error_instead_of_a_deadloc
         gates.append(shared)
         assert shared.check(SITE)
     assert errors
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Unknown'"):
+        sync.Unknown  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_without_requests_the_error_of_the_adapter_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "politesse.integrations.requests", raising=False)
+    monkeypatch.setitem(sys.modules, "requests", None)
+    with pytest.raises(ImportError, match=r"needs the extra 'requests'.*pip install '\.\[requests\]'"):
+        sync.PoliteAdapter  # noqa: B018
+
+
+def test_gate_does_not_load_requests() -> None:
+    program = "import sys, politesse.sync; print('requests' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout == "False\n"

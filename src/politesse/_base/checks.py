@@ -5,7 +5,6 @@ An error names the argument, its value, and the values that are valid.
 
 from __future__ import annotations
 
-import copyreg
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -21,8 +20,15 @@ class PolitesseError(Exception):
     __module__ = "politesse.errors"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without a call of ``__init__``, whose arguments in subclasses are not ``args``.
-        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined] # as object has it
+        return _restored, (type(self), self.args), vars(self)
+
+
+def _restored(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
+    """Return an error without a call of ``__init__``, whose arguments in subclasses are not ``args``."""
+    # Of two bases that are builtin exceptions, OSError alone can make the error.
+    error = OSError.__new__(kind) if issubclass(kind, OSError) else kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class ConfigurationError(PolitesseError, ValueError):
