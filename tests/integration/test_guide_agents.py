@@ -1,10 +1,13 @@
 """The tool of the guide to agents returns a text, whatever the URL, the site and the pace."""
 
 import asyncio
+import os
 import re
 import runpy
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +86,25 @@ async def test_long_page_is_cut_and_its_turn_ends(names: dict[str, Any], site: S
     async with fetching("redirects") as fetch_page:
         assert await fetch_page(f"{site.base}/long") == f"200 {site.base}/long"[:10]
         assert len(await fetch_page(f"{site.base}/other")) == 10
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+@pytest.mark.skipif(find_spec("crawl4ai") is None, reason="crawl4ai is not installed: it takes 900 MB")
+async def test_crawl4ai_requests_each_page_once_in_its_turn(site: Site, tmp_path: Path) -> None:
+    site.redirects = {"/docs": (301, "/docs/")}
+    (tmp_path / "polite_crawl.py").write_text(FILES["polite_crawl.py"].replace("http://localhost:8000", site.base))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "polite_crawl.py"),
+        cwd=tmp_path,
+        env={**os.environ, "CRAWL4_AI_BASE_DIRECTORY": str(tmp_path), "CRAWL4AI_NO_CLOUD_NOTICE": "1"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed = (await process.communicate())[0].decode()
+    assert process.returncode == 0
+    assert sorted(site.pages) == ["/1", "/2", "/docs", "/docs/"]
+    assert_polite(site.trace(), {site.base: ROBOTS}, agent="ExampleBot", min_delay_s=1.0, slack_s=0.003)
+    for page in ("docs", "1", "2"):
+        assert f"{site.base}/{page} 200" in printed
+    assert f"{site.base}/private/ None " in printed
+    assert f"Error: disallowed: {site.base}/private/ (" in printed
