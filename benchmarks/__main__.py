@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks import (
+    clients,
     cold,
     crawl,
     decide,
@@ -52,12 +53,13 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[Reported]]]] = {
     "crawl": crawl.run,
     "scrapy": scrapy.run,
     "faults": faults.run,
+    "clients": clients.run,
     "fleet": fleet.run,
 }
 
 
 _ALL: Final = "all"
-_ON_REQUEST: Final = frozenset({"faults", "scrapy"})  # one times nothing, and both take ten minutes
+_ON_REQUEST: Final = frozenset({"clients", "faults", "scrapy"})  # they take minutes each, and two time nothing
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

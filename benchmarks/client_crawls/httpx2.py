@@ -1,0 +1,60 @@
+"""httpx2: ``queue.crawl`` over a ``PoliteTransport``; without politesse, an ``AsyncClient`` and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from benchmarks.client_crawls.plan import (
+    TIMEOUT_S,
+    UNREACHABLE_S,
+    USER_AGENT,
+    WORKERS,
+    Fetched,
+    Plan,
+    crawl_in_tasks,
+    gatekeeper,
+    links,
+)
+from politesse import PoliteQueue
+from politesse.integrations.httpx2 import PoliteTransport
+
+if TYPE_CHECKING:
+    from politesse.queue import CrawlPage
+
+
+async def handle(page: CrawlPage[None], response: httpx2.Response) -> None:
+    for link in links(str(response.url), response.text):
+        page.put(link)
+
+
+async def polite(plan: Plan) -> None:
+    async with (
+        gatekeeper() as gate,
+        httpx2.AsyncClient(transport=PoliteTransport(gate), timeout=TIMEOUT_S) as client,
+    ):
+        queue = PoliteQueue[None](gate, max_unreachable_s=UNREACHABLE_S)
+        for url in plan.fronts:
+            await queue.put(url)
+        await queue.crawl(client, handle, workers=WORKERS)
+
+
+async def plain(plan: Plan) -> None:
+    headers = {"User-Agent": USER_AGENT}
+    async with httpx2.AsyncClient(timeout=TIMEOUT_S, headers=headers, follow_redirects=True) as client:
+
+        async def fetch(url: str) -> Fetched | None:
+            try:
+                response = await client.get(url)
+            except httpx2.HTTPError:
+                return None
+            return Fetched(response.status_code, str(response.url), response.text)
+
+        await crawl_in_tasks(plan, fetch)
+
+
+if __name__ == "__main__":
+    given = Plan.read()
+    asyncio.run(polite(given) if given.polite else plain(given))

@@ -1,0 +1,26 @@
+"""The benchmark of clients: that each client is polite with politesse, and that the judge sees a client without it."""
+
+import asyncio
+from importlib.util import find_spec
+
+import pytest
+from benchmarks.clients import CLIENTS, crawl
+
+from politesse.testing.violations import Kind
+
+pytestmark = [pytest.mark.benchmark, pytest.mark.realtime]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_client_fetches_every_allowed_page_and_breaks_no_rule(client: str) -> None:
+    assert find_spec(client) is not None
+    crawled = asyncio.run(crawl(client, 60, polite=True))
+    assert crawled.ended, crawled.errors
+    assert not crawled.wrong
+    assert (crawled.missed, crawled.served > 40) == (0, True)
+
+
+def test_a_client_without_politesse_is_seen_to_break_rules() -> None:
+    crawled = asyncio.run(crawl("aiohttp", 60, polite=False))
+    assert crawled.ended, crawled.errors
+    assert min(crawled.wrong[kind] for kind in (Kind.FORBIDDEN, Kind.BEFORE_ROBOTS, Kind.OVERLAP)) > 0
