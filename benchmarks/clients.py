@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from benchmarks.settings import Settings
 
-CLIENTS: Final = ("aiohttp", "httpx", "httpx2", "scrapy", "crawlee")
+CLIENTS: Final = ("aiohttp", "httpx", "httpx2", "requests", "scrapy", "crawlee")
 LIMIT_S: Final = 120.0
 _PAGES: Final = 1_000
 _ERRORS_SHOWN: Final = 2_000
