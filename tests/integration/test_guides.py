@@ -32,6 +32,16 @@ async def test_guide_runs_as_written(guide: Path, tmp_path: Path) -> None:
     assert not found, "\n\n".join(found)
 
 
+@pytest.mark.full
+@pytest.mark.realtime
+@pytest.mark.skipif(find_spec("niquests") is None, reason="niquests not installed; .ci/run installs it")
+async def test_recipe_of_the_guide_to_threads_suits_niquests(tmp_path: Path) -> None:
+    before, line, after = TEXTS["threads.md"].partition("from curl_cffi import requests")
+    assert line
+    found = await findings("threads.md", f"{before}import niquests as requests{after}", tmp_path)
+    assert not found, "\n\n".join(found)
+
+
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
 def test_guide_opens_with_a_title_a_sentence_and_code_that_prints(guide: Path) -> None:
     title, blank, sentence, *_ = TEXTS[guide.name].splitlines()

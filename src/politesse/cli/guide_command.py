@@ -27,6 +27,7 @@ TOPICS: Final = (
     "httpx",
     "scrapy",
     "crawlee",
+    "threads",
     "agents",
     "fleet",
     "fleet-arithmetic",
