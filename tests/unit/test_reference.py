@@ -16,6 +16,7 @@ PUBLIC: Final = [
     "politesse.integrations.crawlee",
     "politesse.integrations.httpx",
     "politesse.integrations.httpx2",
+    "politesse.integrations.playwright",
     "politesse.integrations.requests",
     "politesse.integrations.scrapy",
     "politesse.origin",

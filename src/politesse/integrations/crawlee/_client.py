@@ -14,21 +14,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from crawlee import HttpHeaders, Request
 from crawlee.errors import HttpClientStatusCodeError
 from crawlee.http_clients import HttpClient, HttpCrawlingResult, HttpResponse
 
 from politesse._base.checks import ConfigurationError, wrong_type
-from politesse._http.redirects import REDIRECTS, resolved
 from politesse.errors import Disallowed, InvalidURL
+from politesse.integrations._hops import Hop, path_of, spelt
 from politesse.integrations._request import StatedAgents, check_gate, check_sent, turn_for
 from politesse.integrations.crawlee._manager import PoliteRequestManager
-from politesse.origin import Origin
-from politesse.queue._web import normal_form, resolved_location
+from politesse.queue._web import normal_form
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -36,46 +34,16 @@ if TYPE_CHECKING:
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
 
-# Crawlee keeps its name for the methods in a private module.
-_Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]
-_Sender = Callable[["_Hop"], AbstractAsyncContextManager[HttpResponse]]
+_Sender = Callable[[Hop], AbstractAsyncContextManager[HttpResponse]]
 
 _MAX_HOPS: Final = 10
-_MOVED: Final = (frozenset({303}), frozenset({301, 302, 303}))  # for other methods, and for POST
 _REFUSALS: Final = frozenset({401, 402, 403})
-_OF_ORIGIN: Final = frozenset({"authorization", "cookie", "host", "proxy-authorization"})
 
 
-@dataclass(slots=True)
-class _Hop:
-    """The next request of a chain of redirects."""
-
-    url: str
-    method: _Method
-    headers: dict[str, str]  # names in lower case
-    payload: bytes | None
-
-    @classmethod
-    def of(cls, url: str, options: dict[str, Any]) -> Self:
-        """Return the first hop of a request, and take its parts from the options."""
-        headers = dict(HttpHeaders(dict(options.pop("headers", None) or {})))
-        return cls(_spelt(url), options.pop("method", "GET"), headers, options.pop("payload", None))
-
-    def follows(self, response: HttpResponse) -> bool:
-        """Return whether the answer is a redirect to an http(s) URL; if so, become the request of its target."""
-        status = response.status_code
-        target = resolved_location(self.url, response.headers.get("location") or "") if status in REDIRECTS else None
-        if target is None:
-            return False
-        headers = self.headers.items()
-        # RFC 9110 15.4: after 303, and by custom after a POST with 301 or 302, the target is requested by GET.
-        if status in _MOVED[self.method == "POST"] and self.method != "HEAD":
-            headers = {name: value for name, value in headers if not name.startswith("content-")}.items()
-            self.method, self.payload = "GET", None
-        is_foreign = Origin.of(target) != Origin.of(self.url)
-        self.headers = {name: value for name, value in headers if not is_foreign or name not in _OF_ORIGIN}
-        self.url = target
-        return True
+def _first_hop(url: str, options: dict[str, Any]) -> Hop:
+    """Return the first hop of a request, and take its parts from the options."""
+    headers = dict(HttpHeaders(dict(options.pop("headers", None) or {})))
+    return Hop(spelt(url), options.pop("method", "GET"), headers, options.pop("payload", None))
 
 
 class PoliteHttpClient(HttpClient):
@@ -130,7 +98,7 @@ class PoliteHttpClient(HttpClient):
         first = {"method": request.method, "headers": request.headers, "payload": request.payload}
         granted = None if self._manager is None else self._manager.turn_of(request)
         try:
-            hop = _Hop.of(request.url, first)
+            hop = _first_hop(request.url, first)
             async with self._answer(hop, self._sender(**options), granted, options.get("timeout")) as response:
                 pass
         except (Disallowed, InvalidURL, ConfigurationError):
@@ -147,7 +115,7 @@ class PoliteHttpClient(HttpClient):
 
     async def send_request(self, url: str, **options: Any) -> HttpResponse:  # noqa: ANN401 - see the module
         """Make a request in a turn of its own, and follow redirects. Raises the same errors as ``crawl``."""
-        hop = _Hop.of(url, options)
+        hop = _first_hop(url, options)
         async with self._answer(hop, self._sender(**options)) as response:
             return response
 
@@ -155,10 +123,10 @@ class PoliteHttpClient(HttpClient):
     async def stream(self, url: str, **options: Any) -> AsyncGenerator[HttpResponse]:  # noqa: ANN401 - see the module
         """Make a request in a turn that ends with the block, and follow redirects. Raises as ``crawl`` does."""
 
-        def send(hop: _Hop) -> AbstractAsyncContextManager[HttpResponse]:
+        def send(hop: Hop) -> AbstractAsyncContextManager[HttpResponse]:
             return self._client.stream(hop.url, method=hop.method, headers=hop.headers, payload=hop.payload, **options)
 
-        async with self._answer(_Hop.of(url, options), send) as response:
+        async with self._answer(_first_hop(url, options), send) as response:
             yield response
 
     async def cleanup(self) -> None:
@@ -169,7 +137,7 @@ class PoliteHttpClient(HttpClient):
         """Return a function that sends a hop, and reads its answer to the end."""
 
         @asynccontextmanager
-        async def send(hop: _Hop) -> AsyncGenerator[HttpResponse]:
+        async def send(hop: Hop) -> AsyncGenerator[HttpResponse]:
             sent = Request.from_url(hop.url, method=hop.method, headers=hop.headers, payload=hop.payload)
             result = await self._client.crawl(sent, **options)
             if normal_form(sent.loaded_url or hop.url) != normal_form(hop.url):
@@ -181,7 +149,7 @@ class PoliteHttpClient(HttpClient):
 
     @asynccontextmanager
     async def _answer(
-        self, hop: _Hop, send: _Sender, granted: Turn | None = None, limit: timedelta | None = None
+        self, hop: Hop, send: _Sender, granted: Turn | None = None, limit: timedelta | None = None
     ) -> AsyncGenerator[HttpResponse]:
         """Send a hop and its redirects, each in a turn, and yield the last answer; ``hop`` is then the last hop.
 
@@ -200,14 +168,13 @@ class PoliteHttpClient(HttpClient):
         max_wait_s = None if limit is None else limit.total_seconds()
         for number in count():
             self._check_follows_nothing()
-            path = hop.url.partition("//")[2].partition("/")[2].partition("?")[0]
-            check_sent(hop.url, f"/{path}", [hop.headers["host"]] if "host" in hop.headers else [])
-            turn = granted or await turn_for(view, hop.url, _spelt, max_wait_s=max_wait_s)
+            check_sent(hop.url, path_of(hop.url), [hop.headers["host"]] if "host" in hop.headers else [])
+            turn = granted or await turn_for(view, hop.url, spelt, max_wait_s=max_wait_s)
             granted = None
             turn.claim()
             async with turn, send(hop) as response:
                 turn.observe(response.status_code, response.headers)
-                if not hop.follows(response):
+                if not hop.follows(response.status_code, response.headers.get("location")):
                     yield response
                     return
                 if number == _MAX_HOPS:
@@ -219,8 +186,3 @@ class PoliteHttpClient(HttpClient):
         if self._has_followed:
             name = type(self._client).__name__
             raise ConfigurationError(f"{name} has followed a redirect unchecked: give {name}(follow_redirects=False)")
-
-
-def _spelt(url: str) -> str:
-    """Return a URL as it is sent: escaped, without dot segments and fragment."""
-    return str(resolved(url, url)[1])
