@@ -150,13 +150,13 @@ class Site(Server):
         return response
 
 
-async def serving(site: S, host: str = "127.0.0.1") -> AsyncIterator[S]:
+async def serving(site: S, host: str = "127.0.0.1", address: str = "127.0.0.1") -> AsyncIterator[S]:
     """Serve on a port of its own; under another name it is another host."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", site.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    listener = web.TCPSite(runner, "127.0.0.1", 0)
+    listener = web.TCPSite(runner, address, 0)
     await listener.start()
     site.base = f"http://{host}:{runner.addresses[0][1]}"
     try:

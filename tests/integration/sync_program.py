@@ -2,6 +2,7 @@
 
 ``waiting`` takes turns at a URL in its main thread, while another thread takes turns there, too. It prints a line for
 each turn, and after Ctrl-C a line if the host grants another turn.
+``fetching`` does the same with a session of requests and a server of its own.
 ``open``, ``dropped`` and ``atexit`` end without a close of their gate; its store is a file in FOLDER.
 ``fork`` forks, and the child prints its error.
 """
@@ -15,10 +16,12 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+import requests
+
 from politesse import ClosedError, Gatekeeper, PacingOptions
-from politesse.sync import Gate
+from politesse.sync import Gate, PoliteAdapter
 from politesse.testing import ScriptedFetcher
-from tests.integration.sites import UA
+from tests.integration.sites import EAGER, UA, Site, served
 
 
 def say(text: str) -> None:
@@ -43,6 +46,18 @@ def waiting(url: str) -> None:
                     say("turn")
         # The traceback of the error, and with it the turn, is garbage. The host is free, or soon will be.
         gate.take_turn(url, max_wait_s=20.0).end()
+        say("free")
+
+
+def fetching() -> None:
+    with served(Site()) as site, Gate(Gatekeeper(UA, pacing=EAGER)) as gate, requests.Session() as session:
+        session.mount("http://", PoliteAdapter(gate))
+        site.redirects["/moved"] = (302, "/page")
+        with suppress(KeyboardInterrupt):
+            while True:
+                session.get(f"{site.base}/moved")
+                say("turn")
+        gate.take_turn(f"{site.base}/page", max_wait_s=20.0).end()
         say("free")
 
 
@@ -74,6 +89,8 @@ if __name__ == "__main__":
     match sys.argv[1]:
         case "waiting":
             waiting(sys.argv[2])
+        case "fetching":
+            fetching()
         case "fork":
             fork(sys.argv[2])
         case kind:

@@ -1,12 +1,18 @@
 """PoliteAdapter: each attempt of each hop of a session of requests has its turn."""
 
+import asyncio
+import gc
 import io
 import pickle
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,6 +23,7 @@ from requests.auth import HTTPDigestAuth
 from urllib3.util import Retry
 
 from politesse import (
+    AgentView,
     Bound,
     ClosedError,
     ConfigurationError,
@@ -30,9 +37,11 @@ from politesse.events import Event, TurnDropped
 from politesse.integrations.requests import PoliteAdapter, RequestDisallowed, RequestInvalidURL, RequestTooFar
 from politesse.sync import Gate, ThreadView
 from tests.integration.sites import EAGER, UA, Site, served
+from tests.support.tiers import first_of
 
 pytestmark = pytest.mark.timeout(60)
 
+SOCKETS: Final = Path("/proc/self/fd")
 AT_ONCE: Final = Retry(2, status_forcelist=[429, 503], backoff_factor=0, raise_on_status=False)
 
 
@@ -390,6 +399,41 @@ def test_open_response_keeps_its_turn_after_the_session_is_closed(site: Moody, g
     assert turns(gate) == 1
     assert response.content == b"page /1"
     assert turns(gate) == 0
+
+
+@pytest.mark.parametrize("count", first_of(1, [250, 10_000]))
+@pytest.mark.timeout(300)
+def test_requests_leave_no_thread_socket_task_or_turn(site: Moody, gate: Gate, count: int) -> None:
+    site.redirects["/moved"] = (302, "/page")
+
+    async def tasks(_: AgentView) -> int:
+        return len(asyncio.all_tasks())
+
+    def left() -> tuple[int, ...]:
+        gc.collect()
+        sockets = len(list(SOCKETS.iterdir())) if SOCKETS.is_dir() else 0
+        return threading.active_count(), sockets, gate.call(tasks), turns(gate), len(gate._thread._calls)
+
+    def crawl(count: int) -> None:
+        with session_of(gate, max_retries=1) as session:
+            for number in range(count):
+                if number % 5 == 0:
+                    session.get(f"{site.base}/page", stream=True).close()
+                elif number % 5 == 1:
+                    with pytest.raises(Disallowed):
+                        session.get(f"{site.base}/private")
+                else:
+                    session.get(f"{site.base}/{'moved' if number % 5 == 2 else '404'}")
+
+    crawl(5)
+    before = left()
+    with ThreadPoolExecutor(5) as pool:
+        for crawled in [pool.submit(crawl, count // 5) for _ in range(5)]:
+            crawled.result()
+    until_mono = time.monotonic() + 20
+    while left() != before and time.monotonic() < until_mono:
+        time.sleep(0.05)  # the server closes its ends of the connections
+    assert left() == before
 
 
 # Proxies
