@@ -182,6 +182,15 @@ _MaxPages = Annotated[
         show_default=False,
     ),
 ]
+_Depth = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Follow N links from a start URL to a page at most.  [default: no limit]",
+        show_default=False,
+    ),
+]
 _Out = Annotated[
     Path | None,
     typer.Option(
@@ -232,6 +241,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
         float, typer.Option(metavar="SECONDS", min=0.001, help="For one page, and for one robots.txt.")
     ] = 30.0,
     max_pages: _MaxPages = None,
+    depth: _Depth = None,
     workers: Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="Request N hosts at once.")] = 20,
     out: _Out = None,
     journal: _Journal = None,
@@ -252,8 +262,8 @@ def crawl(  # noqa: PLR0913 - the options of the command
     unreachable or its site makes the crawl wait too long, or if a URL on the command line is disallowed. 3 if a site
     refuses the crawler. 2 if an option is invalid or a file cannot be written. 130 after Ctrl-C.
 
-    With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links,
-    queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, started, elapsed_s;
+    With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, depth, started, elapsed_s, links,
+    queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, depth, started, elapsed_s;
     disallowed, given-up, refused: reason, rule {line, field, value}, robots_url, note; left: nothing more. With a
     journal, URLs with the outcome left are not recorded, and a crawl that goes on appends.
     """
@@ -261,7 +271,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
     with checked_arguments():
         journal = journal_of(journal, resume, has_urls=bool(urls))
         plan = CrawlPlan(
-            urls or [], options, agent, workers, same_host, allow_private, max_pages, out=out, journal=journal
+            urls or [], options, agent, workers, same_host, allow_private, max_pages, depth, out=out, journal=journal
         )
     run(crawl_urls(plan, errors()))
 

@@ -67,6 +67,7 @@ class CrawlPlan:
         same_host: whether to follow only links to the hosts of ``urls``, and to the targets of their redirects.
         allow_private: whether private addresses are requested even if no host of ``urls`` has one.
         max_pages: the largest number of pages to request, or None.
+        depth: how many links are followed to a page, or None.
         out: the file of the records, ``-`` for standard output, or None.
         journal: the file that keeps the URLs for the next run, or None.
 
@@ -82,6 +83,7 @@ class CrawlPlan:
     same_host: bool = True
     allow_private: bool = False
     max_pages: int | None = None
+    depth: int | None = None
     out: Path | None = None
     journal: Path | None = None
 
@@ -211,6 +213,7 @@ class CrawlRun:
                             self._handle,
                             workers=plan.workers,
                             max_pages=plan.max_pages,
+                            depth=plan.depth,
                             on_progress=note,
                             on_error=records.add_failure,
                         )
@@ -246,7 +249,8 @@ class CrawlRun:
             if self._plan.journal is not None and self._plan.journal.exists():
                 any_host = "" if self._plan.same_host else " --any-host"
                 private = "" if self._denies_private else " --allow-private"
-                lines.append(f"go on with: politesse crawl{any_host}{private} --resume {self._plan.journal}")
+                depth = "" if self._plan.depth is None else f" --depth {self._plan.depth}"
+                lines.append(f"go on with: politesse crawl{any_host}{private}{depth} --resume {self._plan.journal}")
         elif self.ending:
             lines.append(self.ending)
         refusals = self._records.refusals

@@ -78,9 +78,9 @@ class CrawlRecords:
     ::
 
         outcome       "page", "redirect", "failed", "disallowed", "given-up", "refused" or "left"; each has url
-        page          status, content_type, bytes, truncated, hops, attempt, started, elapsed_s, links, queued
+        page          status, content_type, bytes, truncated, hops, attempt, depth, started, elapsed_s, links, queued
         redirect      status, location, started, elapsed_s
-        failed        error, status, hops, attempt, started, elapsed_s
+        failed        error, status, hops, attempt, depth, started, elapsed_s
         disallowed    reason (a value of politesse.Reason), rule {line, field, value}, robots_url, note
         given-up      the same as disallowed: its robots.txt was unreachable, or a wait was too long
         refused       the same as disallowed: its site refuses this crawler, and note says how
@@ -189,7 +189,7 @@ def _current(finished: object) -> Visit:
 
 
 def _request(page: CrawlPage[str]) -> dict[str, Any]:
-    return {"hops": page.hops, "attempt": page.attempt}
+    return {"hops": page.hops, "attempt": page.attempt, "depth": page.depth}
 
 
 def _times(visit: Visit) -> dict[str, Any]:

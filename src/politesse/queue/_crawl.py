@@ -33,6 +33,7 @@ from politesse._base.text import counted, described, printable, printable_traceb
 from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import Origin, StrOrURL, url_text
+from politesse.queue._hosts import Trail
 from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport, PageFailed, QueueClosed, check_in_loop
 from politesse.queue._web import SeenUrls, check_handle, has_other_scheme, normal_form, resolved_link, resolved_location
 
@@ -84,6 +85,7 @@ class Crawl(Generic[Item, Response]):
         kept_seen = SeenUrls() if journal is None else journal.seen
         self._seen: Seen = kept_seen if options.seen is None else options.seen
         self._max_pages = inf if options.max_pages is None else options.max_pages
+        self._max_depth = inf if options.depth is None else options.depth
         self._workers = int(min(options.workers, self._max_pages))
         self._started_mono = self._agent.clock.monotonic()
         self._refused_before, self._given_up_before = dispatcher.refused, dispatcher.given_up
@@ -164,7 +166,7 @@ class Crawl(Generic[Item, Response]):
 
     async def _visit(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
         """Request the URL of a turn and settle the URL in one of the ways of the theory of operation."""
-        page = CrawlPage(queued.url, queued.item, queued.hops, queued.attempt, self._offer)
+        page = CrawlPage(queued.url, queued.item, *queued.trail, self._offer)
         is_page = is_done = False
         try:
             async with self._client.request(turn) as response:
@@ -206,49 +208,50 @@ class Crawl(Generic[Item, Response]):
         """Queue the target of a redirect, or another attempt. If neither is possible, the URL has failed."""
         problem = ""
         if answer.target is None:
-            if queued.attempt < _MAX_ATTEMPTS:
-                self._put_back(queued, queued.attempt + 1)
+            if queued.trail.attempt < _MAX_ATTEMPTS:
+                self._put_back(queued, queued.trail.attempt + 1)
                 self._settle("retried", queued.url)
             else:
-                problem = f"was answered with {answer.status} to {queued.attempt} attempts"
+                problem = f"was answered with {answer.status} to {queued.trail.attempt} attempts"
         elif (target := resolved_location(queued.url, answer.target)) is None:
             problem = f"redirects to {answer.target!r:.100}, which is no http(s) URL"
         elif target == queued.url:
             problem = f"redirects to itself with {answer.status}, as sites do that want a cookie first"
-        elif len(queued.hops) >= _MAX_HOPS:
+        elif len(queued.trail.hops) >= _MAX_HOPS:
             problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
         else:
             # Servers redirect between spellings of a URL; in a crawl both spellings are the same URL.
             if normal_form(target) == normal_form(queued.url) or self.admit(target):
-                hops = (*queued.hops, queued.url)
+                trail = Trail((*queued.trail.hops, queued.url), depth=queued.trail.depth)
                 origin = Origin.of(target)
-                self._dispatcher.add(origin, target, queued.item, queued.priority, hops, instead_of=queued)
+                self._dispatcher.add(origin, target, queued.item, queued.priority, trail, instead_of=queued)
             self._settle("redirects", queued.url)
         if problem:
             self._fail(page, PageFailed(queued.url, answer.status, problem), by_handle=False)
 
-    def _offer(self, base: str, link: StrOrURL | None, item: Item | None, priority: float) -> bool:
+    def _offer(self, page: CrawlPage[Item], link: StrOrURL | None, item: Item | None, priority: float) -> bool:
         """Queue the target of a link; see ``CrawlPage.put``."""
         check_priority(priority)
         if self._dispatcher.journal is not None:
             self._dispatcher.journal.check(item, priority)
         text = "" if link is None else url_text(link, "link")
-        url = None if link is None else resolved_link(base, text)
+        url = None if link is None else resolved_link(page.url, text)
         if url is not None:
             with suppress(InvalidURL):
                 origin = self._agent.checked_origin(url)
                 check_in_loop()
-                if self._dispatcher.closed or not self.admit(url):
+                if self._dispatcher.closed or page.depth >= self._max_depth or not self.admit(url):
                     return False
-                self._dispatcher.add(origin, url, item, priority)
+                self._dispatcher.add(origin, url, item, priority, Trail(depth=page.depth + 1))
                 return True
         self._counts["bad_links"] += not has_other_scheme(text)
         return False
 
     def _put_back(self, queued: QueuedUrl[Item], attempt: int | None = None) -> None:
         """Queue a URL again unchanged, or as another attempt."""
-        origin, attempt = queued.origin_queue.origin, attempt or queued.attempt
-        self._dispatcher.add(origin, queued.url, queued.item, queued.priority, queued.hops, attempt, instead_of=queued)
+        trail = queued.trail if attempt is None else queued.trail._replace(attempt=attempt)
+        origin = queued.origin_queue.origin
+        self._dispatcher.add(origin, queued.url, queued.item, queued.priority, trail, instead_of=queued)
 
     def _fail(self, page: CrawlPage[Item], error: BaseException, *, by_handle: bool) -> None:
         """Count and report a URL that has failed."""

@@ -15,12 +15,14 @@ from politesse.errors import ClosedError, StoreError
 from politesse.origin import Origin
 from politesse.queue._hosts import (
     IN_LINE,
+    NO_TRAIL,
     HostEvent,
     HostPhase,
     HostQueue,
     OriginQueue,
     QueuedUrl,
     StallWatch,
+    Trail,
     WaitingTasks,
 )
 from politesse.queue._results import QueueClosed, described
@@ -181,7 +183,7 @@ class Frontier(Generic[Item]):
         for row in rows:
             self._puts = row.number - 1
             item: Item | None = row.item  # type: ignore[assignment] # as it was put
-            self.add(Origin.of(row.url), row.url, item, row.priority, row.hops, row.attempt, is_resumed=True)
+            self.add(Origin.of(row.url), row.url, item, row.priority, row.trail, is_resumed=True)
         self._puts = last
 
     def add(
@@ -190,8 +192,7 @@ class Frontier(Generic[Item]):
         url: str,
         item: Item | None,
         priority: float,
-        hops: tuple[str, ...] = (),
-        attempt: int = 1,
+        trail: Trail = NO_TRAIL,
         *,
         instead_of: QueuedUrl[Item] | None = None,
         is_resumed: bool = False,
@@ -203,8 +204,7 @@ class Frontier(Generic[Item]):
             url: see ``PoliteQueue.put``.
             item: see ``PoliteQueue.put``.
             priority: see ``PoliteQueue.put``.
-            hops: the URLs that redirected to this URL, in a crawl.
-            attempt: the number of the attempt, in a crawl.
+            trail: how a crawl came to this URL.
             instead_of: the URL that is replaced in the journal, because it is put back or redirects here.
             is_resumed: whether the journal has the URL already.
         """
@@ -219,7 +219,7 @@ class Frontier(Generic[Item]):
         host.size += 1
         origin_queue.size += 1
         self.size += 1
-        queued = QueuedUrl(priority, self._puts, url, item, origin_queue, hops, attempt)
+        queued = QueuedUrl(priority, self._puts, url, item, origin_queue, trail)
         self.stalls.note_progress()
         if self._failure is None:
             self._finished.clear()

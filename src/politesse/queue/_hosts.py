@@ -48,7 +48,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,6 +206,23 @@ class StallWatch:
             _LOGGER.info("no progress for %.0f s: %s", now_mono - self._since_mono, self._describe())
 
 
+class Trail(NamedTuple):
+    """How a crawl came to a URL.
+
+    Attributes:
+        hops: the URLs that redirected here.
+        attempt: the number of this attempt, from 1; a crawl puts a URL again if its host was closed.
+        depth: how many links lead here from a URL that the program has put.
+    """
+
+    hops: tuple[str, ...] = ()
+    attempt: int = 1
+    depth: int = 0
+
+
+NO_TRAIL: Final = Trail()
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class QueuedUrl(Generic[Item]):
     """A URL that was put, with its item; ordered by priority, then by number.
@@ -213,8 +230,7 @@ class QueuedUrl(Generic[Item]):
     Attributes:
         number: the number of the call of ``put``.
         origin_queue: the queue in which the URL waits.
-        hops: the URLs that redirected here, in a crawl.
-        attempt: the number of this attempt, from 1; a crawl puts a URL again if its host was closed.
+        trail: how a crawl came to the URL.
         withdrawn: whether the URL no longer competes.
     """
 
@@ -223,8 +239,7 @@ class QueuedUrl(Generic[Item]):
     url: str
     item: Item | None
     origin_queue: OriginQueue[Item]
-    hops: tuple[str, ...] = ()
-    attempt: int = 1
+    trail: Trail = NO_TRAIL
     withdrawn: bool = False
 
     def __lt__(self, other: QueuedUrl[Item]) -> bool:

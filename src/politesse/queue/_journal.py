@@ -193,14 +193,14 @@ class Journal:
 
     def added(self, queued: QueuedUrl[Item], instead_of: QueuedUrl[Item] | None) -> None:
         """Note that a URL was queued, or queued again in place of a URL that has not ended."""
-        number, url, digest = queued.number, queued.url, _digest(queued.url)
+        number, url, trail, digest = queued.number, queued.url, queued.trail, _digest(queued.url)
         octets = digest.to_bytes(DIGEST_OCTETS)
-        hops = json.dumps(queued.hops) if queued.hops else None
+        hops = json.dumps(trail.hops) if trail.hops else None
         if instead_of is not None:
-            self._note(Change(tables.MOVE, (number, url, hops, queued.attempt, instead_of.number), octets))
+            self._note(Change(tables.MOVE, (number, url, hops, trail.attempt, instead_of.number), octets))
             return
         item = None if queued.item is None else _ENCODER.encode(queued.item)
-        self._note(Change(tables.ADD, (number, url, item, queued.priority, hops, queued.attempt), octets))
+        self._note(Change(tables.ADD, (number, url, item, queued.priority, hops, trail.attempt, trail.depth), octets))
         broken_off = self._broken_off.pop(digest, None)
         if broken_off is not None:
             self._note(Change(tables.END, (broken_off,)))

@@ -208,7 +208,7 @@ class PoliteQueue(Generic[Item]):
         """
         return QueueTurn(self._dispatcher)
 
-    async def crawl(
+    async def crawl(  # noqa: PLR0913 - the options of a crawl
         self,
         web: AiohttpStyle[Response] | HttpxStyle[Response],
         handle: Callable[[CrawlPage[Item], Response], Awaitable[object]],
@@ -216,6 +216,7 @@ class PoliteQueue(Generic[Item]):
         workers: int = 20,
         seen: Seen | None = None,
         max_pages: int | None = None,
+        depth: int | None = None,
         on_progress: Callable[[CrawlProgress], object] | None = None,
         on_error: Callable[[CrawlPage[Item], BaseException], object] | None = None,
         stop_on_error: bool = False,
@@ -244,6 +245,8 @@ class PoliteQueue(Generic[Item]):
                 its own URLs. The default is a set of digests; with a journal, it includes the URLs of earlier runs.
                 While the crawl runs, ``put`` ignores URLs that were seen.
             max_pages: how many pages are handed to ``handle`` at most; None for any number.
+            depth: how many links the crawl follows from a URL of the queue to a page at most; 0 for no link, None
+                for any number.
             on_progress: called whenever a URL is finished or refused; must not block.
             on_error: called with a page and its error: an error of ``handle`` or of the request, or PageFailed.
             stop_on_error: whether the first error of ``handle`` ends the crawl and is raised.
@@ -259,7 +262,7 @@ class PoliteQueue(Generic[Item]):
         dispatcher = self._dispatcher
         if self._admit is not None:
             raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
-        options = CrawlOptions(workers, seen, max_pages, on_progress, on_error, stop_on_error)
+        options = CrawlOptions(workers, seen, max_pages, depth, on_progress, on_error, stop_on_error)
         crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
         self._admit, dispatcher.note_refusal = crawl.admit, crawl.note_refusal
         try:

@@ -170,9 +170,11 @@ class CrawlPage(Generic[Item]):
         item: the item that was put with the URL, or None.
         hops: the URLs that redirected here, in the order of the redirects.
         attempt: how many times the URL was requested; more than 1 only after an answer of 429, 502, 503 or 504.
+        depth: how many links the crawl followed to this page from a URL that the program has put; 0 for that URL. A
+            redirect is no link.
 
     Example:
-        >>> page = CrawlPage("https://example.com/a/", None, (), 1, lambda base, link, item, priority: link == "b")
+        >>> page = CrawlPage("https://example.com/a/", None, (), 1, 0, lambda page, link, item, priority: link == "b")
         >>> page.put("b"), page.put("mailto:us@example.com")
         (True, False)
     """
@@ -181,7 +183,8 @@ class CrawlPage(Generic[Item]):
     item: Item | None
     hops: tuple[str, ...]
     attempt: int
-    _put: Callable[[str, StrOrURL | None, Item | None, float], bool] = field(repr=False, compare=False)
+    depth: int
+    _put: Callable[[CrawlPage[Item], StrOrURL | None, Item | None, float], bool] = field(repr=False, compare=False)
 
     def put(self, link: StrOrURL | None, item: Item | None = None, priority: float = 0) -> bool:
         """Queue the target of a link on this page, if it is new. Never waits.
@@ -194,7 +197,8 @@ class CrawlPage(Generic[Item]):
             priority: within a host, lower numbers go first.
 
         Returns:
-            Whether the URL was queued. False if the URL was seen before, is no http(s) URL, or the queue is closed.
+            Whether the URL was queued. False if the URL was seen before, is deeper than the ``depth`` of the crawl, is
+            no http(s) URL, or the queue is closed.
 
         Raises:
             TypeError: ``link`` is neither a str nor a yarl.URL nor None, or ``priority`` neither an int nor a float.
@@ -203,7 +207,7 @@ class CrawlPage(Generic[Item]):
             WrongEventLoop: ``put`` is called in a thread. Parse in the thread, and put in ``handle``.
             Exception: any error of ``seen``; it ends the crawl.
         """
-        return self._put(self.url, link, item, priority)
+        return self._put(self, link, item, priority)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,7 @@ class CrawlOptions(NamedTuple, Generic[Item]):
     workers: int
     seen: Seen | None
     max_pages: int | None
+    depth: int | None
     on_progress: Callable[[CrawlProgress], object] | None
     on_error: Callable[[CrawlPage[Item], BaseException], object] | None
     stop_on_error: bool
@@ -183,6 +184,8 @@ class CrawlOptions(NamedTuple, Generic[Item]):
         check_least("workers", self.workers, 1)
         if self.max_pages is not None:
             check_least("max_pages", self.max_pages, 1)
+        if self.depth is not None:
+            check_least("depth", self.depth, 0)
         check_callback("on_progress", self.on_progress)
         check_callback("on_error", self.on_error)
         if self.seen is not None and not (hasattr(self.seen, "__contains__") and hasattr(self.seen, "add")):

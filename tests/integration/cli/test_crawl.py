@@ -224,6 +224,14 @@ async def test_max_pages_is_exact_and_the_others_are_left(out: Path, eager: None
     assert done.err.splitlines()[-1] == "8 URLs left at 1 host; stopped at --max-pages 3"
 
 
+async def test_links_are_followed_to_the_depth(out: Path, eager: None) -> None:
+    async with serving(Pages({"/": links("/1"), "/1": links("/", "/2"), "/2": links("/3")})) as site:
+        done = await politesse("crawl", f"{site.base}/", "--depth", "2", "--out", str(out))
+    depths = {record["url"].removeprefix(site.base): record["depth"] for record in records(out)}
+    assert depths == {"/": 0, "/1": 1, "/2": 2}
+    assert done.code == 0
+
+
 async def test_without_same_host_a_crawl_ends_after_a_thousand_pages() -> None:
     options = GateOptions.of("ExampleBot", 30.0)
     make = partial(crawl_command.CrawlPlan, ["http://a.example/"], options, AGENT, 20)

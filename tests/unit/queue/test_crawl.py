@@ -74,6 +74,37 @@ async def test_a_link_that_is_no_url_is_counted_and_never_an_error(queue: Queue,
     assert (report.pages, report.failed, report.bad_links) == (1, 0, 1)
 
 
+@pytest.mark.parametrize(("depth", "paths"), [(0, "/"), (1, "/ /1 /2"), (2, "/ /1 /2 /3"), (None, "/ /1 /2 /3 /4")])
+async def test_links_are_followed_to_the_depth(queue: Queue, pages: Pages, depth: int | None, paths: str) -> None:
+    links = {"/": ["/1", "/2"], "/1": ["/2", "/3"], "/3": ["/", "/4"]}
+    web = SimulatedWeb({A + path: Reply(links=found) for path, found in links.items()})
+    await crawled(queue, web, pages, depth=depth)
+    assert sorted(pages.urls) == [A + path for path in paths.split()]
+
+
+async def test_the_depth_of_a_page_counts_links_and_neither_redirects_nor_attempts(queue: Queue, pages: Pages) -> None:
+    web = SimulatedWeb(
+        {
+            f"{A}/": Reply(links=["/moved"]),
+            f"{A}/moved": moved(f"{B}/busy"),
+            f"{B}/busy": [Reply(503), Reply(links=["/last"])],
+        }
+    )
+    await crawled(queue, web, pages)
+    assert [(page.url, page.depth) for page in pages.handled] == [(f"{A}/", 0), (f"{B}/busy", 1), (f"{B}/last", 2)]
+
+
+async def test_a_link_that_is_too_deep_is_followed_from_a_page_that_is_not(queue: Queue, pages: Pages) -> None:
+    web = SimulatedWeb({f"{A}/": Reply(links=["/1"]), f"{A}/1": Reply(links=["/2"]), f"{B}/": Reply(links=[f"{A}/2"])})
+    await queue.put(f"{A}/")
+    await queue.crawl(web, pages, depth=1)
+    assert pages.urls == [f"{A}/", f"{A}/1"]
+    seen = {f"{A}/", f"{A}/1"}
+    await queue.put(f"{B}/")
+    await queue.crawl(web, pages, depth=1, seen=seen)
+    assert pages.urls[2:] == [f"{B}/", f"{A}/2"]
+
+
 @pytest.mark.parametrize("link", ["mailto:us@a.example", " JavaScript:void(0)", "tel:+44", "ftp://a.example/"])
 async def test_a_link_of_another_scheme_is_ignored(queue: Queue, link: str) -> None:
     report = await crawled(queue, SimulatedWeb({f"{A}/": Reply(links=[link])}), follow_links)
@@ -352,10 +383,10 @@ async def test_what_is_given_up_and_what_is_finished_are_counted_for_themselves(
     assert (again.disallowed, again.given_up) == (0, 0)
 
 
-@pytest.mark.parametrize("options", [{"workers": 0}, {"max_pages": 0}])
-async def test_numbers_that_are_no_counts_are_refused(queue: Queue, options: dict[str, object]) -> None:
+@pytest.mark.parametrize("options", [{"workers": 0}, {"max_pages": 0}, {"depth": -1}])
+async def test_numbers_that_are_no_counts_are_refused(queue: Queue, options: dict[str, int]) -> None:
     [(name, value)] = options.items()
-    with pytest.raises(ConfigurationError, match=f"{name}={value!r}: give at least 1"):
+    with pytest.raises(ConfigurationError, match=f"{name}={value!r}: give at least {value + 1}"):
         await queue.crawl(SimulatedWeb(), follow_links, **options)  # type: ignore[arg-type]
 
 

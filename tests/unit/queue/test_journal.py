@@ -154,6 +154,15 @@ async def test_a_redirect_goes_on_with_its_target_its_hops_and_its_item(path: Pa
     assert dict(web.requests) == {f"{A}/": 1, f"{A}/a": 1, f"{A}/b": 1}
 
 
+async def test_the_depth_of_a_link_is_kept_across_runs(path: Path) -> None:
+    web = SimulatedWeb({f"{A}/": Reply(links=["/1"]), f"{A}/1": Reply(links=["/2"]), f"{A}/2": Reply(links=["/3"])})
+    await program(path, web, max_pages=1)
+    pages = Pages()
+    async with run(path) as queue:
+        await queue.crawl(web, pages, depth=2)
+    assert [(page.url, page.depth) for page in pages.handled] == [(f"{A}/1", 1), (f"{A}/2", 2)]
+
+
 async def test_attempts_are_counted_across_runs(path: Path) -> None:
     web = SimulatedWeb({f"{A}/": Reply(503)})
     for _ in range(2):
@@ -347,7 +356,7 @@ async def test_the_argument_is_a_path_or_a_url_of_sqlite(tmp_path: Path, monkeyp
             "hops = '\"ab\"'",
             "hops = '{\"a\": 1}'",
         ),
-        *("priority = 'x'", "attempt = 'x'"),
+        *("priority = 'x'", "attempt = 'x'", "depth = 'x'"),
         *(f"{column} = replace(hex(zeroblob(50000)), '00', '[')" for column in ("item", "hops")),
     ],
 )
