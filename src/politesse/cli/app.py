@@ -241,12 +241,12 @@ def crawl(  # noqa: PLR0913 - the options of the command
         float, typer.Option(metavar="SECONDS", min=0.001, help="For one page, and for one robots.txt.")
     ] = 30.0,
     max_pages: _MaxPages = None,
-    depth: _Depth = None,
     workers: Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="Request N hosts at once.")] = 20,
     out: _Out = None,
     journal: _Journal = None,
     resume: _Resume = None,
     *,
+    depth: _Depth = None,
     store: StoreFile = None,
     fleet: FleetURL = None,
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
@@ -262,10 +262,10 @@ def crawl(  # noqa: PLR0913 - the options of the command
     unreachable or its site makes the crawl wait too long, or if a URL on the command line is disallowed. 3 if a site
     refuses the crawler. 2 if an option is invalid or a file cannot be written. 130 after Ctrl-C.
 
-    With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, depth, started, elapsed_s, links,
-    queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, depth, started, elapsed_s;
-    disallowed, given-up, refused: reason, rule {line, field, value}, robots_url, note; left: nothing more. With a
-    journal, URLs with the outcome left are not recorded, and a crawl that goes on appends.
+    With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, depth, started, elapsed_s,
+    links, queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, depth, started,
+    elapsed_s; disallowed, given-up, refused: reason, rule {line, field, value}, robots_url, note; left: nothing more.
+    With a journal, URLs with the outcome left are not recorded, and a crawl that goes on appends.
     """
     options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
     with checked_arguments():

@@ -37,7 +37,7 @@ _QUEUED: Final = (
 _SEEN_TABLE: Final = "CREATE TABLE seen (digest BLOB PRIMARY KEY) WITHOUT ROWID"
 _OWNER: Final = "CREATE TABLE journal_owner (only INTEGER PRIMARY KEY CHECK (only = 1), process INTEGER, mark TEXT)"
 
-JOURNAL: Final = Part("journal", (_QUEUED, _SEEN_TABLE, _OWNER))
+JOURNAL: Final = Part("journal", (_QUEUED, _SEEN_TABLE, _OWNER), version=2)
 """The tables of a journal.
 
 ``queued`` has the URLs that have not ended, with the fields of JournalRow and Trail; ``item`` and ``hops`` are JSON.

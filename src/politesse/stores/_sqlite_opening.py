@@ -305,7 +305,7 @@ def _missing(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) 
     """Return the parts that the file does not have.
 
     Raises:
-        StoreError: a newer politesse wrote the file, or one of ``parts``; or a version is no number.
+        StoreError: a newer politesse wrote the file, another politesse one of ``parts``; or a version is no number.
     """
     newer = f"{path} was written by a newer politesse, and is left as it is: upgrade politesse, or give another path"
     version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -318,6 +318,11 @@ def _missing(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) 
             raise StoreError(f"{path} is damaged: the version of {part.name} is {found!r:.100}")
         if found > part.version:
             raise StoreError(f"{newer} ({part.name} version {found}, known up to {part.version})")
+        if found < part.version:
+            raise StoreError(
+                f"{path} was written by an older politesse, and is left as it is: give another path ({part.name} version "
+                f"{found}, {part.version} is needed)"
+            )
     return [part for part in parts if part.name not in versions]
 
 

@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -327,6 +328,8 @@ async def test_parts_share_a_file_and_each_has_its_version(path: Path) -> None:
     SqliteFile(path, [other])
     with pytest.raises(ConfigurationError, match=r"newer politesse.*words version 2, known up to 1"):
         SqliteFile(path, [WORDS])
+    with pytest.raises(ConfigurationError, match=r"older politesse.*give another path.*words version 2, 3 is needed"):
+        SqliteFile(path, [replace(WORDS, version=3)])
 
 
 def _nothing(_: sqlite3.Connection, _argument: None) -> None:
