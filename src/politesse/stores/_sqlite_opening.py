@@ -319,10 +319,8 @@ def _missing(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) 
         if found > part.version:
             raise StoreError(f"{newer} ({part.name} version {found}, known up to {part.version})")
         if found < part.version:
-            raise StoreError(
-                f"{path} was written by an older politesse, and is left as it is: give another path ({part.name} version "
-                f"{found}, {part.version} is needed)"
-            )
+            older = f"{path} was written by an older politesse, and is left as it is: give another path"
+            raise StoreError(f"{older} ({part.name} version {found}, {part.version} is needed)")
     return [part for part in parts if part.name not in versions]
 
 
