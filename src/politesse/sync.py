@@ -13,9 +13,8 @@ Theory of operation. One event loop runs in one daemon thread, and alone touches
 another thread starts a task there, in a copy of the context of its thread, and waits for a Future. So the turns that
 the thread has entered bind it as they bind an asyncio task.
 
-A caller may stop waiting at any moment, such as by Ctrl-C. The state of the Future decides whose turn it is: the caller
-cancels the Future, or the task first marks it as running. If the caller comes first, the task gives the turn back. If
-the task comes first, the caller does.
+A caller may stop waiting at any moment, such as by Ctrl-C. It then cancels the task, and adds a callback to the Future
+that gives the turn back, at once if the turn is there already. So no turn is lost, even if the task ends first.
 
 The permit of a turn is used through ``_ThreadPermit``. Each of its calls runs later, in the event loop, in the order in
 which the threads made them. A request for the next turn comes behind the end of the last.
@@ -41,9 +40,8 @@ from politesse._gate.view import AgentView
 from politesse.errors import ClosedError, WrongEventLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
-    from politesse._gate.identity import Identity
     from politesse._gate.judge import HostPolicy
     from politesse.integrations.requests import PoliteAdapter
     from politesse.origin import Origin, StrOrURL
@@ -113,9 +111,8 @@ class _LoopThread(threading.Thread):
                 runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001 - close raises it
             self._error = error
-        for answer in tuple(self._calls):
-            if answer.set_running_or_notify_cancel():
-                answer.set_exception(ClosedError("the gate was closed"))
+        for answer in list(self._calls):
+            answer.set_exception(ClosedError("the gate was closed"))
 
     async def _serve(self) -> None:
         await self._closing.wait()
@@ -132,10 +129,7 @@ class _LoopThread(threading.Thread):
         if os.getpid() != self._pid:
             raise WrongEventLoop(f"this gate was made in process {self._pid}, before the fork: create one after it")
         if _get_running_loop() is not None:
-            raise WrongEventLoop(
-                "an event loop runs in this thread, and the call would block all its tasks: use a Gatekeeper here, or "
-                "make the call in another thread"
-            )
+            raise WrongEventLoop("an event loop runs in this thread, and a Gate would block it: use a Gatekeeper here")
         answer: Future[_T] = Future()
         self._calls[answer] = None
         if self._closed:  # read after the call was noted: ``run`` ends the calls that were noted before
@@ -145,10 +139,9 @@ class _LoopThread(threading.Thread):
             soon(self._loop, partial(self._begin, answer, work))
             return answer.result()
         except BaseException:
-            if answer.cancel():
+            if not answer.done():
                 soon(self._loop, partial(self._abandon, answer))
-            else:
-                answer.add_done_callback(_give_back)
+            answer.add_done_callback(_give_back)
             raise
         finally:
             del answer  # an error refers to this frame, and the answer to the error
@@ -160,24 +153,17 @@ class _LoopThread(threading.Thread):
         try:
             result = await work()
         except BaseException as error:  # noqa: BLE001 - the caller raises it
-            if answer.set_running_or_notify_cancel():
-                is_end = self._closed and isinstance(error, asyncio.CancelledError)
-                answer.set_exception(ClosedError("the gate was closed") if is_end else error)
+            is_end = self._closed and isinstance(error, asyncio.CancelledError)
+            answer.set_exception(ClosedError("the gate was closed") if is_end else error)
         else:
-            turns = _turns(result)
-            if answer.set_running_or_notify_cancel():
-                for turn in turns:
-                    turn.hand_over(lambda permit: _ThreadPermit(permit, self._loop))
-                answer.set_result(result)
-            else:
-                for turn in turns:
-                    turn.give_back()
+            for turn in _turns(result):
+                turn.hand_over(lambda permit: _ThreadPermit(permit, self._loop))
+            answer.set_result(result)
         finally:
             self._calls.pop(answer, None)
 
     def _abandon(self, answer: Future[_T]) -> None:
-        task = self._calls.pop(answer, None)
-        if task is not None:
+        if (task := self._calls.pop(answer, None)) is not None:
             task.cancel()
 
     def stop(self) -> None:
@@ -201,8 +187,7 @@ class _LoopThread(threading.Thread):
 
 
 def _turns(result: object) -> list[Turn]:
-    results: Iterable[object] = result if isinstance(result, list) else [result]
-    return [one for one in results if isinstance(one, Turn)]
+    return [one for one in (result if isinstance(result, list) else [result]) if isinstance(one, Turn)]
 
 
 def _give_back(answer: Future[_T]) -> None:
@@ -250,17 +235,16 @@ class ThreadView:
         ...         print(bool(view.check("https://example.com/cat.png")))
         True
         False
+
+    Attributes:
+        identity: the User-Agent and the product tokens to judge for.
     """
 
     def __init__(self, thread: _LoopThread, view: AgentView, gate: Gate | None = None) -> None:
         self._thread = thread
         self._view = view
         self._gate = gate  # an open gate is closed when its last view is garbage
-
-    @property
-    def identity(self) -> Identity:
-        """The User-Agent and the product tokens to judge for."""
-        return self._view.identity
+        self.identity = view.identity
 
     check = _awaited(AgentView.check)
     check_batch = _awaited(AgentView.check_batch)
@@ -404,8 +388,7 @@ class Gate(ThreadView):
         self._thread.close()
 
     def __repr__(self) -> str:
-        state = "open" if self._thread.is_alive() else "closed"
-        return f"<Gate {self._view.name} ({state})>"
+        return f"<Gate {self._view.name} ({'open' if self._thread.is_alive() else 'closed'})>"
 
 
 if not TYPE_CHECKING:  # to a type checker, a name that is missing here is an error

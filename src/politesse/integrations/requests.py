@@ -16,7 +16,7 @@ adapter's ``Retry``, as the pool would do.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from politesse._base.checks import check_wait
 from politesse._base.text import needs_extra, printable
@@ -194,8 +194,7 @@ class PoliteAdapter(HTTPAdapter):
         """Wait for the turn of a request to ``url``, name the crawler in its headers, and enter the turn."""
 
         async def take(view: AgentView) -> Turn:  # in the event loop of the gate
-            if self._agents is None:
-                self._agents = StatedAgents(view, requests.utils.default_user_agent())
+            self._agents = self._agents or StatedAgents(view, requests.utils.default_user_agent())
             agent = self._agents.introduce(headers, _lines(headers, "User-Agent"))
             return await turn_for(agent, url, _spelt, max_wait_s=self._max_wait_s)
 
@@ -207,12 +206,11 @@ class PoliteAdapter(HTTPAdapter):
         raise TypeError("a PoliteAdapter cannot be pickled: create it in each process, with a Gate of that process")
 
 
-class _Attempts:
+class _Attempts(NamedTuple):
     """Stands for the connection pool of one request, and sends each attempt in a turn of its own."""
 
-    def __init__(self, adapter: PoliteAdapter, pool: HTTPConnectionPool) -> None:
-        self.adapter = adapter
-        self.pool = pool
+    adapter: PoliteAdapter
+    pool: HTTPConnectionPool
 
     def urlopen(self, *, method: str, url: str, headers: Headers, retries: Retry, **options: Any) -> object:  # noqa: ANN401
         """Do the same as ``urlopen`` of the pool, attempt by attempt."""
@@ -223,14 +221,13 @@ class _Attempts:
             try:
                 response: Any = self.pool.urlopen(method, url, headers=headers, retries=False, **options)
                 turn.observe(response.status, dict(response.headers.itermerged()))
-                response.__class__ = _TurnResponse
                 response.turn = turn
+                response.__class__ = _TurnResponse
             except BaseException as error:
                 turn.end()
                 if not isinstance(error, _REPEATED):
                     raise
-                trace = error.__traceback__
-                retries = retries.increment(method, url, error=error, _pool=self.pool, _stacktrace=trace)
+                retries = retries.increment(method, url, error=error, _pool=self.pool, _stacktrace=error.__traceback__)
             else:
                 response.retries = retries
                 if not retries.is_retry(method, response.status, "Retry-After" in response.headers):
@@ -257,8 +254,7 @@ class _Attempts:
         else:
             parsed = parse_url(url)  # as the pool sends it
             sent, target = Origin.of(parsed.url), parsed.request_uri
-        judged = f"{sent}{target}"
-        check_sent(judged, target.partition("?")[0], _lines(headers, "Host"))
+        check_sent(judged := f"{sent}{target}", target.partition("?")[0], _lines(headers, "Host"))
         return judged
 
 
@@ -276,12 +272,11 @@ class _TurnResponse(HTTPResponse):
         self.turn.end()
 
     def __del__(self) -> None:
-        is_dropped = self.turn.under_way
-        if is_dropped:
+        message = f"a response of {printable(self.turn.url)} was dropped without being closed"
+        if is_dropped := self.turn.under_way:
             self.turn.report_drop()
         super().__del__()  # closes the connection
         if is_dropped:  # this comes last, because a filter may raise the warning
-            message = f"a response of {printable(self.turn.url)} was dropped without being closed"
             warnings.warn(message, ResourceWarning, stacklevel=2)
 
 
