@@ -73,6 +73,7 @@ async def test_own_network_is_refused(fetching: Fetching, site: Site) -> None:
 @pytest.mark.parametrize(
     "url",
     ["", "page", "file:///etc/passwd", "http://[", "http://a\0b/", "http://xn--/", f"http://a.test/{'x' * 70_000}"],
+    ids=["empty", "relative", "file", "bracket", "control", "punycode", "long"],
 )
 async def test_wrong_url_is_named(fetching: Fetching, url: str) -> None:
     async with fetching() as fetch_page:
@@ -80,12 +81,12 @@ async def test_wrong_url_is_named(fetching: Fetching, url: str) -> None:
 
 
 @pytest.mark.realtime
-async def test_long_page_is_cut_and_its_turn_ends(names: dict[str, Any], site: Site) -> None:
+async def test_page_without_end_is_cut_and_its_turn_ends(names: dict[str, Any], site: Site) -> None:
     fetching: Fetching = names["fetching"]
-    names["page"].__globals__["MAX_CHARACTERS"] = 10
-    async with fetching("redirects") as fetch_page:
-        assert await fetch_page(f"{site.base}/long") == f"200 {site.base}/long"[:10]
-        assert len(await fetch_page(f"{site.base}/other")) == 10
+    names["page"].__globals__["MAX_CHARACTERS"] = length = len(f"200 {site.base}/slow\nfir")
+    async with fetching("redirects") as fetch_page, asyncio.timeout(30):
+        assert await fetch_page(f"{site.base}/slow") == f"200 {site.base}/slow\nfir"
+        assert len(await fetch_page(f"{site.base}/other")) == length
 
 
 @pytest.mark.full
