@@ -33,6 +33,7 @@ from politesse.page import PageDirectives, TdmRep, followable_links, response_us
 from politesse.robotrules import RobotRules
 from politesse.robots.explain import explain
 from politesse.stores import MemoryStore, SharedMemoryStore
+from politesse.sync import Gate, PoliteAdapter
 from politesse.testing import ScriptedFetcher
 from tests.unit.conftest import UA
 from tests.unit.queue.simulated import SimulatedWeb
@@ -157,6 +158,8 @@ OTHERS: Final = {
     "PoliteSession, session": Case("session", lambda gate, bad: PoliteSession(gate, session=bad), ("None",)),
     "RobotsMiddleware, gate": Case("RobotsMiddleware(", lambda _, bad: RobotsMiddleware(bad)),
     "RobotsMiddleware, pace": Case("pace", lambda gate, bad: RobotsMiddleware(gate, pace=bad), FLAG),
+    "Gate": Case("gatekeeper", lambda _, bad: Gate(bad)),
+    "PoliteAdapter, gate": Case("PoliteAdapter(", lambda _, bad: PoliteAdapter(bad)),
     "PoliteTransport, gate": Case("PoliteTransport(", lambda _, bad: PoliteTransport(bad)),
     "PoliteTransport, wraps": Case("wraps", lambda gate, bad: PoliteTransport(gate, wraps=bad), ("None",)),
 }

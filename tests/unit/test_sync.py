@@ -182,7 +182,10 @@ def test_other_threads_wait_for_the_end_of_a_turn(gate: Gate, pool: ThreadPoolEx
         waiting = pool.submit(gate.take_turn, f"{SITE}/2")
         wait_until(lambda: gate.hosts()["example.com"].waiting == 1)
         assert not waiting.done()
-    waiting.result(LONG_S).end()
+    granted = waiting.result(LONG_S)
+    assert granted._permit is not None
+    assert granted._permit.waited
+    granted.end()
 
 
 def test_answer_counts_before_the_next_request_of_the_thread(gate: Gate) -> None:
