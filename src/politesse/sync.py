@@ -222,8 +222,8 @@ def _called(method: Callable[Concatenate[AgentView, _P], _T]) -> Callable[Concat
 class ThreadView:
     r"""The gate for one agent, for threads. ``Gate.agent`` makes a view; a Gate is itself the view of its own agent.
 
-    The methods have the arguments, results and errors of AgentView's methods, and block. In a thread with a running event
-    loop, and in the child after a fork, they raise WrongEventLoop.
+    The methods have the arguments, results and errors of AgentView's methods, and block. In a thread with a running
+    event loop, and in the child after a fork, they raise WrongEventLoop.
 
     Example:
         >>> from politesse import Gatekeeper
