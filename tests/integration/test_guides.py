@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from politesse.cli.guide_command import TOPICS
+from tests.integration.browsers import chromium
 from tests.support.guides import blocks_of, findings
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,8 @@ LINK = re.compile(r"\]\(([^)#\s]*)(?:#[^)]*)?\)")
 async def test_guide_runs_as_written(guide: Path, tmp_path: Path) -> None:
     if missing := [name for name in NEEDED.get(guide.name, ()) if find_spec(name) is None]:
         pytest.skip(f"{' and '.join(missing)} not installed; .ci/run installs them")
+    if guide.name == "browsers.md":
+        chromium()
     found = await findings(guide.name, TEXTS[guide.name], tmp_path)
     assert not found, "\n\n".join(found)
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from tests.integration.browsers import HtmlSite, browsing, chromium, context_of
 from tests.integration.sites import UA, slow_gate, turns, until
 from tests.support.tasks import apart, ended
 
-pytestmark = [pytest.mark.full, pytest.mark.realtime]
+pytestmark = pytest.mark.realtime
 
 
 @pytest.fixture
@@ -88,6 +90,7 @@ async def test_redirects_are_followed_in_turns_with_their_cookies(site: HtmlSite
     judge(site, other, min_delay_s=0.2)
 
 
+@pytest.mark.full
 async def test_redirect_to_a_disallowed_page_is_not_followed(site: HtmlSite, other: HtmlSite, tab: PolitePage) -> None:
     site.redirects |= {"/a": (302, "/b"), "/b": (307, f"{other.base}/private/c")}
     with pytest.raises(Disallowed) as refused:
@@ -97,6 +100,7 @@ async def test_redirect_to_a_disallowed_page_is_not_followed(site: HtmlSite, oth
     judge(site, other)
 
 
+@pytest.mark.full
 async def test_redirect_loop_ends_after_twenty_redirects(site: HtmlSite, tab: PolitePage) -> None:
     site.redirects["/loop"] = (302, "/loop")
     with pytest.raises(Error, match=r"^20 redirects end at a redirect to http://\S+/loop$"):
@@ -104,6 +108,7 @@ async def test_redirect_loop_ends_after_twenty_redirects(site: HtmlSite, tab: Po
     assert site.pages == ["/loop"] * 21
 
 
+@pytest.mark.full
 async def test_wait_that_is_longer_than_the_timeout_does_not_time_out(site: HtmlSite, page: Page) -> None:
     site.redirects["/b"] = (302, "/c")
     async with slow_gate(1.5) as gate:
@@ -114,6 +119,7 @@ async def test_wait_that_is_longer_than_the_timeout_does_not_time_out(site: Html
     judge(site, min_delay_s=1.5)
 
 
+@pytest.mark.full
 async def test_429_closes_the_host(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     site.answers["/busy"] = busy
     tab = await polite_page(page, gate, max_wait_s=0.5)
@@ -125,6 +131,7 @@ async def test_429_closes_the_host(site: HtmlSite, page: Page, gate: Gatekeeper)
     assert site.pages == ["/busy"]
 
 
+@pytest.mark.full
 async def test_ten_pages_keep_the_gaps_of_their_host(site: HtmlSite, other: HtmlSite, context: BrowserContext) -> None:
     site.redirects["/3"] = (302, f"{other.base}/3")
 
@@ -139,6 +146,7 @@ async def test_ten_pages_keep_the_gaps_of_their_host(site: HtmlSite, other: Html
     judge(site, other, min_delay_s=0.1)
 
 
+@pytest.mark.full
 async def test_page_goto_is_polite_for_frameworks(site: HtmlSite, page: Page, tab: PolitePage) -> None:
     site.redirects |= {"/a": (302, "/b"), "/c": (302, "/private/c")}
     response = await page.goto(f"{site.base}/a", timeout=5_000)
@@ -146,6 +154,16 @@ async def test_page_goto_is_polite_for_frameworks(site: HtmlSite, page: Page, ta
     assert response.url == f"{site.base}/b"
     with pytest.raises(Disallowed):
         await page.goto(f"{site.base}/c")
+
+
+@pytest.mark.full
+async def test_later_route_does_not_let_a_document_of_goto_through(site: HtmlSite, page: Page, tab: PolitePage) -> None:
+    site.redirects["/a"] = (302, "/private/a")
+    await page.route("**/*", lambda route: route.continue_())
+    with pytest.raises(Disallowed):
+        await tab.goto(f"{site.base}/a")
+    assert site.pages == ["/a"]
+    assert len(page._impl_obj._routes) == 2
 
 
 CLICKS = [
@@ -156,6 +174,7 @@ CLICKS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("html", "method"), CLICKS, ids=["link", "form", "post", "script"])
 async def test_navigation_of_the_page_itself_is_paced_and_follows_redirects_in_turns(
     site: HtmlSite, other: HtmlSite, page: Page, html: str, method: str
@@ -194,6 +213,7 @@ async def test_click_never_requests_a_disallowed_page(
     judge(site)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", ["/refreshed", "/meta"])
 async def test_refresh_of_a_page_is_paced_and_checked(
     site: HtmlSite, page: Page, tab: PolitePage, path: str, caplog: pytest.LogCaptureFixture
@@ -206,6 +226,7 @@ async def test_refresh_of_a_page_is_paced_and_checked(
     assert site.pages == [path]
 
 
+@pytest.mark.full
 async def test_redirect_loop_of_a_click_ends(
     site: HtmlSite, page: Page, tab: PolitePage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -218,6 +239,7 @@ async def test_redirect_loop_of_a_click_ends(
     assert site.pages == ["/", *["/loop"] * 21]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("status", [307, 308])
 async def test_post_is_not_repeated_at_the_target_of_a_redirect(
     site: HtmlSite, page: Page, tab: PolitePage, status: int, caplog: pytest.LogCaptureFixture
@@ -232,6 +254,7 @@ async def test_post_is_not_repeated_at_the_target_of_a_redirect(
     assert site.pages == ["/", "/moved"]
 
 
+@pytest.mark.full
 async def test_frames_are_checked_and_paced(site: HtmlSite, other: HtmlSite, page: Page) -> None:
     site.html["/"] = f"<iframe src=/private/a></iframe><iframe src=/moved></iframe><iframe src={other.base}/c></iframe>"
     site.redirects["/moved"] = (302, "/b")
@@ -247,6 +270,7 @@ PARTS = (
 )
 
 
+@pytest.mark.full
 async def test_subresources_are_checked_and_paced_if_it_is_asked_for(site: HtmlSite, page: Page) -> None:
     site.html["/"] = PARTS
     site.redirects["/moved.js"] = (302, "/private/d.js")
@@ -257,6 +281,7 @@ async def test_subresources_are_checked_and_paced_if_it_is_asked_for(site: HtmlS
     judge(site, min_delay_s=0.2)
 
 
+@pytest.mark.full
 async def test_subresources_are_neither_checked_nor_paced_by_default(site: HtmlSite, page: Page) -> None:
     site.html["/"] = PARTS
     site.redirects["/moved.js"] = (302, "/private/d.js")
@@ -270,6 +295,7 @@ def script(request: web.Request) -> web.Response:
     return web.Response(text=f"self.loaded = '{request.method} {request.path}'", content_type="text/javascript")
 
 
+@pytest.mark.full
 async def test_redirected_subresource_is_given_to_the_page(
     site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper
 ) -> None:
@@ -283,6 +309,7 @@ async def test_redirected_subresource_is_given_to_the_page(
 FETCH = "(path) => fetch(path, {method: 'POST', body: 'q'}).then(r => r.text(), String)"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("status", "asked", "body"), [(302, "GET /c", ""), (307, "POST /c", "q")], ids=["302", "307"])
 async def test_fetch_of_a_script_follows_redirects_within_its_origin_only(
     site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper, status: int, asked: str, body: str
@@ -297,6 +324,7 @@ async def test_fetch_of_a_script_follows_redirects_within_its_origin_only(
     assert other.pages == []
 
 
+@pytest.mark.full
 async def test_redirect_loop_of_a_subresource_ends(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     site.html["/"] = "<img src=/loop>"
     site.redirects["/loop"] = (302, "/loop")
@@ -304,6 +332,7 @@ async def test_redirect_loop_of_a_subresource_ends(site: HtmlSite, page: Page, g
     assert site.pages == ["/", *["/loop"] * 21]
 
 
+@pytest.mark.full
 async def test_redirect_that_leads_nowhere_shows_its_body_and_is_not_followed(
     site: HtmlSite, other: HtmlSite, page: Page, tab: PolitePage
 ) -> None:
@@ -315,6 +344,7 @@ async def test_redirect_that_leads_nowhere_shows_its_body_and_is_not_followed(
     assert site.pages == [*site.redirects]
 
 
+@pytest.mark.full
 async def test_network_error_is_raised_and_ends_the_turn(site: HtmlSite, gate: Gatekeeper, tab: PolitePage) -> None:
     site.drops = 1
     with pytest.raises(Error, match=r"Route\.fetch"):
@@ -324,6 +354,7 @@ async def test_network_error_is_raised_and_ends_the_turn(site: HtmlSite, gate: G
     assert response is not None
 
 
+@pytest.mark.full
 async def test_url_that_the_browser_spells_differently_is_checked_as_it_is_sent(
     site: HtmlSite, gate: Gatekeeper, tab: PolitePage
 ) -> None:
@@ -335,6 +366,7 @@ async def test_url_that_the_browser_spells_differently_is_checked_as_it_is_sent(
     assert turns(gate) == 0
 
 
+@pytest.mark.full
 async def test_url_of_another_kind_goes_to_the_browser(site: HtmlSite, browser: Browser, gate: Gatekeeper) -> None:
     context = await context_of(browser, base_url=site.base)
     tab = await polite_page(await context.new_page(), gate)
@@ -348,6 +380,7 @@ async def test_url_of_another_kind_goes_to_the_browser(site: HtmlSite, browser: 
     assert site.pages == ["/a"]
 
 
+@pytest.mark.full
 async def test_navigation_within_the_document_gives_its_turn_back(site: HtmlSite, page: Page) -> None:
     async with slow_gate(2.0) as gate:
         tab = await polite_page(page, gate)
@@ -357,6 +390,7 @@ async def test_navigation_within_the_document_gives_its_turn_back(site: HtmlSite
     assert (site.pages, page.url) == (["/a"], f"{site.base}/a#part")
 
 
+@pytest.mark.full
 async def test_host_header_of_another_site_is_refused(site: HtmlSite, browser: Browser, gate: Gatekeeper) -> None:
     context = await context_of(browser, extra_http_headers={"Host": "example.com"})
     tab = await polite_page(await context.new_page(), gate)
@@ -366,6 +400,7 @@ async def test_host_header_of_another_site_is_refused(site: HtmlSite, browser: B
     assert turns(gate) == 0
 
 
+@pytest.mark.full
 async def test_frame_that_the_browser_gives_up_is_not_requested(site: HtmlSite, page: Page) -> None:
     async with slow_gate(1.0) as gate:
         tab = await polite_page(page, gate)
@@ -382,6 +417,7 @@ def busy(_: web.Request) -> web.Response:
     return web.Response(status=429, headers={"Retry-After": "60"}, text="later")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", ["goto", "route"])
 async def test_page_closed_during_the_wait_leaves_no_turn_and_no_task(
     site: HtmlSite, page: Page, gate: Gatekeeper, tab: PolitePage, where: str
@@ -403,6 +439,7 @@ async def test_page_closed_during_the_wait_leaves_no_turn_and_no_task(
     assert site.pages == ["/busy"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", ["cancel", "timeout", "close", "kill"])
 async def test_end_during_the_request_ends_the_turn(
     site: HtmlSite, page: Page, gate: Gatekeeper, tab: PolitePage, end: str
@@ -426,6 +463,7 @@ async def test_end_during_the_request_ends_the_turn(
     assert not tab._scopes
 
 
+@pytest.mark.full
 async def test_crash_of_a_page_ends_its_requests(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     tab = await polite_page(page, gate, subresources=True)
     await tab.goto(f"{site.base}/")
@@ -438,6 +476,7 @@ async def test_crash_of_a_page_ends_its_requests(site: HtmlSite, page: Page, gat
     assert not tab._scopes
 
 
+@pytest.mark.full
 async def test_cancelled_goto_takes_no_turn_and_the_page_can_be_used_again(site: HtmlSite, page: Page) -> None:
     async with slow_gate(2.0) as gate:
         tab = await polite_page(page, gate)
@@ -453,6 +492,7 @@ async def test_cancelled_goto_takes_no_turn_and_the_page_can_be_used_again(site:
     judge(site, min_delay_s=2.0)
 
 
+@pytest.mark.full
 async def test_gate_closed_during_the_wait_raises_closed_error(site: HtmlSite, page: Page) -> None:
     site.answers["/busy"] = busy
     gate = Gatekeeper(UA)
@@ -473,6 +513,7 @@ async def test_gate_closed_during_the_wait_raises_closed_error(site: HtmlSite, p
     assert site.pages == ["/busy"]
 
 
+@pytest.mark.full
 async def test_two_visits_at_once_use_no_turn_twice(site: HtmlSite, page: Page) -> None:
     async with slow_gate(0.2) as gate:
         tab = await polite_page(page, gate)
@@ -483,6 +524,7 @@ async def test_two_visits_at_once_use_no_turn_twice(site: HtmlSite, page: Page) 
     judge(site, min_delay_s=0.2)
 
 
+@pytest.mark.full
 async def test_turn_of_the_task_and_a_given_turn_are_used(
     site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper
 ) -> None:
@@ -496,6 +538,7 @@ async def test_turn_of_the_task_and_a_given_turn_are_used(
     assert (given.under_way, site.pages, other.pages) == (False, ["/a"], ["/b"])
 
 
+@pytest.mark.full
 async def test_given_turn_that_was_used_is_not_used_again(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     given = await gate.take_turn(f"{site.base}/a")
     given.observe(200)
@@ -506,6 +549,7 @@ async def test_given_turn_that_was_used_is_not_used_again(site: HtmlSite, page: 
     assert site.pages == []
 
 
+@pytest.mark.full
 async def test_given_turn_of_another_url_or_crawler_is_given_back(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     site.robots = "User-agent: *\nDisallow: /private\n\nUser-agent: ImageBot\nDisallow: /a\n"
     tab = await polite_page(page, gate, turn=await gate.take_turn(f"{site.base}/b"), max_wait_s=5)
@@ -519,12 +563,14 @@ async def test_given_turn_of_another_url_or_crawler_is_given_back(site: HtmlSite
     assert [(seen.path, seen.headers["User-Agent"]) for seen in site.seen[1:]] == [("/a", UA), ("/b", "ImageBot/1.0")]
 
 
+@pytest.mark.full
 async def test_turn_that_the_task_holds_raises_turn_held(site: HtmlSite, gate: Gatekeeper, tab: PolitePage) -> None:
     async with gate.turn(f"{site.base}/a"):
         with pytest.raises(TurnHeld):
             await tab.goto(f"{site.base}/b")
 
 
+@pytest.mark.full
 async def test_second_call_replaces_the_first(site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     first = await polite_page(page, gate)
     async with slow_gate(0.0) as second:
@@ -542,6 +588,7 @@ async def test_second_call_replaces_the_first(site: HtmlSite, other: HtmlSite, p
     assert site.pages == ["/a", "/d"]
 
 
+@pytest.mark.full
 async def test_context_that_runs_a_service_worker_is_refused(
     site: HtmlSite, browser: Browser, gate: Gatekeeper
 ) -> None:
@@ -559,6 +606,7 @@ async def test_context_that_runs_a_service_worker_is_refused(
     assert turns(gate) == 0
 
 
+@pytest.mark.full
 async def test_gate_of_another_loop_is_refused(site: HtmlSite, page: Page) -> None:
     gate = Gatekeeper(UA)
 
@@ -601,6 +649,7 @@ with sync_playwright() as playwright:
 """
 
 
+@pytest.mark.full
 def test_page_of_the_synchronous_api_is_refused() -> None:
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-W", "error", "-c", SYNC_PAGE, chromium()], capture_output=True, text=True, check=True
@@ -612,3 +661,25 @@ def test_error_without_the_extra_names_it() -> None:
     program = "import sys; sys.modules['playwright'] = None; import politesse.integrations.playwright"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603
     assert "politesse.integrations.playwright needs the extra 'playwright'" in done.stderr
+
+
+GUIDE = (Path(__file__).parents[2] / "src/politesse/guides/browsers.md").read_text()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("opens", ["<a id=x target=_blank href=/b>x</a>", "<a id=x onclick=window.open('/b')>x</a>"])
+async def test_route_of_the_guide_refuses_popups_and_nothing_else(
+    site: HtmlSite, context: BrowserContext, gate: Gatekeeper, opens: str
+) -> None:
+    [code] = [code for code in re.findall(r"^```py\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE) if "popups" in code]
+    names: dict[str, Any] = {}
+    exec(compile(code, "browsers.md", "exec"), names)  # noqa: S102 - our own guide
+    await names["prepare"](context)
+    site.html["/"] = f"{opens}<img src=/a.png>"
+    page = await context.new_page()
+    tab = await polite_page(page, gate)
+    await tab.goto(f"{site.base}/")
+    async with context.expect_page():
+        await page.click("#x")
+    await tab.goto(f"{site.base}/c")
+    assert site.pages == ["/", "/a.png", "/c"]

@@ -27,6 +27,7 @@ TOPICS: Final = (
     "httpx",
     "scrapy",
     "crawlee",
+    "browsers",
     "threads",
     "agents",
     "fleet",

@@ -27,6 +27,7 @@ import logging
 import re
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from politesse._base.checks import check_wait, wrong_type
@@ -43,7 +44,7 @@ except ImportError as error:
     raise ImportError(f"{needs_extra('politesse.integrations.playwright', 'playwright')} ({error})") from error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from playwright.async_api import Request, Response, Route
 
@@ -70,8 +71,8 @@ async def polite_page(
     ``<meta http-equiv=refresh>`` opens, and the contents of frames. Each request states the User-Agent of the gate. If
     a document is not permitted, the page stays as it is; ``goto`` raises the error, and all other failures are logged.
 
-    A second call for the same page replaces the first. Later routes of the page precede this route: they must end in
-    ``route.fallback()``, not in ``route.continue_()``.
+    A second call for the same page replaces the first. ``goto`` puts this route before all other routes of the page. In
+    between, later routes precede it: they must end in ``route.fallback()``, not in ``route.continue_()``.
 
     Args:
         page: a page of ``playwright.async_api``. Its context should have the options
@@ -107,10 +108,9 @@ async def polite_page(
     gate.state.check_usable()
     polite = PolitePage(page, gate, max_wait_s, subresources, turn if turn and turn.is_unused else None)
     earlier = getattr(page.goto, "__self__", None)
+    polite.route = earlier.route if isinstance(earlier, PolitePage) else None
     async with polite.scope(page):
-        await page.route(_WEB, polite.handle)
-    if isinstance(earlier, PolitePage):
-        await page.unroute(_WEB, earlier.handle)
+        await polite.precede()
     page.on("close", polite.stop)
     page.on("crash", polite.stop)
     page.on("requestfailed", polite.end)
@@ -142,6 +142,7 @@ class PolitePage:
     Attributes:
         page: the page.
         gate: the gate that judges and paces.
+        route: the handler of its route, which each visit makes anew.
     """
 
     page: Page
@@ -152,6 +153,7 @@ class PolitePage:
     _visit: _Visit | None = None  # until the browser makes its request
     _scopes: dict[object, asyncio.Timeout] = field(default_factory=dict)  # of each wait, and each request
     _redirects: int = 0  # of navigations that the page has started, in a row
+    route: Callable[[Route], Awaitable[None]] | None = None
 
     async def goto(self, url: str, **options: Any) -> Response | None:  # noqa: ANN401 - the options of Page.goto
         """Open a URL like ``Page.goto``; each hop of its redirects, up to 20, is checked and waits for its turn.
@@ -184,6 +186,7 @@ class PolitePage:
             async with self.scope(object()):
                 visit = self._visit = _Visit(await self._turn(spelt(url), granted))
             try:
+                await self.precede()
                 return await Page.goto(self.page, url, **options)
             except Error:
                 if visit.target is None and visit.error is not None:
@@ -198,6 +201,13 @@ class PolitePage:
                     visit.turn.give_back()
                 self.end(visit.request)
         raise _too_many(url)
+
+    async def precede(self) -> None:
+        """Put the route before all other routes of the page, which may have come later."""
+        earlier, self.route = self.route, partial(self.handle)
+        await self.page.route(_WEB, self.route)
+        if earlier is not None:
+            await self.page.unroute(_WEB, earlier)
 
     def __repr__(self) -> str:
         return f"<PolitePage {self.gate!r}: {printable(self.page.url):.200}>"

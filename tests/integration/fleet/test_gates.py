@@ -71,7 +71,7 @@ async def connections(redis: Redis) -> int:
 # One pace
 
 
-@pytest.mark.parametrize("kinds", first_of(1, [("gate", "session"), ("gate", "gate")]))
+@pytest.mark.parametrize("kinds", first_of(1, [("gate", "session"), ("gate", "gate"), ("crawlee", "crawlee")]))
 async def test_two_processes_keep_one_pace(server: RedisServer, site: Site, kinds: tuple[str, str]) -> None:
     async with Redis.from_url(server.url) as client:
         await client.flushdb()
