@@ -191,6 +191,21 @@ _Depth = Annotated[
         show_default=False,
     ),
 ]
+_Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Follow only links to this host (example.com), to a domain with all its hosts (.example.com), or to a path "
+        "as in robots.txt (/docs/*.html$, example.com/docs/). May be repeated: one of the patterns must match.",
+    ),
+]
+_Deny = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="Follow no links that match this pattern. May be repeated.")
+]
+_MaxPerHost = Annotated[int | None, typer.Option(metavar="N", min=1, help="Request N pages of each host at most.")]
+_Time = Annotated[
+    float | None, typer.Option(metavar="SECONDS", min=0.001, help="Begin no more requests after this time.")
+]
 _Out = Annotated[
     Path | None,
     typer.Option(
@@ -247,6 +262,10 @@ def crawl(  # noqa: PLR0913 - the options of the command
     resume: _Resume = None,
     *,
     depth: _Depth = None,
+    allow: _Allow = None,
+    deny: _Deny = None,
+    max_per_host: _MaxPerHost = None,
+    time: _Time = None,
     store: StoreFile = None,
     fleet: FleetURL = None,
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
@@ -271,7 +290,20 @@ def crawl(  # noqa: PLR0913 - the options of the command
     with checked_arguments():
         journal = journal_of(journal, resume, has_urls=bool(urls))
         plan = CrawlPlan(
-            urls or [], options, agent, workers, same_host, allow_private, max_pages, depth, out=out, journal=journal
+            urls or [],
+            options,
+            agent,
+            workers,
+            same_host,
+            allow_private,
+            max_pages,
+            depth,
+            allow,
+            deny or (),
+            max_per_host,
+            time,
+            out=out,
+            journal=journal,
         )
     run(crawl_urls(plan, errors()))
 

@@ -30,6 +30,7 @@ from politesse.fetch._lookups import SystemResolver
 from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
+from politesse.queue._limits import Limits
 from politesse.queue._results import CrawlCounts, finished_words
 from politesse.queue._web import normal_form
 
@@ -68,12 +69,16 @@ class CrawlPlan:
         allow_private: whether private addresses are requested even if no host of ``urls`` has one.
         max_pages: the largest number of pages to request, or None.
         depth: how many links are followed to a page, or None.
+        allow: the patterns of the links to follow, or None for all.
+        deny: the patterns of the links not to follow.
+        max_per_host: the largest number of pages of a host, or None.
+        time_s: after how many seconds no more requests begin, or None.
         out: the file of the records, ``-`` for standard output, or None.
         journal: the file that keeps the URLs for the next run, or None.
 
     Raises:
         InvalidURL: one of the URLs cannot be crawled.
-        ConfigurationError: the User-Agent cannot be sent.
+        ConfigurationError: the User-Agent cannot be sent, or a pattern is invalid.
     """
 
     urls: Sequence[str]
@@ -84,12 +89,17 @@ class CrawlPlan:
     allow_private: bool = False
     max_pages: int | None = None
     depth: int | None = None
+    allow: Sequence[str] | None = None
+    deny: Sequence[str] = ()
+    max_per_host: int | None = None
+    time_s: float | None = None
     out: Path | None = None
     journal: Path | None = None
 
     def __post_init__(self) -> None:
         for url in self.urls:
             Origin.of(url)
+        Limits(self.depth, self.allow, self.deny)  # checks the patterns
         self.urls = list({normal_form(url): url for url in reversed(self.urls)}.values())[::-1]
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # ignored, as in the other commands
             Identity.of(self.user_agent)
@@ -208,12 +218,16 @@ class CrawlRun:
                             records.note_progress(progress)
                             show(progress)
 
-                        await queue.crawl(
+                        report = await queue.crawl(
                             TimedSession(web),
                             self._handle,
                             workers=plan.workers,
                             max_pages=plan.max_pages,
                             depth=plan.depth,
+                            allow=plan.allow,
+                            deny=plan.deny,
+                            max_pages_per_host=plan.max_per_host,
+                            max_time_s=plan.time_s,
                             on_progress=note,
                             on_error=records.add_failure,
                         )
@@ -221,7 +235,10 @@ class CrawlRun:
                     self._left = [url for url, *_ in queue.left()]
                     self._left_hosts = len(queue.sizes())
         if self._left:
-            self.ending = f"stopped at --max-pages {plan.max_pages}"
+            is_late = plan.time_s is not None and report.elapsed_s >= plan.time_s
+            self.ending = (
+                f"stopped at --time {plan.time_s:g}" if is_late else f"stopped at --max-pages {plan.max_pages}"
+            )
 
     def _add_hosts(self, queue: PoliteQueue[str]) -> None:
         """Add the hosts of links that an earlier run followed, and the hosts to which start URLs were redirected."""

@@ -10,6 +10,7 @@ The modules of this folder::
     _journal.py         keeps the queue for the next run; has the theory of operation
       _journal_file.py  the tables of the journal in an SQLite file
     _crawl.py           ``PoliteQueue.crawl``: the loop over the queue
+      _limits.py        what a crawl leaves out
       _web.py           the clients, links and seen URLs of a crawl
     _results.py         turns, pages, counts and errors of queues and crawls
 """

@@ -34,6 +34,7 @@ from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._hosts import Trail
+from politesse.queue._limits import Limits
 from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport, PageFailed, QueueClosed, check_in_loop
 from politesse.queue._web import SeenUrls, check_handle, has_other_scheme, normal_form, resolved_link, resolved_location
 
@@ -85,11 +86,13 @@ class Crawl(Generic[Item, Response]):
         kept_seen = SeenUrls() if journal is None else journal.seen
         self._seen: Seen = kept_seen if options.seen is None else options.seen
         self._max_pages = inf if options.max_pages is None else options.max_pages
-        self._max_depth = inf if options.depth is None else options.depth
+        self._limits = Limits(options.depth, options.allow, options.deny, options.max_pages_per_host)
         self._workers = int(min(options.workers, self._max_pages))
         self._started_mono = self._agent.clock.monotonic()
         self._refused_before, self._given_up_before = dispatcher.refused, dispatcher.given_up
         self._handed = 0
+        self._idle: set[asyncio.Task[object] | None] = set()  # the workers that wait for a turn
+        self._is_late = False
         self._counts: Counter[str] = Counter()  # the counts, by the names of CrawlCounts
         self._first_error = ""
         self._over = asyncio.Event()
@@ -108,6 +111,8 @@ class Crawl(Generic[Item, Response]):
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._work(), name=f"crawl: worker {n}") for n in range(self._workers)]
                 tasks.append(group.create_task(self._wait_for_end(), name="crawl: end"))
+                if self._options.max_time_s is not None:
+                    tasks.append(group.create_task(self._stop_in_time(self._options.max_time_s), name="crawl: time"))
                 await self._over.wait()
                 for task in tasks:
                     task.cancel()
@@ -148,11 +153,15 @@ class Crawl(Generic[Item, Response]):
         self._dispatcher.consumers.add(current_task())
         try:
             # If more workers run than pages may still be handed out, the surplus workers end.
-            while not self._over.is_set() and self._workers <= self._max_pages - self._handed:
-                turn, queued = await self._dispatcher.take()
+            while not self._over.is_set() and not self._is_late and self._workers <= self._max_pages - self._handed:
+                turn, queued = await self._take()
                 try:
                     with turn:
-                        await self._visit(turn, queued)
+                        if self._limits.is_full(queued.origin_queue.origin):
+                            turn.give_back()
+                            self._settle("skipped", queued.url)
+                        else:
+                            await self._visit(turn, queued)
                 finally:
                     self._dispatcher.note_end(turn, queued)
         except QueueClosed:
@@ -164,6 +173,22 @@ class Crawl(Generic[Item, Response]):
             if not self._workers:
                 self._over.set()
 
+    async def _take(self) -> tuple[Turn, QueuedUrl[Item]]:
+        """Wait for a turn, and be idle meanwhile."""
+        worker = current_task()
+        self._idle.add(worker)
+        try:
+            return await self._dispatcher.take()
+        finally:
+            self._idle.discard(worker)
+
+    async def _stop_in_time(self, max_time_s: float) -> None:
+        """Let no worker begin another request after this time; those that wait for a turn end at once."""
+        await self._agent.clock.sleep(max_time_s)
+        self._is_late = True
+        for worker in filter(None, self._idle):
+            worker.cancel()
+
     async def _visit(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
         """Request the URL of a turn and settle the URL in one of the ways of the theory of operation."""
         page = CrawlPage(queued.url, queued.item, *queued.trail, self._offer)
@@ -174,6 +199,7 @@ class Crawl(Generic[Item, Response]):
                 is_page = answer.target is None and answer.status not in BUSY_STATUSES
                 if is_page:
                     self._handed += 1
+                    self._limits.note_page(queued.origin_queue.origin)
                     await self._handle(page, response)
                 is_done = True
             if is_page:
@@ -219,12 +245,15 @@ class Crawl(Generic[Item, Response]):
             problem = f"redirects to itself with {answer.status}, as sites do that want a cookie first"
         elif len(queued.trail.hops) >= _MAX_HOPS:
             problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
+        elif not self._limits.follow(target, queued.trail.depth):
+            self._counts["skipped"] += 1
+            self._settle("redirects", queued.url)
         else:
             # Servers redirect between spellings of a URL; in a crawl both spellings are the same URL.
             if normal_form(target) == normal_form(queued.url) or self.admit(target):
                 trail = Trail((*queued.trail.hops, queued.url), depth=queued.trail.depth)
-                origin = Origin.of(target)
-                self._dispatcher.add(origin, target, queued.item, queued.priority, trail, instead_of=queued)
+                origin, item = Origin.of(target), queued.item
+                self._dispatcher.add(origin, target, item, queued.priority, trail, instead_of=queued)
             self._settle("redirects", queued.url)
         if problem:
             self._fail(page, PageFailed(queued.url, answer.status, problem), by_handle=False)
@@ -240,25 +269,26 @@ class Crawl(Generic[Item, Response]):
             with suppress(InvalidURL):
                 origin = self._agent.checked_origin(url)
                 check_in_loop()
-                if self._dispatcher.closed or page.depth >= self._max_depth or not self.admit(url):
-                    return False
-                self._dispatcher.add(origin, url, item, priority, Trail(depth=page.depth + 1))
-                return True
+                if not self._limits.follow(url, page.depth + 1):
+                    self._counts["skipped"] += 1
+                elif not self._dispatcher.closed and self.admit(url):
+                    self._dispatcher.add(origin, url, item, priority, Trail(depth=page.depth + 1))
+                    return True
+                return False
         self._counts["bad_links"] += not has_other_scheme(text)
         return False
 
     def _put_back(self, queued: QueuedUrl[Item], attempt: int | None = None) -> None:
         """Queue a URL again unchanged, or as another attempt."""
         trail = queued.trail if attempt is None else queued.trail._replace(attempt=attempt)
-        origin = queued.origin_queue.origin
-        self._dispatcher.add(origin, queued.url, queued.item, queued.priority, trail, instead_of=queued)
+        origin, url = queued.origin_queue.origin, queued.url
+        self._dispatcher.add(origin, url, queued.item, queued.priority, trail, instead_of=queued)
 
     def _fail(self, page: CrawlPage[Item], error: BaseException, *, by_handle: bool) -> None:
         """Count and report a URL that has failed."""
         if by_handle:
-            url = printable(page.url)
-            self._first_error = self._first_error or f"{url}: {described(error)}"
-            logger.error("handle failed on %s\n%s", url, printable_traceback(error))
+            self._first_error = self._first_error or f"{printable(page.url)}: {described(error)}"
+            logger.error("handle failed on %s\n%s", printable(page.url), printable_traceback(error))
         else:
             logger.info("%s failed: %s", printable(page.url), described(error))
         if self._options.on_error is not None:

@@ -20,7 +20,7 @@ from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, c
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from politesse.queue._hosts import HostQueue
     from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport
@@ -217,6 +217,10 @@ class PoliteQueue(Generic[Item]):
         seen: Seen | None = None,
         max_pages: int | None = None,
         depth: int | None = None,
+        allow: Iterable[str] | None = None,
+        deny: Iterable[str] = (),
+        max_pages_per_host: int | None = None,
+        max_time_s: float | None = None,
         on_progress: Callable[[CrawlProgress], object] | None = None,
         on_error: Callable[[CrawlPage[Item], BaseException], object] | None = None,
         stop_on_error: bool = False,
@@ -247,6 +251,14 @@ class PoliteQueue(Generic[Item]):
             max_pages: how many pages are handed to ``handle`` at most; None for any number.
             depth: how many links the crawl follows from a URL of the queue to a page at most; 0 for no link, None
                 for any number.
+            allow: if given, the crawl follows links and redirects only to URLs that match one of these patterns. A
+                pattern is a host as ``"example.com"``, a domain with all its hosts as ``".example.com"``, a path as in
+                robots.txt, ``"/docs/*.html$"``, or a host with a path, ``"example.com/docs/"``.
+            deny: patterns of URLs to which the crawl follows no links and redirects.
+            max_pages_per_host: how many pages of each host are handed to ``handle`` at most. More URLs of the host are
+                not requested, and count as ``skipped``.
+            max_time_s: after how many seconds the crawl begins no more requests. The pages under way are finished, and
+                the other URLs stay in the queue.
             on_progress: called whenever a URL is finished or refused; must not block.
             on_error: called with a page and its error: an error of ``handle`` or of the request, or PageFailed.
             stop_on_error: whether the first error of ``handle`` ends the crawl and is raised.
@@ -262,7 +274,19 @@ class PoliteQueue(Generic[Item]):
         dispatcher = self._dispatcher
         if self._admit is not None:
             raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
-        options = CrawlOptions(workers, seen, max_pages, depth, on_progress, on_error, stop_on_error)
+        options = CrawlOptions(
+            workers,
+            seen,
+            max_pages,
+            depth,
+            allow,
+            deny,
+            max_pages_per_host,
+            max_time_s,
+            on_progress,
+            on_error,
+            stop_on_error,
+        )
         crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
         self._admit, dispatcher.note_refusal = crawl.admit, crawl.note_refusal
         try:

@@ -197,8 +197,8 @@ class CrawlPage(Generic[Item]):
             priority: within a host, lower numbers go first.
 
         Returns:
-            Whether the URL was queued. False if the URL was seen before, is deeper than the ``depth`` of the crawl, is
-            no http(s) URL, or the queue is closed.
+            Whether the URL was queued. False if the URL was seen before, is no http(s) URL, or is left out
+            by the options of the crawl, and if the queue is closed.
 
         Raises:
             TypeError: ``link`` is neither a str nor a yarl.URL nor None, or ``priority`` neither an int nor a float.
@@ -224,6 +224,8 @@ class CrawlCounts:
             refuses this crawler. The crawl passes them to ``on_disallowed``, too.
         retried: how many requests were repeated after an answer of 429, 502, 503 or 504.
         bad_links: how many links were invalid URLs; links with other schemes than http(s) are not counted.
+        skipped: how many links, redirects and URLs were left out because of ``depth``, ``allow``, ``deny`` or
+            ``max_pages_per_host``.
         elapsed_s: how long the crawl has run, in seconds.
     """
 
@@ -234,6 +236,7 @@ class CrawlCounts:
     given_up: int = 0
     retried: int = 0
     bad_links: int = 0
+    skipped: int = 0
     elapsed_s: float = 0.0
 
 
@@ -278,9 +281,10 @@ class CrawlReport(CrawlCounts):
     first_error: str = ""
 
     def __str__(self) -> str:
+        skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         bad_links = f", {counted(self.bad_links, 'bad link')}" if self.bad_links else ""
         first_error = f"; first error of handle: {self.first_error}" if self.first_error else ""
-        return f"{finished_words(self)}, {self.left:,} left{bad_links}, in {self.elapsed_s:.1f} s{first_error}"
+        return f"{finished_words(self)}, {self.left:,} left{skipped}{bad_links}, in {self.elapsed_s:.1f} s{first_error}"
 
 
 def finished_words(counts: CrawlCounts) -> str:

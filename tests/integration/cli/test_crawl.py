@@ -232,6 +232,30 @@ async def test_links_are_followed_to_the_depth(out: Path, eager: None) -> None:
     assert done.code == 0
 
 
+async def test_links_are_followed_if_they_match(out: Path, eager: None) -> None:
+    pages = Pages({"/": links("/docs/1", "/docs/old/2", "/blog/3", "/docs/4")})
+    async with serving(pages) as site:
+        options = ("--allow", "/docs/", "--allow", "b.example", "--deny", "/docs/old/", "--max-per-host", "2")
+        done = await politesse("crawl", f"{site.base}/", *options, "--out", str(out))
+    assert [request.path for request in pages.requests] == ["/robots.txt", "/", "/docs/1"]
+    assert done.code == 0
+
+
+async def test_a_pattern_that_is_none_is_an_error_in_one_line() -> None:
+    done = await politesse("crawl", "http://a.example/", "--deny", "http://b.example/")
+    assert done.code == 2
+    assert "deny='http://b.example/': give a host or a path" in " ".join(done.err.replace("│", "").split())
+
+
+async def test_after_its_time_a_crawl_begins_no_more_requests(out: Path) -> None:
+    pages = Pages({"/": links(*(f"/{number}" for number in range(50)))})
+    async with serving(pages) as site:
+        done = await politesse("crawl", f"{site.base}/", "--time", "1.5", "--out", str(out))
+    assert 0 < Counter(outcomes(records(out)).values())["left"] < 51
+    assert done.err.splitlines()[-1].endswith("at 1 host; stopped at --time 1.5")
+    assert done.code == 0
+
+
 async def test_without_same_host_a_crawl_ends_after_a_thousand_pages() -> None:
     options = GateOptions.of("ExampleBot", 30.0)
     make = partial(crawl_command.CrawlPlan, ["http://a.example/"], options, AGENT, 20)

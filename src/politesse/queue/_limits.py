@@ -1,0 +1,110 @@
+"""What a crawl leaves out: links that are too deep or out of its scope, and further pages of a host.
+
+A pattern of ``allow`` or ``deny`` has a host, a path, or both, as in ``example.com/docs/``. The host is compared in its
+normal form; a leading dot stands for a domain with all hosts below it; a port limits the pattern to this port. The path
+is a pattern as in robots.txt: what the target begins with, where ``*`` stands for any octets, and ``$`` at the end for
+the end of the target.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from politesse._base.checks import wrong_type
+from politesse.errors import ConfigurationError, InvalidURL
+from politesse.origin import Origin, split
+from politesse.robots.pattern import matcher, normalise_pattern, normalise_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_PORT: Final = re.compile(r":\d+\Z")
+
+
+class Limits:
+    """The limits of one crawl; see ``PoliteQueue.crawl`` for their meaning.
+
+    Raises:
+        ConfigurationError: a pattern is invalid.
+
+    Example:
+        >>> limits = Limits(depth=2, allow=[".example.com"], deny=["/*.pdf$", "blog.example.com/drafts/"])
+        >>> urls = "https://www.example.com/a", "https://example.com/a.pdf", "https://example.org/"
+        >>> [limits.follow(url, depth=2) for url in urls]
+        [True, False, False]
+    """
+
+    def __init__(
+        self,
+        depth: int | None = None,
+        allow: Iterable[str] | None = None,
+        deny: Iterable[str] = (),
+        max_pages_per_host: int | None = None,
+    ) -> None:
+        self._depth = inf if depth is None else depth
+        self._allow = None if allow is None else _patterns("allow", allow)
+        self._deny = _patterns("deny", deny)
+        self._max_pages_per_host = max_pages_per_host
+        self._pages: Counter[str] = Counter()  # by paced host, if their number is limited
+
+    def follow(self, url: str, depth: int) -> bool:
+        """Return whether the crawl follows a link or a redirect to a valid URL at this depth."""
+        if depth > self._depth:
+            return False
+        if self._allow is None and not self._deny:
+            return True
+        origin, target = split(url)
+        target = normalise_target(target)
+        if self._allow is not None and not any(pattern.matches(origin, target) for pattern in self._allow):
+            return False
+        return not any(pattern.matches(origin, target) for pattern in self._deny)
+
+    def note_page(self, origin: Origin) -> None:
+        """Count a page that is handed to ``handle``."""
+        if self._max_pages_per_host is not None:
+            self._pages[origin.pacing_host] += 1
+
+    def is_full(self, origin: Origin) -> bool:
+        """Return whether the host of an origin has given as many pages as it may."""
+        return self._max_pages_per_host is not None and self._pages[origin.pacing_host] >= self._max_pages_per_host
+
+
+class _Pattern:
+    """One pattern, such as ``.example.com/docs/``."""
+
+    __slots__ = ("_begins", "_domain", "_port", "_site")
+
+    def __init__(self, text: str) -> None:
+        host, slash, path = text.partition("/")
+        origin = Origin.of(f"http://{host.removeprefix('.')}") if host else None
+        self._site = None if origin is None else origin.host
+        self._domain = f".{self._site}" if host.startswith(".") else None
+        self._port = origin.port if origin is not None and _PORT.search(host) else None
+        self._begins: Callable[[str], bool] | None = matcher(normalise_pattern(f"/{path}")) if slash else None
+
+    def matches(self, origin: Origin, target: str) -> bool:
+        """Return whether the pattern matches a URL, given as its origin and its target in normal form."""
+        if self._site is not None:
+            is_below = self._domain is not None and origin.host.endswith(self._domain)
+            if not (origin.host == self._site or is_below) or self._port not in {None, origin.port}:
+                return False
+        return self._begins is None or self._begins(target)
+
+
+def _patterns(name: str, given: Iterable[str]) -> tuple[_Pattern, ...]:
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise wrong_type(name, given, "several patterns, as in ['.example.com', '/docs/']")
+    patterns = []
+    for text in given:
+        if not isinstance(text, str):
+            raise wrong_type(name, text, "patterns of type str")
+        if "://" in text or not text or text == ".":
+            raise ConfigurationError(f"{name}={text!r:.100}: give a host or a path, as in 'example.com' or '/docs/'")
+        try:
+            patterns.append(_Pattern(text))
+        except InvalidURL as error:
+            raise ConfigurationError(f"{name}={text!r:.100}: its host {error.problem}") from None
+    return tuple(patterns)
