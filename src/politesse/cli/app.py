@@ -11,7 +11,21 @@ from politesse import Dialect, __version__
 from politesse.cli import fleet_command, store_command
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import errors, output
-from politesse.cli.crawl_command import CRAWLER, DEFAULT_MAX_PAGES, CrawlPlan, crawl_urls, journal_of
+from politesse.cli.crawl_command import CRAWLER, CrawlPlan, crawl_urls, journal_of
+from politesse.cli.crawl_options import (
+    Allow,
+    AllowPrivate,
+    Deny,
+    Depth,
+    Journal,
+    MaxPages,
+    MaxPerHost,
+    Out,
+    Resume,
+    SameHost,
+    Sent,
+    Time,
+)
 from politesse.cli.demo import run as run_demo
 from politesse.cli.file_commands import explain_url, lint_all, print_codes
 from politesse.cli.filter_command import filter_stdin
@@ -165,112 +179,31 @@ def filter_(
     run(filter_stdin(options, errors(), rejected))
 
 
-_Sent = Annotated[
-    str,
-    typer.Option(
-        metavar="UA",
-        help="The User-Agent of your crawler: it is sent with every request, and its product token selects the "
-        "rules. Name a way to reach you, as in 'ExampleBot/1.0 (+https://example.com/bot)'.",
-    ),
-]
-_MaxPages = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help=f"Stop after N pages.  [default: no limit; {DEFAULT_MAX_PAGES:,} with --any-host]",
-        show_default=False,
-    ),
-]
-_Depth = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        help="Follow N links from a start URL to a page at most.  [default: no limit]",
-        show_default=False,
-    ),
-]
-_Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="Follow only links to this host (example.com), to a domain with all its hosts (.example.com), or to a path "
-        "as in robots.txt (/docs/*.html$, example.com/docs/). May be repeated: one of the patterns must match.",
-    ),
-]
-_Deny = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="Follow no links that match this pattern. May be repeated.")
-]
-_MaxPerHost = Annotated[int | None, typer.Option(metavar="N", min=1, help="Request N pages of each host at most.")]
-_Time = Annotated[
-    float | None, typer.Option(metavar="SECONDS", min=0.001, help="Begin no more requests after this time.")
-]
-_Out = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", dir_okay=False, allow_dash=True, help="Write one JSON object per URL here; - for stdout."
-    ),
-]
-_Journal = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        dir_okay=False,
-        help="Keep the URLs in this file: the same command goes on where it was stopped, or killed.",
-    ),
-]
-_Resume = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        dir_okay=False,
-        help="Go on with the crawl of this journal; URLs are not needed. Repeat the other options.",
-    ),
-]
-_SameHost = Annotated[
-    bool,
-    typer.Option(
-        "--same-host/--any-host",
-        help="Follow only links to the hosts of the URLs, and to the hosts that the URLs redirect to; or follow "
-        "links to any host. Redirects are followed to any host.",
-    ),
-]
-_AllowPrivate = Annotated[
-    bool,
-    typer.Option(
-        "--allow-private",
-        help="Request private addresses, too, as those of your own network. Without this option they are "
-        "requested only if the host of one of the URLs has a private address.",
-    ),
-]
-
-
 @app.command()
 def crawl(  # noqa: PLR0913 - the options of the command
     urls: Annotated[
         list[str] | None, typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")
     ] = None,
-    agent: _Sent = CRAWLER,
+    agent: Sent = CRAWLER,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.001, help="For one page, and for one robots.txt.")
     ] = 30.0,
-    max_pages: _MaxPages = None,
+    max_pages: MaxPages = None,
     workers: Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="Request N hosts at once.")] = 20,
-    out: _Out = None,
-    journal: _Journal = None,
-    resume: _Resume = None,
+    out: Out = None,
+    journal: Journal = None,
+    resume: Resume = None,
     *,
-    depth: _Depth = None,
-    allow: _Allow = None,
-    deny: _Deny = None,
-    max_per_host: _MaxPerHost = None,
-    time: _Time = None,
+    depth: Depth = None,
+    allow: Allow = None,
+    deny: Deny = None,
+    max_per_host: MaxPerHost = None,
+    time: Time = None,
     store: StoreFile = None,
     fleet: FleetURL = None,
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
-    same_host: _SameHost = True,
-    allow_private: _AllowPrivate = False,
+    same_host: SameHost = True,
+    allow_private: AllowPrivate = False,
 ) -> None:
     """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
 

@@ -1,0 +1,88 @@
+"""The options of ``politesse crawl``: their types and their help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from politesse.cli.crawl_command import DEFAULT_MAX_PAGES
+
+Sent = Annotated[
+    str,
+    typer.Option(
+        metavar="UA",
+        help="The User-Agent of your crawler: it is sent with every request, and its product token selects the "
+        "rules. Name a way to reach you, as in 'ExampleBot/1.0 (+https://example.com/bot)'.",
+    ),
+]
+MaxPages = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help=f"Stop after N pages.  [default: no limit; {DEFAULT_MAX_PAGES:,} with --any-host]",
+        show_default=False,
+    ),
+]
+Depth = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Follow N links from a start URL to a page at most.  [default: no limit]",
+        show_default=False,
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Follow only links to this host (example.com), to a domain with all its hosts (.example.com), or to a "
+        "path as in robots.txt (/docs/*.html$, example.com/docs/). May be repeated: one of the patterns must match.",
+    ),
+]
+Deny = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="Follow no links that match this pattern. May be repeated.")
+]
+MaxPerHost = Annotated[int | None, typer.Option(metavar="N", min=1, help="Request N pages of each host at most.")]
+Time = Annotated[
+    float | None, typer.Option(metavar="SECONDS", min=0.001, help="Begin no more requests after this time.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", dir_okay=False, allow_dash=True, help="Write one JSON object per URL here; - for stdout."
+    ),
+]
+Journal = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        help="Keep the URLs in this file: the same command goes on where it was stopped, or killed.",
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        help="Go on with the crawl of this journal; URLs are not needed. Repeat the other options.",
+    ),
+]
+SameHost = Annotated[
+    bool,
+    typer.Option(
+        "--same-host/--any-host",
+        help="Follow only links to the hosts of the URLs, and to the hosts that the URLs redirect to; or follow "
+        "links to any host. Redirects are followed to any host.",
+    ),
+]
+AllowPrivate = Annotated[
+    bool,
+    typer.Option(
+        "--allow-private",
+        help="Request private addresses, too, as those of your own network. Without this option they are "
+        "requested only if the host of one of the URLs has a private address.",
+    ),
+]
