@@ -11,8 +11,9 @@ from politesse import Dialect, __version__
 from politesse.cli import fleet_command, store_command
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import errors, output
-from politesse.cli.crawl_command import CRAWLER, CrawlPlan, crawl_urls, journal_of
+from politesse.cli.crawl_command import CrawlPlan, crawl_urls, journal_of
 from politesse.cli.crawl_options import (
+    CRAWLER,
     Allow,
     AllowPrivate,
     Deny,

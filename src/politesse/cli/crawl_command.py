@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from politesse import FetchOptions, Gatekeeper, PoliteQueue, PoliteSession, __version__
+from politesse import FetchOptions, Gatekeeper, PoliteQueue, PoliteSession
 from politesse._base.text import counted, printable
 from politesse._gate.identity import Identity
 from politesse.cli.console import BROKEN_PIPE, STANDARD, descriptor, say
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     Shown = Callable[[CrawlProgress], None]
 
-CRAWLER: Final = f"politesse/{__version__} (crawl)"
 DEFAULT_MAX_PAGES: Final = 1_000
 _ERRORS: Final = 400  # this status and above: an error page is not a page of its site
 _START: Final = ""  # the item of a start URL; the item of a link is its host, which redirects keep

@@ -1,11 +1,14 @@
 """The options of ``politesse crawl``: their types and their help."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from politesse import __version__
 from politesse.cli.crawl_command import DEFAULT_MAX_PAGES
+
+CRAWLER: Final = f"politesse/{__version__} (crawl)"
 
 Sent = Annotated[
     str,
