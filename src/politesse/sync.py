@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
     from politesse._gate.judge import HostPolicy
-    from politesse.integrations.requests import PoliteAdapter
+    from politesse.integrations.requests import PoliteAdapter as PoliteAdapter  # noqa: PLC0414 - it can be imported from here
     from politesse.origin import Origin, StrOrURL
     from politesse.ports import Permit
 
-__all__ = ["Gate", "PoliteAdapter", "ThreadView"]
+__all__ = ["Gate", "ThreadView"]  # without PoliteAdapter, which needs an extra
 
 _EXIT_S: Final = 5.0  # the longest wait for a gate that is still open when the interpreter exits
 

@@ -311,6 +311,16 @@ def test_without_max_retries_an_attempt_is_made_once(site: Moody, session: reque
     assert turns(gate) == 0
 
 
+def test_error_that_urllib3_does_not_repeat_ends_the_turn(site: Moody, gate: Gate) -> None:
+    def body() -> Iterator[bytes]:
+        yield b"begun"
+        raise ZeroDivisionError
+
+    with session_of(gate, max_retries=Retry(2, allowed_methods=None)) as session, pytest.raises(ZeroDivisionError):
+        session.post(f"{site.base}/page", data=body())
+    assert turns(gate) == 0
+
+
 def error_of(call: Callable[[], object]) -> tuple[type[BaseException], type[object]]:
     with pytest.raises(requests.RequestException) as caught:
         call()
@@ -531,10 +541,13 @@ def test_page_over_tls(tmp_path: Path, *, is_proxied: bool) -> None:
             session.get(f"{base}/private", verify=str(file))
         with pytest.raises(requests.exceptions.SSLError):
             session.get(f"{base}/page")
+        with pytest.raises(OSError, match="invalid path: nowhere"):
+            session.get(f"{base}/page", verify="nowhere")
         session.close()
         assert turns(gate) == 0
         assert server.lines == ["GET /robots.txt HTTP/1.1", "GET /page HTTP/1.1"]
-        assert proxy.lines == [f"CONNECT localhost:{server.server_port} HTTP/1.0"] * 2 * is_proxied
+        tunnels = [line.rpartition(" ")[0] for line in proxy.lines]
+        assert tunnels == [f"CONNECT localhost:{server.server_port}"] * 2 * is_proxied
 
 
 # Wrong use, and the end

@@ -211,9 +211,10 @@ def test_permit_is_used_in_the_event_loop_only(gate: Gate, monkeypatch: pytest.M
     turns[0].observe(200)
     turns[0].end()
     turns[1].give_back()
-    assert is_free(gate)
+    del turns[:]
+    gate.hosts()  # all that was called before has run
     assert {thread for _, thread in threads} == {"politesse.sync examplebot"}
-    assert [name for name, _ in threads][:3] == ["observe", "end", "give_back"]
+    assert [name for name, _ in threads] == ["observe", "end", "give_back"]
 
 
 def test_dropped_turn_gives_its_host_back(gate: Gate) -> None:

@@ -198,9 +198,7 @@ class PoliteAdapter(HTTPAdapter):
             agent = self._agents.introduce(headers, _lines(headers, "User-Agent"))
             return await turn_for(agent, url, _spelt, max_wait_s=self._max_wait_s)
 
-        turn = self.gate.call(take)
-        turn.claim()
-        return turn.__enter__()
+        return self.gate.call(take).__enter__()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a PoliteAdapter cannot be pickled: create it in each process, with a Gate of that process")
