@@ -139,12 +139,11 @@ class _LoopThread(threading.Thread):
             soon(self._loop, partial(self._begin, answer, work))
             return answer.result()
         except BaseException:
-            if not answer.done():
-                soon(self._loop, partial(self._abandon, answer))
+            soon(self._loop, partial(self._abandon, answer))
             answer.add_done_callback(_give_back)
             raise
         finally:
-            del answer  # an error refers to this frame, and the answer to the error
+            del answer  # an error refers to this frame, and would be garbage only for the collector
 
     def _begin(self, answer: Future[_T], work: Callable[[], Coroutine[object, object, _T]]) -> None:
         self._calls[answer] = self._loop.create_task(self._deliver(answer, work))
@@ -161,6 +160,7 @@ class _LoopThread(threading.Thread):
             answer.set_result(result)
         finally:
             self._calls.pop(answer, None)
+            del answer
 
     def _abandon(self, answer: Future[_T]) -> None:
         if (task := self._calls.pop(answer, None)) is not None:

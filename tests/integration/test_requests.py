@@ -280,6 +280,19 @@ def test_closed_host_ends_the_attempts_that_would_wait_for_too_long(site: Moody,
     assert site.pages == ["/page"]
 
 
+def test_pause_of_a_retry_is_kept_and_holds_no_turn(site: Moody, gate: Gate) -> None:
+    held: list[tuple[object, int]] = []
+
+    class Noting(Retry):
+        def sleep(self, response: object = None) -> None:
+            held.append((response, turns(gate)))
+
+    site.moods["/page"] = [404, 0]
+    with session_of(gate, max_retries=Noting(3, status_forcelist=[404])) as session:
+        assert session.get(f"{site.base}/page").status_code == 200
+    assert held == [(None, 0), (None, 0)]
+
+
 @pytest.mark.parametrize("raises", [True, False])
 def test_last_attempt_has_the_outcome_of_requests(site: Moody, gate: Gate, *, raises: bool) -> None:
     """The statuses are such that do not close the host."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NoReturn
+from weakref import ref
 
 import pytest
 
@@ -110,6 +111,19 @@ def test_errors_are_those_of_the_gatekeeper(gate: Gate) -> None:
         pass
     with pytest.raises(ConfigurationError, match="exempt"):
         gate.take_turn(SITE, exempt="")
+
+
+def test_error_is_no_garbage_for_the_collector(gate: Gate) -> None:
+    gc.disable()
+    try:
+        with pytest.raises(Disallowed) as caught:
+            gate.take_turn(f"{SITE}/private")
+        error = ref(caught.value)
+        del caught
+        gate.hosts()  # the task of the call has ended
+        assert error() is None
+    finally:
+        gc.enable()
 
 
 def test_turn_of_a_block_ends_with_it(gate: Gate) -> None:

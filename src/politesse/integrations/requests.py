@@ -271,8 +271,8 @@ class _TurnResponse(HTTPResponse):
 
     def __del__(self) -> None:
         message = f"a response of {printable(self.turn.url)} was dropped without being closed"
-        if is_dropped := self.turn.under_way:
-            self.turn.report_drop()
+        is_dropped = self.turn.under_way
+        self.turn.report_drop()
         super().__del__()  # closes the connection
         if is_dropped:  # this comes last, because a filter may raise the warning
             warnings.warn(message, ResourceWarning, stacklevel=2)
