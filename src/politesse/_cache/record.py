@@ -93,14 +93,14 @@ class Copy:
 
 @dataclass(slots=True)
 class Trouble:
-    """The failures in a row since the last definite answer.
+    """The consecutive failures since the last definite answer.
 
     Attributes:
         result: UNREACHABLE, TOO_MANY_REQUESTS, or UNAVAILABLE if a copy counts for more.
         status: the HTTP status; None without a response.
         final_url: the URL that failed.
         fault: the failure, as a phrase.
-        since_wall: when the first of the failures in a row happened.
+        since_wall: when the first of the consecutive failures happened.
         last_wall: when the last of these failures happened.
         failures: how many failures in a row, from 1.
         retry_wall: when to fetch again.

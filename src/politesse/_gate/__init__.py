@@ -13,9 +13,9 @@ The steps of a request::
       Turn(verdict, permit)                       turn.py      held by the task until the request has ended
     turn.observe(status, headers); turn.end()     turn.py      -> permit.observe, permit.end
 
-``peek`` and ``check`` stop after ``judge``. ``try_turn`` asks ``pacer.try_start``, which never waits; queues ask
-``pacer.try_starts`` (``turn_now``). Queues and
-integrations use Agent, the base class of AgentView. The other modules:
+``peek`` and ``check`` stop after ``judge``. ``try_turn`` asks ``pacer.try_start``, which never waits. Queues call
+``turn_now``, which asks ``pacer.try_starts`` through ``try_turns``. Queues and integrations use Agent, the base class
+of AgentView. The other modules:
 
     gatekeeper.py   the gate with all its parts, and the view of its own agent
     assemble.py     builds the parts from the bottom up

@@ -74,7 +74,7 @@ def varies_by(headers: Mapping[str, str], name: str) -> bool:
 
 
 def names_another(result: FetchResult, validators: Validators) -> bool:
-    """Return whether an answer is a 304 whose validators differ from the copy's, which were sent.
+    """Return whether an answer is a 304 whose validators differ from ``validators``, which the request has sent.
 
     RFC 9111 4.3.4: a 304 with a validator updates only the response that has this validator. Entity tags are compared
     as RFC 9110 8.8.3.2 does for If-None-Match (weak comparison): a server that compresses dynamically makes a strong

@@ -52,7 +52,7 @@ _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
 _LONGEST_REFUSAL_S: Final = 30.0 * DAY_S  # backoff_max_s bounds the closing; this bounds only the doubling
 _SMOOTHING: Final = 0.5
-_RESTS: Final = 1.1  # a rest of this many delays ends a row of requests; more than 1, as the event loop may be late
+_RESTS: Final = 1.1  # a rest of this many delays ends a row of requests; the 0.1 is for a late event loop
 _JITTER: Final = 0.1
 _PACES: Final = 4.0  # the first backoff is at least this many intervals of the host
 _FETCH_S: Final = 60.0
@@ -253,7 +253,7 @@ class HostBackoff:
         self._quota_interval_s, self.quota_until_mono = known.quota_interval_s, now_mono + known.quota_s
 
     def smoothed_s(self, options: PacingOptions) -> float:
-        """Return after how many seconds of rest the response times are forgotten."""
+        """Return how long a host must rest until its response times are forgotten, in seconds."""
         return _RESTS * max(self._adaptive_s(options), options.min_delay_s)
 
     def _adaptive_s(self, options: PacingOptions) -> float:

@@ -1,18 +1,18 @@
-"""What the status and the headers of an answer to a page mean for its host. Pure; the one table of refusals.
+"""The meaning of an answer to a page for its host, by status and headers. Pure; the only table of refusals.
 
     answer                                                means    what follows (``backoff.py``)
     429, 502, 503, 504                                    BUSY     the host is closed for the backoff
     any other 5xx                                         ERROR    the delay doubles; the third in a row counts as BUSY
     any status with ``cf-mitigated: challenge``           REFUSED  the host is closed for ``refused_min_s``, doubled
     402 with ``crawler-price``                            REFUSED  the same
-    401, 403                                              DENIED   the tenth without a success (``refused_after``), and
-                                                                   each one after it, counts as REFUSED
-    2xx, 304                                              SUCCESS  halves the backoff; ends a row of DENIED
+    401, 403                                              DENIED   from the tenth without a success (``refused_after``),
+                                                                   each counts as REFUSED
+    2xx, 304                                              SUCCESS  halves the backoff; the count of DENIED restarts
     any other status                                      OTHER    halves the backoff
 
 A redirect is no success: a host may redirect every page, and deny the target. Most sites deny some pages, so single
-answers of 401 and 403 close no host. A challenge, such as a CAPTCHA, asks whether a person is there. It is never
-evaded: the host gets no request while it is closed. ``Retry-After`` counts with every status.
+answers of 401 and 403 close no host. A challenge, such as a CAPTCHA, tests whether a person makes the request.
+politesse never evades a challenge: a closed host gets no request. ``Retry-After`` counts with every status.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DENIALS: Final = frozenset({401, 403})
 _PAYMENT_REQUIRED: Final = 402
 _SUCCESSES: Final = frozenset({*range(200, 300), 304})
 _SERVER_ERRORS: Final = range(_SERVER_ERROR, 600)
-_ERRORS: Final = 3  # so many server errors in a row count as BUSY
+_ERRORS: Final = 3  # this many consecutive server errors count as BUSY
 _MAX_VALUE: Final = 100
 
 
@@ -91,10 +91,10 @@ class IgnoredHeader:
 
 @dataclass(slots=True, eq=False)
 class AnswersInRow:
-    """The errors and denials in a row of a host, which complete the meaning of an answer.
+    """The consecutive errors and denials of a host, which may change the meaning of an answer.
 
     Attributes:
-        denials_until_mono: until when the denials are remembered.
+        denials_until_mono: when the denials are forgotten, by the monotonic clock.
     """
 
     denials_until_mono: float = -inf
@@ -104,7 +104,7 @@ class AnswersInRow:
     def meaning(
         self, status: int, headers: Mapping[str, str], now_mono: float, options: PacingOptions, *, is_refused: bool
     ) -> Meaning:
-        """Return what an answer means after the answers before it; ``is_refused`` if a refusal is remembered."""
+        """Return the meaning of an answer, given the earlier answers; ``is_refused`` if a refusal is remembered."""
         meaning = meaning_of(status, headers)
         if meaning is Meaning.ERROR:
             self._errors += 1
@@ -127,17 +127,17 @@ class AnswersInRow:
 
 
 def is_served(status: int) -> bool:
-    """Return whether the server did the work that was asked for, so that the response time counts."""
+    """Return whether the server has processed the request, so that the response time counts."""
     return status < _SERVER_ERROR and status != _TOO_MANY
 
 
 def may_close(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether an answer may close its host, by itself or after others."""
+    """Return whether an answer may close its host, alone or together with earlier answers."""
     return meaning_of(status, headers) not in (Meaning.SUCCESS, Meaning.OTHER) or not PACE_HEADERS.isdisjoint(headers)
 
 
 def described_refusal(status: int, headers: Mapping[str, str]) -> str:
-    """Return what an answer says about its refusal, such as ``402, crawler-price: USD 0.01``."""
+    """Return the status and the headers by which an answer refuses, such as ``402, crawler-price: USD 0.01``."""
     words = [str(status)]
     if _is_challenge(headers):
         words.append(f"{_MITIGATED}: challenge")

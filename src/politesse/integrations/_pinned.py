@@ -2,13 +2,13 @@
 
 Theory of operation. A check before the request would not be safe: to connect, httpcore resolves the name again, and the
 name may then have another address (DNS rebinding). So the check is a part of connecting. The connection pool of
-httpcore opens its connections through a network backend. ``PinnedBackend`` stands before that backend: it resolves the
-name itself, checks the addresses, and passes only checked addresses on, as literals that nobody resolves again. The
-Host header, the TLS server name and the key of the pool still come from the URL. A pooled connection keeps its address,
-so a request over it needs no check.
+httpcore opens its connections through a network backend. ``PinnedBackend`` wraps that backend: it resolves the name
+itself, checks the addresses, and passes only checked addresses on. They are IP literals, which need no lookup. The Host
+header, the TLS server name and the key of the pool still come from the URL. A pooled connection keeps its address, so a
+request over it needs no check.
 
-A proxy resolves the names itself, and a Unix socket has no address. Such transports are refused, and so are those that
-may have open connections, or that have no pool.
+A proxy resolves the names itself, and a Unix socket has no address. Such transports are refused. A transport that has
+no pool, or may have open connections, is refused, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def pin_addresses(sender: object, resolver: PublicResolver | None, core: Core) -
             "private_addresses='deny': the gate would request robots.txt from private addresses; create it with "
             "Gatekeeper(..., fetch=FetchOptions(private_addresses='deny'))"
         )
-    pool = getattr(sender, "_pool", None)  # neither library has a public way to a network backend
+    pool = getattr(sender, "_pool", None)  # neither library gives public access to its network backend
     if type(pool) is not core.pool or getattr(pool, "_proxy", None) or pool._uds or pool.connections:  # noqa: SLF001
         raise ConfigurationError(
             f"private_addresses='deny': the addresses behind wraps={sender!r:.100} cannot be checked; give a new "
@@ -80,7 +80,7 @@ class PinnedBackend:
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> Stream:
-        """Connect to the first public address of ``host`` that answers; each gets an equal part of the time.
+        """Connect to the first public address of ``host`` that answers; each address gets an equal part of the time.
 
         Raises:
             OnlyPrivateAddresses: ``host`` has private addresses only.

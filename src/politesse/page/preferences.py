@@ -119,7 +119,7 @@ def _content_signals(lines: Sequence[str]) -> Iterator[Statement]:
 
 
 def _reservations(values: Sequence[str], policies: Sequence[str], place: Place) -> Iterator[Statement]:
-    """Yield the TDMRep statements of a place; of repeated values, the most restrictive counts."""
+    """Yield the TDMRep statements in the headers or in the METAs; if they differ, the most restrictive counts."""
     policies = list(dict.fromkeys(policy.strip() for policy in policies))
     reservations = dict.fromkeys(one.strip() for value in values for one in value.split(","))
     for value in reservations:

@@ -1,6 +1,8 @@
 """The loop that most crawlers write: take a turn, request its URL, handle the page, queue its links.
 
-Theory of operation. Each worker takes a turn from the queue and settles its URL within the turn, in one of four ways:
+Theory of operation. Each worker takes a turn from the queue. If the host has had ``max_pages_per_host`` pages, the
+worker skips the URL, and gives the turn back. Otherwise the worker settles the URL within the turn, in one of four
+ways:
 
 - a redirect: the target is queued as a separate URL, so that no worker waits for a turn at the other host;
 - 429, 502, 503 or 504: the URL is queued again, as a further attempt. The answer has closed the host, so the URL waits
@@ -9,9 +11,10 @@ Theory of operation. Each worker takes a turn from the queue and settles its URL
 - any other answer: the page is handed to ``handle``, within the turn. The URL is done, or has failed, when
   ``handle`` returns.
 
-Links and targets are queued before the turn of their page ends, so the queue is not done too soon: the crawl ends
-when ``join`` does. The crawl also ends with its workers. A worker ends when the queue is closed and empty, or when the
-workers outnumber the pages that ``max_pages`` still permits. So the limit is exact, and no worker waits in vain.
+The crawl ends when ``join`` returns. Links and targets are queued before the turn of their page ends, so ``join`` does
+not return too soon. The crawl also ends when all workers have ended. A worker ends when the queue is closed and empty,
+when ``max_time_s`` is over, or when more workers run than ``max_pages`` still permits pages. So the limit is exact, and
+no worker waits for a page that it may not request.
 
 A crawl that is cancelled, or ends with an error, cancels its workers. A worker that is cancelled before its page is
 done queues the URL again unchanged. Only ``admit``, which asks ``seen``, lets new URLs in; a URL that is queued again
@@ -152,7 +155,7 @@ class Crawl(Generic[Item, Response]):
     async def _work(self) -> None:
         self._dispatcher.consumers.add(current_task())
         try:
-            # If more workers run than pages may still be handed out, the surplus workers end.
+            # A worker ends if more workers run than pages may still be handed out.
             while not self._over.is_set() and not self._is_late and self._workers <= self._max_pages - self._handed:
                 turn, queued = await self._take()
                 try:
@@ -183,7 +186,7 @@ class Crawl(Generic[Item, Response]):
             self._idle.discard(worker)
 
     async def _stop_in_time(self, max_time_s: float) -> None:
-        """Let no worker begin another request after this time; those that wait for a turn end at once."""
+        """Let no worker begin another request after this time; workers that wait for a turn end at once."""
         await self._agent.clock.sleep(max_time_s)
         self._is_late = True
         for worker in filter(None, self._idle):

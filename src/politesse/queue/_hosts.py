@@ -257,8 +257,9 @@ class OriginQueue(Generic[Item]):
         size: how many URLs wait, including URLs that wait to be refused.
         blocked: whether the origin waits for its robots.txt: for a fetch, or until a deferral is over.
         prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
-        reloads: at how many turns of the host in a row robots.txt was unknown; 0 after a URL was handed out or refused.
-        deferred_wall: the Unix time at which the first deferral in a row began; None without a deferral.
+        reloads: how many consecutive turns of the host found robots.txt unknown; 0 after a URL was handed out or
+            refused.
+        deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.
         not_before: the Unix time at which the last deferral ends.
         sorted_by: the digest of the file by which its URLs were last sorted; see ``Refusals``.
     """

@@ -16,8 +16,8 @@ A row of the file has the number of the queued URL. Numbers grow: a run continue
 MOVE changes the number of a row, so that an END of the old number removes no row.
 
 The file also holds the digest of each URL that was ever put. A restarted program puts its first URLs again, so a
-``put`` of a URL of an earlier run is ignored. The exception: if a worker puts a URL that this run has handed out, that
-is a retry. The crawl of a queue with a journal takes these digests as its ``seen``.
+``put`` of a URL of an earlier run is ignored. But if a worker puts a URL that this run has handed out, the ``put`` is a
+retry. The crawl of a queue with a journal takes these digests as its ``seen``.
 
 The first call that uses the queue reads the journal, and queues its URLs in batches. All other calls wait for the end
 of the reading. If the first call is cancelled, the next call continues.

@@ -1,9 +1,9 @@
-"""What a crawl leaves out: links that are too deep or out of its scope, and further pages of a host.
+"""The limits of a crawl: the links that it follows, and the number of pages that it takes from each host.
 
-A pattern of ``allow`` or ``deny`` has a host, a path, or both, as in ``example.com/docs/``. The host is compared in its
-normal form; a leading dot stands for a domain with all hosts below it; a port limits the pattern to this port. The path
-is a pattern as in robots.txt: what the target begins with, where ``*`` stands for any octets, and ``$`` at the end for
-the end of the target.
+A pattern of ``allow`` or ``deny`` has a host, a path, or both, as in ``example.com/docs/``. Hosts are compared in their
+normal form. A host with a leading dot matches this domain and all hosts below it. A host with a port matches only this
+port. The path is a pattern as in robots.txt: the target must begin with it, ``*`` matches any octets, and a final ``$``
+matches the end of the target.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Limits:
         self._allow = None if allow is None else _patterns("allow", allow)
         self._deny = _patterns("deny", deny)
         self._max_pages_per_host = max_pages_per_host
-        self._pages: Counter[str] = Counter()  # by paced host, if their number is limited
+        self._pages: Counter[str] = Counter()  # pages per paced host; counted only if their number is limited
 
     def follow(self, url: str, depth: int) -> bool:
         """Return whether the crawl follows a link or a redirect to a valid URL at this depth."""
@@ -68,7 +68,7 @@ class Limits:
             self._pages[origin.pacing_host] += 1
 
     def is_full(self, origin: Origin) -> bool:
-        """Return whether the host of an origin has given as many pages as it may."""
+        """Return whether ``handle`` has got ``max_pages_per_host`` pages of the origin's host."""
         return self._max_pages_per_host is not None and self._pages[origin.pacing_host] >= self._max_pages_per_host
 
 

@@ -51,11 +51,12 @@ class PoliteQueue(Generic[Item]):
             the cause and the end of the wait. If the site refuses this crawler, the reason is REFUSED; the note has the
             words of the answer.
         max_unreachable_s: how long an unreachable robots.txt is fetched again, in seconds; 0 or more; None for no
-            limit. The time counts from the first failure in a row, or from the creation of the queue if that is later.
+            limit. The time counts from the first of the consecutive failures, or from the creation of the queue if that
+            is later.
         max_wait_s: how long a site may make its pages wait without a break, in seconds; 0 or more; None for no limit.
             A site makes pages wait by a Retry-After, a 429 to robots.txt, a Visit-time, or a longer interval. The wait
             for other URLs and the crawler's own ``min_delay_s`` do not count.
-        max_refusals: a site is given up once it has refused this crawler so many times in a row; 1 or more. It is
+        max_refusals: a site is given up once it has refused this crawler this many times in a row; 1 or more. It is
             closed for 15 minutes the first time, and twice as long each further time (``PacingOptions.refused_min_s``).
         journal: a file that keeps each URL until it has ended, so that the next run continues: a path, or
             ``"sqlite:///crawl.db"``. The file may be that of the gate's store. None for no file.

@@ -68,7 +68,7 @@ class Patience(Generic[Item]):
 
     Args:
         clock: the gate's clock.
-        max_unreachable_s: for how long after the first failure in a row robots.txt is fetched again.
+        max_unreachable_s: for how long robots.txt is fetched again, counted from the first of the consecutive failures.
         max_wait_s: for how long without a break a site may make its pages wait; infinite for no limit.
         max_refusals: how many times in a row a site may refuse this crawler before it is given up.
         look: lets a worker try a host.

@@ -68,7 +68,7 @@ _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTR
 
 
 class FieldName(NamedTuple):
-    """The field of a name; all lines of a file with the same spelling share an object.
+    """The field that a name stands for. All lines of a file with the same spelling share one FieldName.
 
     Attributes:
         spelling: the name as written, without surrounding blanks.
@@ -156,9 +156,9 @@ class Group:
         agents: the names in lower case, ``*`` for all crawlers, each with its index among these names, from 0.
         heads: user-agent lines.
         rules: lines that are rules, Allow and Disallow in most dialects; they bind all agents of the group.
-        directives: (number of agents, line, typed value) of each other field that belongs to agents. A directive binds
-            only the agents above it, whose number comes first.
-        usage: (number of agents, line) of each Content-Usage and Content-Signal line, in the same way.
+        directives: (number of agents, line, typed value) for each line with another field that belongs to agents. The
+            number says how many agents stand above the line; the line binds only these agents.
+        usage: (number of agents, line) for each Content-Usage and Content-Signal line; the number has the same meaning.
         version: the version of the standard in which the group is written, in dialects with versions.
     """
 

@@ -115,7 +115,7 @@ class FleetLink(Session):
             self._outbox.put(script, self.options.prefix + key, args)
 
     async def leave(self, member: Reserver) -> None:
-        """Remove a pacer. After the last pacer, send the remaining calls for at most a second, and disconnect."""
+        """Remove a pacer. If it was the last pacer, send the remaining calls for at most a second, and disconnect."""
         if member in self._members:
             self._members.remove(member)
         if self._members or self._is_closed:

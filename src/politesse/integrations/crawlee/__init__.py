@@ -10,7 +10,7 @@
             await crawler.run(["https://example.com/"])
 
 The manager checks and paces requests before Crawlee starts to process them, so a request that waits takes no slot of
-the crawler, and the wait counts against no timeout. The client checks and paces what comes later: redirects, and the
+the crawler, and the wait counts against no timeout. The client checks and paces the later requests: redirects, and the
 requests of handlers.
 """
 

@@ -41,7 +41,7 @@ _REFUSALS: Final = frozenset({401, 402, 403})
 
 
 def _first_hop(url: str, options: dict[str, Any]) -> Hop:
-    """Return the first hop of a request, and take its parts from the options."""
+    """Return the first hop of a request, and remove its headers, method and payload from ``options``."""
     headers = dict(HttpHeaders(dict(options.pop("headers", None) or {})))
     return Hop(spelt(url), options.pop("method", "GET"), headers, options.pop("payload", None))
 
@@ -50,19 +50,19 @@ class PoliteHttpClient(HttpClient):
     """An HTTP client that checks and paces every hop, and sends it with the client that it wraps.
 
     Each hop of each request is checked and has a turn: up to 10 redirects, and the requests of
-    ``context.send_request``. Each request carries the User-Agent of the gate; if the request states another, it is
-    judged for that crawler. A disallowed request raises Disallowed, and Crawlee does not retry it. Crawlee does not
+    ``context.send_request``. Each request carries the User-Agent of the gate. A request that states another User-Agent
+    is judged for that crawler. A disallowed request raises Disallowed, and Crawlee does not retry it. Crawlee does not
     retry answers of 401, 402 and 403 with another session either, because they refuse this crawler.
 
-    The first hop of a crawled request waits in the manager, and costs nothing of the timeouts. The wait for the turn of
-    a redirect counts against ``navigation_timeout`` of the crawler; if the turn is known to come later, TooFar is
-    raised at once. The wait of ``context.send_request`` counts against ``request_handler_timeout``. During ``stream``,
-    the task holds the turn, and another request of the task to the host raises TurnHeld.
+    The first hop of a crawled request waits in the manager, and this wait counts against no timeout. The wait for the
+    turn of a redirect counts against ``navigation_timeout`` of the crawler; if the turn is known to come later, TooFar
+    is raised at once. The wait of ``context.send_request`` counts against ``request_handler_timeout``. During
+    ``stream``, the task holds the turn, and another request of the task to the host raises TurnHeld.
 
     Args:
         manager: the manager of the crawler; or a gate, and then each request waits for its turn here.
         client: sends the requests, and follows no redirects: ``ImpitHttpClient(follow_redirects=False)`` or
-            ``HttpxHttpClient(follow_redirects=False)``. In ``stream`` this is not noticed.
+            ``HttpxHttpClient(follow_redirects=False)``. ``stream`` does not notice a client that follows redirects.
 
     Raises:
         ConfigurationError: for arguments of other types.

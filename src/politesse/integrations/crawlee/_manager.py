@@ -2,9 +2,9 @@
 
 Theory of operation. The inner manager keeps all requests. This manager reads up to ``_READ_AHEAD`` of them into the
 frontier of a PoliteQueue, which knows the phase of each host, fetches robots.txt, refuses and gives up (``queue``).
-Crawlee asks whenever it has a free slot, and never waits: so the manager calls ``try_take``, which does not wait, where
-a worker of the queue would wait. For the inner manager, a request that was read is in progress, until it is marked as
-handled or reclaimed there. Each request that was read is in one place:
+A worker of the queue would wait for a turn. Crawlee asks whenever it has a free slot, and never waits, so the manager
+calls ``try_take``, which does not wait. For the inner manager, a request that was read is in progress, until it is
+marked as handled or reclaimed there. Each request that was read is in one of three places:
 
     in the frontier    read, and waits for its turn
     _refused           disallowed or given up; the next fetch marks it as handled and reports it
@@ -50,21 +50,21 @@ class PoliteRequestManager(RequestManager):
 
     A disallowed request is marked as handled without a request to the site. So is a request whose site is given up:
     after ``max_wait_s``, or after ``max_refusals``. While no turn is due, the manager looks empty to Crawlee, but not
-    finished. The turn of a request ends with the answer to PoliteHttpClient; without that client, it ends when the
+    finished. The turn of a request ends when PoliteHttpClient has the answer; without that client, it ends when the
     crawler is done with the request. A reclaimed request waits for another turn.
 
     Args:
         gate: judges and paces.
         inner: keeps the requests. Other programs must not read from it at the same time.
         on_disallowed: called with each request that is refused, and the verdict. If the request is given up, the reason
-            is UNREACHABLE, WAIT_TOO_LONG or REFUSED. An error that it raises is logged by Crawlee.
+            is UNREACHABLE, WAIT_TOO_LONG or REFUSED. Crawlee logs an error that it raises.
         max_wait_s: how long a site may make its pages wait without a break, in seconds; 0 or more; None for no limit.
             The limit also applies to an unreachable robots.txt.
-        max_refusals: a site is given up once it has refused this crawler so many times in a row; 1 or more.
+        max_refusals: a site is given up once it has refused this crawler this many times in a row; 1 or more.
 
-    At most 1,000 requests are read ahead: hosts whose requests come later in ``inner`` wait for room. ``aclose``, or
-    the end of an ``async with`` block, reclaims the requests that were read and not handled, so that ``inner`` has all
-    that remains. Call it after ``crawler.run``; the manager can be used again afterwards.
+    At most 1,000 requests are read ahead: hosts whose requests come later in ``inner`` wait until there is room again.
+    ``aclose``, or the end of an ``async with`` block, reclaims the requests that were read and not handled, so that
+    ``inner`` has all remaining requests. Call it after ``crawler.run``; the manager can be used again afterwards.
 
     Raises:
         ConfigurationError: for invalid options.
@@ -171,19 +171,19 @@ class PoliteRequestManager(RequestManager):
         return await self._inner.get_total_count()
 
     async def drop(self) -> None:
-        """Drop ``inner``, and all that was read from it."""
+        """Drop ``inner``, and the requests that were read from it."""
         async with self._reading:
             self._emptied()
             await self._inner.drop()
 
     async def purge(self) -> None:
-        """Purge ``inner``, and forget all that was read from it."""
+        """Purge ``inner``, and forget the requests that were read from it."""
         async with self._reading:
             self._emptied()
             await self._inner.purge()
 
     def turn_of(self, request: Request) -> Turn | None:
-        """Return the turn that was granted for a request, if no request was made in it; for PoliteHttpClient."""
+        """Return the unused turn that was granted for a request, or None without such a turn; for PoliteHttpClient."""
         turn, _ = self._handed.get(request.unique_key, (None, None))
         return turn if turn is not None and turn.is_unused and turn.under_way else None
 
@@ -227,7 +227,7 @@ class PoliteRequestManager(RequestManager):
                 self._on_disallowed(request, verdict)
 
     def _note_refusal(self, request: Request | str, verdict: Verdict) -> None:
-        if isinstance(request, Request):  # always: ``_read_ahead`` puts no URL without its request
+        if isinstance(request, Request):  # always true: ``_read_ahead`` puts no URL without its request
             self._refused.append((request, verdict))
 
     def _emptied(self) -> list[Request]:

@@ -5,11 +5,11 @@ backoff, a Visit-time or an interval. An *origin* waits for its robots.txt, whic
 other origins of the host go on. While a site waits, the scheduler's queue hands out none of its requests.
 
 A whole site is given up if its wait would be longer than ``POLITESSE_MAX_WAIT`` seconds. If fetches or requests have
-failed, the wait counts from the first failure in a row of this run, otherwise from now. A site that has refused the
-crawler three times in a row is given up, too. A name without an address, or with a denied address, is given up at once.
-The crawler's own ``DOWNLOAD_DELAY`` is no reason to give up. Giving up loses no request: the requests stay in the
-scheduler, but the spider does not stay open for them. If the spider is still open when the wait ends, the site is tried
-again.
+failed, the wait counts from the first of the consecutive failures in this run, otherwise from now. A site that has
+refused the crawler three times in a row is given up, too. A name without an address, or with a denied address, is given
+up at once. The crawler's own ``DOWNLOAD_DELAY`` is no reason to give up. Giving up loses no request: the requests stay
+in the scheduler, but the spider does not stay open for them. If the spider is still open when the wait ends, the site
+is tried again.
 
 No request starts while the Redis of a fleet is away. After ``POLITESSE_MAX_WAIT`` seconds all sites are given up, until
 Redis is back.
@@ -189,7 +189,7 @@ class Waits:
         self._tally = tally
         self._ended = ended
         self._waiting: dict[str, SiteWait] = {}
-        self._refused_mono: dict[str, float] = {}  # maps hosts to the times of the first refusal in a row
+        self._refused_mono: dict[str, float] = {}  # host: when the first of its consecutive refusals came
         self._answers: dict[str, NotYet] = {}  # maps hosts that are given up to the answers of the pacer
         self._fleet_timer: Timer | None = None
         self.fleet_lost: NotYet | None = None
@@ -265,7 +265,7 @@ class Waits:
         self._stop_fleet_timer()
 
     def note_status(self, host: str, status: int) -> None:
-        """Note an answer of a host: answers of 429 and 5xx in a row count as one wait."""
+        """Note an answer of a host: consecutive answers of 429 and 5xx count as one wait."""
         self._answers.pop(host, None)
         if not is_served(status):
             self._refused_mono.setdefault(host, self._clock.monotonic())
