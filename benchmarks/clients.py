@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
+from shutil import which
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.client_crawls.plan import PACING, Plan
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
     from benchmarks.settings import Settings
 
-CLIENTS: Final = ("aiohttp", "httpx", "httpx2", "requests", "scrapy", "crawlee")
+CLIENTS: Final = ("aiohttp", "httpx", "httpx2", "requests", "scrapy", "crawlee", "playwright")
 LIMIT_S: Final = 120.0
-_PAGES: Final = 1_000
+_PAGES: Final = 300
 _ERRORS_SHOWN: Final = 2_000
 
 
@@ -76,7 +77,7 @@ def run(settings: Settings) -> Iterator[str]:
     yield f"clients: requests to the nine sites of the demo with about {pages} pages, each client alone with its web"
     rows = []
     for client in CLIENTS:
-        if find_spec(client) is None:
+        if not is_installed(client):
             yield f"{client} is not installed"
             continue
         for polite in (False, True):
@@ -87,6 +88,11 @@ def run(settings: Settings) -> Iterator[str]:
             rows.append([f"{name} with politesse" if polite else name, *crawled.row()])
     header = ("", "pages\nserved", "missed", *_COLUMNS, "took")
     yield table("clients: requests", header, rows)
+
+
+def is_installed(client: str) -> bool:
+    """Return whether a client can crawl here; Playwright needs a Chromium."""
+    return find_spec(client) is not None and (client != "playwright" or which("chromium") is not None)
 
 
 async def crawl(client: str, pages: int, *, polite: bool) -> Crawled:

@@ -26,7 +26,7 @@ UNREACHABLE_S: Final = 6.5
 """How long a polite crawler waits for a robots.txt that does not answer."""
 
 _ATTEMPTS: Final = 3
-_BUSY: Final = frozenset({429, 503})
+BUSY: Final = frozenset({429, 503})
 _HREF: Final = re.compile(r'href="([^"]*)"')
 
 
@@ -86,7 +86,7 @@ class Frontier:
         self._left[url] -= 1
         if fetched is None:
             return
-        if fetched.status in _BUSY and self._left[url]:
+        if fetched.status in BUSY and self._left[url]:
             self._waiting.append(url)
         for link in links(fetched.url, fetched.text):
             if link not in self._left:
@@ -94,10 +94,10 @@ class Frontier:
                 self._waiting.append(link)
 
 
-async def crawl_in_tasks(plan: Plan, fetch: Callable[[str], Awaitable[Fetched | None]]) -> None:
-    """Request all URLs, ``WORKERS`` at once."""
+async def crawl_in_tasks(plan: Plan, fetch: Callable[[str], Awaitable[Fetched | None]], workers: int = WORKERS) -> None:
+    """Request all URLs, ``workers`` at once."""
     frontier = Frontier(plan.fronts)
-    slots = asyncio.Semaphore(WORKERS)
+    slots = asyncio.Semaphore(workers)
 
     async def visit(url: str) -> None:
         async with slots:
