@@ -210,8 +210,8 @@ class Pacer(Protocol):
         """Wait in line to request a robots.txt; with ``made`` the request was made already, and does not wait.
 
         Such a request does not wait for pages or their interval, only for other requests for robots.txt. A host gets
-        these one at a time, and after the first two in a minute with the floor between them. If the host is closed, the
-        caller has to wait until the host opens.
+        these requests one at a time. Two of them in a minute need no pause; further requests are spaced by the floor.
+        If the host is closed, the caller has to wait until the host opens.
 
         Raises:
             ClosedError: if the pacer is closed.

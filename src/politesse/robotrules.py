@@ -146,7 +146,7 @@ class RobotRules:
         return self._look_up(site).last_visit
 
     def fresh_until(self, site: StrOrURL, until: float | None = None) -> float | None:
-        """Return the Unix time until which the rules hold, or None; then set it to ``until``."""
+        """Return the Unix time until which the rules hold, or None. ``until`` sets a new time afterwards."""
         before = self._look_up(site).fresh_until
         if until is not None:
             self._site(_origin(site)).fresh_until = until

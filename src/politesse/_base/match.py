@@ -9,7 +9,7 @@ from typing import Final
 from politesse._base.reasons import ALLOWING, Reason
 
 
-# Not frozen, because that would double the time of a decision.
+# The class is not frozen, because a frozen class would double the time of a decision.
 @dataclass(slots=True, unsafe_hash=True, repr=False)
 class Rule:
     r"""One Allow or Disallow line of a file.

@@ -4,7 +4,7 @@ To add a reason, add the member, its entries in the sets, and its words here. A 
 ``robots/rule_sets``, any other from ``_gate/judge.py`` or ``Agent``. ``Agent.hit`` judges by fresh rules alone, so it
 must return None wherever another reason may apply. If the answer may change later, add the reason to ``_GIVING_UP``
 (``queue/_results.py``), and to ``DEFERRING`` (Scrapy's ``_waits.py``) if it waits for robots.txt. ``Verdict._because``
-has the words that a plain text cannot give.
+has the words that depend on the verdict.
 """
 
 from __future__ import annotations

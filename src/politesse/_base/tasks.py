@@ -20,7 +20,7 @@ def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) 
 
 
 def is_anything_left() -> bool:
-    """Return whether any task of the running event loop is not being cancelled; if not, the loop is about to end.
+    """Return whether the running event loop has a task that is not being cancelled; without one, the loop is ending.
 
     At its end, ``asyncio.run`` cancels all tasks and waits for them, but not for later tasks.
     """

@@ -35,7 +35,7 @@ _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQU
 
 
 class FileEntry:
-    """The copy of a file, or the fact that it has none, with deadlines on both clocks.
+    """The copy of a file, or the fact that the file has no copy, with deadlines on both clocks.
 
     The clock that reaches a deadline first decides: a wall clock may be set back, and a monotonic clock may stop while
     the machine sleeps. Only the wait for the next attempt uses the monotonic clock alone: a wall clock that jumps ahead

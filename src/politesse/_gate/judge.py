@@ -114,7 +114,7 @@ class EnforcedUsage:
     not_before: float | None = None
 
 
-# Not frozen, because that would double the time of each judgement.
+# The class is not frozen, because a frozen class would double the time of each judgement.
 @dataclass(slots=True)
 class Evidence:
     """The facts that a judgement rests on.

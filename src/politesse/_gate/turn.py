@@ -201,7 +201,7 @@ class Turn:
         return f"<Turn {printable(self.url)}: {state}>"
 
 
-# Never reset with a token: a generator that the garbage collector closes ends in another context than it began in.
+# This variable is never reset with a token: a generator that the garbage collector closes ends in another context.
 _ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
 """The turns that the current task, or a task that started it, has entered; some may have ended."""
 

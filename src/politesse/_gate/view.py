@@ -157,12 +157,12 @@ class AgentView(Agent):
             url: the URL to request.
             max_wait_s: the longest wait in seconds, for robots.txt and for the turn, or None for no limit.
             exempt: the reason not to check robots.txt for this request, such as ``"by agreement"``, or None to check
-                it. The pace and a policy that denies hold all the same.
+                it. The pace and a policy that denies still apply.
 
         Raises:
             Disallowed: if ``url`` may not be requested, even if only a check after the wait shows this.
-            TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if not even the verdict comes by
-                then.
+            TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if the verdict does not come in
+                this time either.
             TurnHeld: at once, if this task already holds a turn of the same host (or ``max_concurrent`` turns), or of
                 its address or domain if these are paced.
             InvalidURL: if ``url`` is no absolute http(s) URL.

@@ -94,7 +94,7 @@ class BoundedBody:
         return len(self._body) < self._wants
 
     def finish(self) -> tuple[bytes, bool]:
-        """Return the decoded octets, and whether the limit cut them; cut octets end with a complete line.
+        """Return the decoded octets, and whether the limit cut them; if so, they end with a complete line.
 
         Raises:
             BodyError: the encoded body is incomplete.

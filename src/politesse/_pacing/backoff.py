@@ -2,8 +2,8 @@
 
 Theory of operation. ``refusals.py`` says what an answer means. An answer that means BUSY or REFUSED closes the host for
 our own backoff, or until its Retry-After if that is later, and never for longer than ``backoff_max_s``. Such a time
-without requests is a closing. Each column of this table is a backoff of its own, which is remembered. Overlapping
-answers count once: the answer to a request that had started before the last such answer does not double the backoff.
+without requests is a closing. Each column of this table is a separate backoff. Overlapping answers count once: the
+answer to a request that had started before the last such answer does not double the backoff.
 
     event                 BUSY, pages                       BUSY, robots.txt            REFUSED
     the first answer      max(backoff_min_s, 4 x interval)  60 s                        refused_min_s
@@ -211,7 +211,7 @@ class HostBackoff:
         return BackoffSnapshot(pace.interval_s, *backoffs, closed_s, self.closing.bound_by)
 
     def refusal(self, options: PacingOptions) -> Refusal | None:
-        """Return how often in a row the host was closed by REFUSED, and what its last answer said; None for never."""
+        """Return how many times in a row REFUSED closed the host, and the words of its last answer; None for never."""
         if not self.refusal_s:
             return None
         return Refusal(1 + max(0, round(log2(self.refusal_s / options.refused_min_s))), self._refused_by)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock, Timer
 
-_MIN_TIMER_S: Final = 0.001  # one timer serves all hosts whose time comes within it
+_MIN_TIMER_S: Final = 0.001  # one timer serves all hosts that are due within this time
 _REMEMBERED_S: Final = 600.0
 _MAX_HOSTS: Final = 125_000
 

@@ -125,7 +125,7 @@ class LocalLines:
         self._wait(host, waiter, now_mono, now_wall)
         permit = None
         try:
-            # Not in a separate method: each task that resumes would pay for the extra frame.
+            # This loop has no method of its own, because each task that resumes would pay for the extra frame.
             while permit is None:
                 await waiter.woken  # type: ignore[misc] # set by ``_wait``
                 permit = self._take(host, waiter)

@@ -206,7 +206,7 @@ class OutputWriter:
     async def flush(self) -> None:
         """Wait until everything is written; raises OSError."""
         if self._drain is not None:
-            # Shielded, so that a cancelled caller does not cancel the write.
+            # The write is shielded, so that a cancelled caller does not cancel it.
             await asyncio.shield(self._drain)
 
     def close(self) -> None:

@@ -279,7 +279,7 @@ class CrawlRun:
     def _shown(self, gate: Gatekeeper, queue: PoliteQueue[str]) -> AbstractAsyncContextManager[Shown]:
         """Return the view of the progress: a table in a terminal, lines elsewhere.
 
-        Records on standard output would mix with a table, so in that case only a bar, or nothing, is shown.
+        If the records go to standard output, they would mix with a table, so only a bar, or nothing, is shown.
         """
         to_output = self._plan.out is not None and str(self._plan.out) == STANDARD
         if to_output and os.isatty(descriptor(sys.stdout)):

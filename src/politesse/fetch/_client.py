@@ -65,7 +65,7 @@ class Wire(asyncio.Protocol):
         self._finished = False
         if transport is not None:
             self._tls = transport.get_extra_info("ssl_object")
-            with suppress(NotImplementedError):  # in that case the wire never sees the end
+            with suppress(NotImplementedError):  # without set_protocol, the wire never sees the end
                 transport.set_protocol(self)
 
     def detach(self) -> None:
@@ -108,7 +108,7 @@ class Wire(asyncio.Protocol):
         self._protocol.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forward the call, with which aiohttp ends a body without another delimiter."""
+        """Forward the call. It ends a body that has neither a length nor chunks."""
         self._protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:

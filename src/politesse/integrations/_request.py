@@ -149,7 +149,7 @@ def check_sent(url: str, path: str, hosts: Iterable[str], authority: str | None 
     """
     if " " in url:  # RFC 9112 3.2: for a server, the target ends at the blank
         raise InvalidURL(url, "would be sent with a blank; percent-encode it as %20")
-    # A dot segment follows a slash, as "." or "%2e". Only in that case split the path, which takes time.
+    # A dot segment follows a slash, as "." or "%2e". Other paths are not split, because splitting takes time.
     if ("/." in path or "/%2" in path) and has_dot_segments(path):
         # RFC 3986 5.2.4: servers remove dot segments, so the path that is matched must not contain any.
         raise InvalidURL(url, "would be sent with dot segments; resolve them first")

@@ -102,9 +102,9 @@ class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.As
         gate: a Gatekeeper or one of its views; not closed with the transport.
         wraps: the transport that sends, closed with this transport; an ``httpx2.AsyncHTTPTransport()`` by default.
         max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
-        private_addresses: ``"deny"`` lets the transport that sends connect only to public addresses, which are looked
-            up once, checked, and then connected to. The gate must deny private addresses, too. With None, this holds if
-            the gate denies them and ``wraps`` is not given.
+        private_addresses: ``"deny"`` lets the transport that sends connect only to public addresses: it looks each name
+            up once, checks the addresses, and connects to one of them. The gate must deny private addresses, too. None
+            means ``"deny"`` if the gate denies them and ``wraps`` is not given.
 
     Attributes:
         gate: the gate that judges and paces.

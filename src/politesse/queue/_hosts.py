@@ -322,5 +322,5 @@ class HostQueue(Generic[Item]):
         return after in IN_LINE
 
     def head(self) -> QueuedUrl[Item] | None:
-        """Return the next URL of this host; None if all its origins are blocked, or no URL competes."""
+        """Return the next URL of this host; None if all origins with URLs are blocked."""
         return min([queue.urls[0] for queue in self.origins.values() if queue.urls and not queue.blocked], default=None)

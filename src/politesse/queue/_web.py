@@ -2,7 +2,8 @@
 
 The queue imports no client library: it recognises a client by its methods. In each turn, a client requests the URL
 without following a redirect, reports the answer to the pacer as soon as the headers have come, and ends the turn with
-the response. A client of httpx has read the body by then; with aiohttp, the handler reads it within the turn.
+the response. A client of httpx reads the body before the report; with aiohttp, the handler reads the body within the
+turn.
 """
 
 from __future__ import annotations
@@ -236,7 +237,8 @@ class Seen(Protocol):
 class SeenUrls:
     """The default of ``seen``: the 16-octet digest of each URL.
 
-    A digest takes about 80 octets in the set, for a URL of any length. The URL itself would take more than twice that.
+    A digest takes about 80 octets in the set, for a URL of any length. The URL itself would take more than twice as
+    much.
 
     Attributes:
         earlier: the digests of the URLs that earlier runs have put into a journal.

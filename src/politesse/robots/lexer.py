@@ -187,7 +187,7 @@ def _without_colon(number: int, text: str, syntax: Syntax, known: dict[str, Fiel
 
 
 def cut_at_line_end(body: bytes, limit: int) -> bytes:
-    """Return the complete lines in the first ``limit`` octets, because half a rule would be another rule."""
+    """Return the complete lines in the first ``limit`` octets: a rule that is cut would be another rule."""
     if body[limit : limit + 1] in {b"\n", b"\r"}:
         return body[:limit]
     return body[: max(body.rfind(b"\n", 0, limit), body.rfind(b"\r", 0, limit)) + 1]

@@ -54,7 +54,7 @@ class Outline:
         self._has_unnamed = False
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
-        """Return the groups that bind a crawler with these names, the most specific first; by default those for all."""
+        """Return the groups for a crawler with these names, most specific first; if none fits, the groups for all."""
         grouping, means = self._grouping, self._grouping.names
         for token in filter(None, tokens):
             # Each name is compared once, even if many groups have it.

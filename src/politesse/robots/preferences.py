@@ -2,9 +2,9 @@
 
 Content-Usage and Content-Signal are resolved independently. The Content-Usage lines with the longest matching path
 count, also if several paths are equally long (draft-ietf-aipref-attach 3.1). Such a line counts as a whole: a purpose
-that it does not name is unstated, even if a line with a shorter path names the purpose. Of the Content-Signals,
-those in the groups for the crawler apply. If there are none, those in the groups for ``*`` apply, and otherwise those
-before the first group.
+that it does not name is unstated, even if a line with a shorter path names the purpose. The Content-Signals in the
+groups for the crawler apply. Without such lines, the Content-Signals in the groups for ``*`` apply; without these, the
+Content-Signals before the first group.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ class Syntax:
 
     Attributes:
         fields: field names that the dialect reads, in lower case.
-        misspelled_fields: maps misspelled names to the names as which they are read, with a quirk.
-        field_starts: maps the starts of names to the names as which they are read, with a quirk; the first fitting
-            start counts.
+        misspelled_fields: maps each misspelled name to the name that it is read as, with a quirk.
+        field_starts: maps the start of a name to the name that it is read as, with a quirk; the first fitting start
+            counts.
         missing_colon: whether two words without a colon are a field and its value, with a quirk.
         odd_blanks: characters that are read as blanks around a field or a value, with a quirk.
         blank_lines: whether a blank line ends a record.

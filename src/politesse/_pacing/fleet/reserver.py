@@ -89,7 +89,7 @@ class Reserver:
             reservation.wake()
 
     def lost(self) -> None:
-        """Void all answers and the times at which hosts open, because the next answers may come from another clock."""
+        """Drop all answers and the times at which hosts open, because the next answers may come from another clock."""
         for state in self._states.values():
             state.version = 0
         self.wake()

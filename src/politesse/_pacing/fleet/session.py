@@ -127,7 +127,7 @@ class Session:
         self._report()
 
     def _away(self, why: str) -> None:
-        """Void all grants and fail the reservations that wait; the posts wait for the next session."""
+        """Invalidate all grants, and fail the waiting reservations; the posts wait for the next session."""
         self.losses += self.is_up
         self.is_up = False
         self._outbox.lost(why)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         """The options of aiohttp for a WebSocket, and PoliteSession's own."""
 
 
-# Never reset with a token: a coroutine that the garbage collector closes ends in another context than it began in.
+# This variable is never reset with a token: a coroutine that the garbage collector closes ends in another context.
 _SENDING: Final[ContextVar[RequestTurns | None]] = ContextVar("_SENDING", default=None)
 
 

@@ -35,7 +35,8 @@ class PolitesseAddon:
 
     The add-on replaces Scrapy's RobotsTxtMiddleware by politesse's, installs PoliteDownloader and PolitePriorityQueue,
     and changes these defaults: ``ROBOTSTXT_OBEY`` is true, ``DOWNLOAD_DELAY`` 1 second,
-    ``CONCURRENT_REQUESTS_PER_DOMAIN`` 1, ``ROBOTSTXT_PARSER`` RobotParser. A project may set each of the four itself.
+    ``CONCURRENT_REQUESTS_PER_DOMAIN`` 1, ``ROBOTSTXT_PARSER`` RobotParser. A project may set each of these four
+    settings itself.
 
     Its own settings:
 

@@ -295,8 +295,7 @@ class PoliteDownloader(Downloader):
         Args:
             origin: the origin of the request.
             request: the request, whose User-Agent names the agent.
-            has_ended: whether the request has just ended. In a fleet, the pacer is asked only in this case, for the
-                interval.
+            has_ended: whether the request has just ended. In a fleet, only then the interval is read from the pacer.
         """
         host = origin.pacing_host
         if host in self.waits:
