@@ -21,6 +21,7 @@ from politesse.cli.crawl_options import (
     Journal,
     MaxPages,
     MaxPerHost,
+    MinDelay,
     Out,
     Resume,
     SameHost,
@@ -38,7 +39,6 @@ from politesse.robots import IMPLEMENTATION
 app = typer.Typer(
     name="politesse",
     help="Check before you crawl: which URLs does robots.txt permit, and why?",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # tracebacks without the values of variables, which may be secret
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -200,6 +200,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
     deny: Deny = None,
     max_per_host: MaxPerHost = None,
     time: Time = None,
+    min_delay: MinDelay = 1.0,
     store: StoreFile = None,
     fleet: FleetURL = None,
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
@@ -236,6 +237,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
             deny or (),
             max_per_host,
             time,
+            min_delay,
             out=out,
             journal=journal,
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from politesse import FetchOptions, Gatekeeper, PoliteQueue, PoliteSession
+from politesse import FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
 from politesse._base.text import counted, printable
 from politesse._gate.identity import Identity
 from politesse.cli.console import BROKEN_PIPE, STANDARD, descriptor, say
@@ -72,6 +72,7 @@ class CrawlPlan:
         deny: the patterns of the links not to follow.
         max_per_host: the largest number of pages of a host, or None.
         time_s: after how many seconds no more requests begin, or None.
+        min_delay_s: the shortest pause between two requests to a host, in seconds.
         out: the file of the records, ``-`` for standard output, or None.
         journal: the file that keeps the URLs for the next run, or None.
 
@@ -92,6 +93,7 @@ class CrawlPlan:
     deny: Sequence[str] = ()
     max_per_host: int | None = None
     time_s: float | None = None
+    min_delay_s: float = 1.0
     out: Path | None = None
     journal: Path | None = None
 
@@ -108,7 +110,9 @@ class CrawlPlan:
     def gate(self, fetch: FetchOptions) -> Gatekeeper:
         """Return a gate that sends the User-Agent."""
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
-            return Gatekeeper(self.user_agent, fetch=fetch, store=self.options.store, fleet=self.options.fleet)
+            pacing = PacingOptions(min_delay_s=self.min_delay_s)
+            options = self.options
+            return Gatekeeper(self.user_agent, fetch=fetch, pacing=pacing, store=options.store, fleet=options.fleet)
 
     async def denies_private(self) -> bool:
         """Return whether private addresses are refused: unless an option or a start URL permits them."""

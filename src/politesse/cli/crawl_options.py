@@ -51,6 +51,15 @@ MaxPerHost = Annotated[int | None, typer.Option(metavar="N", min=1, help="Reques
 Time = Annotated[
     float | None, typer.Option(metavar="SECONDS", min=0.001, help="Begin no more requests after this time.")
 ]
+MinDelay = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        min=0.0,
+        help="Pause between two requests to a host at least this long; longer where its robots.txt or its answers ask "
+        "for it.",
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(

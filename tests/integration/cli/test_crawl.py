@@ -12,8 +12,10 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +255,16 @@ async def test_after_its_time_a_crawl_begins_no_more_requests(out: Path) -> None
         done = await politesse("crawl", f"{site.base}/", "--time", "1.5", "--out", str(out))
     assert 0 < Counter(outcomes(records(out)).values())["left"] < 51
     assert done.err.splitlines()[-1].endswith("at 1 host; stopped at --time 1.5")
+    assert done.code == 0
+
+
+async def test_the_pause_between_requests_is_that_of_the_option(out: Path) -> None:
+    pages = Pages({"/": links("/1")})
+    async with serving(pages) as site:
+        done = await politesse("crawl", f"{site.base}/", "--min-delay", "1.5", "--out", str(out))
+    starts = [datetime.fromisoformat(str(record["started"])).timestamp() for record in records(out)]
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    assert [gap >= 1.499 for gap in gaps] == [True]  # the record has milliseconds
     assert done.code == 0
 
 
