@@ -334,11 +334,11 @@ def test_error_that_urllib3_does_not_repeat_ends_the_turn(site: Moody, gate: Gat
     assert turns(gate) == 0
 
 
-def error_of(call: Callable[[], object]) -> tuple[type[BaseException], type[object]]:
+def error_of(call: Callable[[], object]) -> tuple[type[object], ...]:
     with pytest.raises(requests.RequestException) as caught:
         call()
     reason = caught.value.args[0]
-    return type(caught.value), type(getattr(reason, "reason", reason))
+    return type(caught.value), type(reason), type(getattr(reason, "reason", reason))
 
 
 @pytest.mark.parametrize("retries", [0, 1, Retry(1, read=1, connect=0)])
@@ -526,9 +526,11 @@ def listening(context: ssl.SSLContext | None = None) -> Iterator[Any]:
             server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize("is_proxied", [False, True])
