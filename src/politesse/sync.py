@@ -9,15 +9,16 @@
 
 ``PoliteAdapter`` does this for each request of requests; it needs the extra ``requests``.
 
-Theory of operation. One event loop runs in one daemon thread, and alone touches the gatekeeper. A method called in
-another thread starts a task there, in a copy of the context of its thread, and waits for a Future. So the turns that
-the thread has entered bind it as they bind an asyncio task.
+Theory of operation. One event loop runs in one daemon thread, and only this thread uses the gatekeeper. A method called
+in another thread starts a task there, in a copy of the context of its thread, and waits for a Future. So a thread that
+holds a turn gets TurnHeld as an asyncio task does.
 
 A caller may stop waiting at any moment, such as by Ctrl-C. It then cancels the task, and adds a callback to the Future
 that gives the turn back, at once if the turn is there already. So no turn is lost, even if the task ends first.
 
 The permit of a turn is used through ``_ThreadPermit``. Each of its calls runs later, in the event loop, in the order in
-which the threads made them. A request for the next turn comes behind the end of the last.
+which the threads made them. So a thread's turn has ended before the event loop sees the thread's request for its next
+turn.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ _T = TypeVar("_T")
 class _ThreadPermit:
     """The permit of a turn in another thread: every call is passed to the event loop.
 
-    Ctrl-C may come between any two instructions of a turn, also after it has parted with its permit, and before it has
-    ended it. So a permit that is garbage ends.
+    Ctrl-C may come between any two instructions of a turn, even when the turn has dropped its permit, and has not ended
+    it yet. So a permit that is garbage-collected ends.
     """
 
     permit: Permit
@@ -167,7 +168,7 @@ class _LoopThread(threading.Thread):
             task.cancel()
 
     def stop(self) -> None:
-        """Begin to close. While the interpreter exits, wait for the end, but not for long."""
+        """Begin to close. While the interpreter exits, wait for the end of the thread, ``_EXIT_S`` at most."""
         if os.getpid() == self._pid:
             soon(self._loop, self._closing.set)
             if not threading.main_thread().is_alive():
@@ -210,7 +211,7 @@ def _awaited(
 
 
 def _called(method: Callable[Concatenate[AgentView, _P], _T]) -> Callable[Concatenate[ThreadView, _P], _T]:
-    """Return the form of a synchronous method for other threads: the event loop calls it."""
+    """Return the blocking form of a synchronous method, which the event loop calls."""
 
     @wraps(method)
     async def run(view: AgentView, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -268,7 +269,7 @@ class ThreadView:
             url: the URL to request.
             max_wait_s: the longest wait in seconds, for robots.txt and for the turn, or None for no limit.
             exempt: the reason not to check robots.txt for this request, such as ``"by agreement"``, or None to check
-                it. The pace and a policy that denies hold all the same.
+                it. The pace and a policy that denies still apply.
 
         Raises:
             Disallowed: if ``url`` may not be requested, even if only a check after the wait shows this.
@@ -306,8 +307,8 @@ class Gate(ThreadView):
     ``with`` or ``close`` closes the gate. A gate that is dropped, or still open when the interpreter exits, is closed
     without an error. Create a gate after a fork: in the child of a fork its methods raise WrongEventLoop.
 
-    Each method blocks its thread. So it raises WrongEventLoop if an event loop runs in that thread: the call would stop
-    every task of the loop, and the tasks can use a Gatekeeper.
+    Each method blocks its thread. So it raises WrongEventLoop if an event loop runs in that thread, because the call
+    would block every task of the loop. The tasks can use a Gatekeeper.
 
     Args:
         gatekeeper: a new Gatekeeper. The Gate closes it. Use it for ``subscribe`` and ``statistics`` only: its

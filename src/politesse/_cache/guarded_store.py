@@ -17,7 +17,7 @@ A busy store is not late. At most ``_AT_ONCE`` calls are under way. The others w
 begins when they begin. If the event loop was blocked when the limit ended, the limit begins again, once, because the
 answer may have arrived.
 
-An exception other than a StoreError is a bug of the store. It is raised, and begins no pause.
+An exception other than a StoreError is a bug of the store. The caller gets it, and no pause begins.
 """
 
 from __future__ import annotations

@@ -187,5 +187,5 @@ def fault_in_words(result: FetchResult) -> str:
 
 
 def is_fault_of_kind(source: Source, kind: FaultKind) -> bool:
-    """Return whether robots.txt is unreachable because of a fault of ``kind``, which ``fault_in_words`` has named."""
+    """Return whether robots.txt is unreachable because of a fault of ``kind``; reads the text of ``fault_in_words``."""
     return source.result is AccessResult.UNREACHABLE and source.fault.startswith(f"{kind}: ")

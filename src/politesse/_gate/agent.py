@@ -197,7 +197,7 @@ class Agent:
             raise Disallowed(verdict)
         source, host = verdict.source, origin.pacing_host
         if source is not None and source.of_host and source.not_before is not None and verdict.match.allowed:
-            # Here an older copy still serves, or the gate only reports: otherwise the verdict would deny.
+            # The verdict allows, because an older copy still serves or the gate only reports.
             self.pacer.close_host(host, source.not_before, Bound.RETRY_AFTER)
         rules = self._stated(context[0])
         if rules is not None and (rules.crawl_delay or rules.request_rates):

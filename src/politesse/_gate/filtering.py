@@ -122,7 +122,7 @@ class ItemFilter(Generic[Item]):
         self._tasks.discard(task)
         if task.cancelled():
             self._is_cancelled = True
-            if self._answers.empty():  # otherwise the caller is not waiting
+            if self._answers.empty():  # with answers left, the caller is not waiting
                 self._answers.put_nowait(asyncio.CancelledError())
 
 

@@ -132,7 +132,7 @@ async def _claimed(agent: Agent, turn: Turn, url: str) -> Turn:
 
 
 def check_gate(gate: object, user: str, wanted: str = "a Gatekeeper, or a view of one") -> None:
-    """Raise ConfigurationError if ``gate`` is no Gatekeeper or AgentView; its message names the class ``user``."""
+    """Raise ConfigurationError if ``gate`` is no Gatekeeper or AgentView; the message names ``user``, the class."""
     if not isinstance(gate, AgentView):
         hint = f", as {user}(Gatekeeper({gate!r:.100}))" if isinstance(gate, str) else ""
         raise ConfigurationTypeError(f"{user}({gate!r:.100}): give {wanted}{hint}")

@@ -7,10 +7,10 @@
         session.mount("http://", PoliteAdapter(gate))
         response = session.get("https://example.com/page")
 
-Theory of operation. requests passes one hop at a time to its adapter, and reads a redirect to its end before it follows
-it. The adapter gets a connection pool of urllib3 for the hop, and calls only ``urlopen`` of that pool. ``_Attempts``
-takes the place of the pool: it sends each attempt in a turn of its own, and repeats the attempt by the rules of the
-adapter's ``Retry``, as the pool would do.
+Theory of operation. requests passes one hop at a time to its adapter, and reads the body of a redirect to its end
+before it follows the redirect. The adapter gets a connection pool of urllib3 for the hop, and calls only ``urlopen`` of
+that pool. ``_Attempts`` takes the place of the pool: it sends each attempt in a turn of its own, and repeats the
+attempt by the rules of the adapter's ``Retry``, as the pool would do.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     Headers = MutableMapping[str, str]
 
-_REPEATED: Final = (TimeoutError, ProtocolError, SSLError, ProxyError)  # the errors for which urllib3 asks its Retry
+_REPEATED: Final = (TimeoutError, ProtocolError, SSLError, ProxyError)  # the errors after which urllib3 asks its Retry
 
 
 class RequestDisallowed(Disallowed, requests.RequestException):
@@ -108,12 +108,14 @@ class RequestTooFar(TooFar, requests.RequestException):
 class PoliteAdapter(HTTPAdapter):
     """An adapter that checks and paces every request: ``session.mount("https://", PoliteAdapter(gate))``.
 
-    Every hop of every request is checked and has a turn, including redirects and the repetitions of an auth handler.
-    Mount it for ``https://`` and for ``http://``: requests that another adapter sends are not judged. The gate fetches
-    robots.txt with its own client, which shares no connections, cookies, proxies or credentials with the session.
+    Every hop of every request is checked and has a turn, including redirects and the requests that an auth handler
+    repeats. Mount it for ``https://`` and for ``http://``: requests that another adapter sends are not judged. The gate
+    fetches robots.txt with its own client, which shares no connections, cookies, proxies or credentials with the
+    session.
 
     ``max_retries`` may be a ``Retry`` of urllib3. Each attempt has a turn, and its answer is recorded: a 429 or 503
-    closes the host. The next attempt then waits for its turn, ``max_wait_s`` at most, and not for Retry-After itself.
+    closes the host. The next attempt waits for its turn, ``max_wait_s`` at most; the adapter does not sleep for
+    Retry-After.
 
     The timeouts of requests (connect, read) start after the wait for the turn. ``response.elapsed`` includes the wait.
 
@@ -121,14 +123,15 @@ class PoliteAdapter(HTTPAdapter):
     request uses that turn, and the turn ends with the response. After a redirect, the next hop takes a new turn.
 
     A turn ends when the body was read to its end, or the response was closed. ``session.get`` reads the body, unless
-    ``stream=True``. A streamed response that stays open blocks every other request to its host, after
-    ``session.close()`` as well, because its connection stays open. A second request of the same thread to the host
-    raises TurnHeld at once. A streamed response that is dropped unclosed is closed, with a ResourceWarning.
+    ``stream=True``. A streamed response that stays open blocks every other request to its host, even after
+    ``session.close()``, because its connection stays open. A second request of the same thread to the host raises
+    TurnHeld at once. A streamed response that is dropped unclosed is closed, with a ResourceWarning.
 
     The gate's User-Agent replaces requests' default or a missing User-Agent, because the server must see the name that
     selected the rules (RFC 9309 2.2.1). A request with another User-Agent is judged for that crawler.
 
-    Threads may share an adapter; share no Session, which is not made for that.
+    Threads may share an adapter. Give each thread its own Session, because requests does not promise that threads can
+    share one.
 
     Args:
         gate: a Gate or one of its views; not closed with the session.
@@ -205,13 +208,13 @@ class PoliteAdapter(HTTPAdapter):
 
 
 class _Attempts(NamedTuple):
-    """Stands for the connection pool of one request, and sends each attempt in a turn of its own."""
+    """Takes the place of the connection pool of one request, and sends each attempt in a turn of its own."""
 
     adapter: PoliteAdapter
     pool: HTTPConnectionPool
 
     def urlopen(self, *, method: str, url: str, headers: Headers, retries: Retry, **options: Any) -> object:  # noqa: ANN401
-        """Do the same as ``urlopen`` of the pool, attempt by attempt."""
+        """Call ``urlopen`` of the pool for each attempt, and return the last response."""
         judged = self._judged(url, headers)
         start = set_file_position(options["body"], None)
         while True:
@@ -238,19 +241,19 @@ class _Attempts(NamedTuple):
                     response.drain_conn()
                     raise
                 response.drain_conn()
-            retries.sleep()  # the turn waits for Retry-After
+            retries.sleep()  # sleeps for the backoff only; the turn waits for Retry-After
             options["body_pos"] = start
 
     def _judged(self, url: str, headers: Headers) -> str:
-        """Return the URL that the server reads from the request; raises InvalidURL if the rules of another apply.
+        """Return the URL that the server reads from the request; raises InvalidURL if the rules of another site apply.
 
-        ``url`` is a path, or with a proxy for http, an absolute URL.
+        ``url`` is a path; it is an absolute URL if a proxy gets an http request.
         """
         if url.startswith("/"):
             host = f"[{self.pool.host}]" if ":" in self.pool.host else self.pool.host
             sent, target = Origin.of(f"{self.pool.scheme}://{host}:{self.pool.port}"), url
         else:
-            parsed = parse_url(url)  # as the pool sends it
+            parsed = parse_url(url)  # the pool sends the URL in this form
             sent, target = Origin.of(parsed.url), parsed.request_uri
         check_sent(judged := f"{sent}{target}", target.partition("?")[0], _lines(headers, "Host"))
         return judged
@@ -279,7 +282,7 @@ class _TurnResponse(HTTPResponse):
 
 
 def _lines(headers: Mapping[str, str | bytes], name: str) -> list[str]:
-    """Return the header of this name in a list, or an empty list; requests takes octets, too."""
+    """Return the values of a header, decoded; requests permits bytes as a value, too."""
     values = [headers[name]] if name in headers else []
     return [value.decode("latin-1") if isinstance(value, bytes) else value for value in values]
 

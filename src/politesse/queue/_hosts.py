@@ -198,7 +198,7 @@ class StallWatch:
     def _look(self) -> None:
         self._timer = None
         now_mono = self._clock.monotonic()
-        if now_mono < self._since_mono + _STALL_S:  # the same sum as for the timer: differences are rounded
+        if now_mono < self._since_mono + _STALL_S:  # the timer uses the same sum; a difference would be rounded
             self._watch()
             return
         self._is_logged = True

@@ -113,7 +113,7 @@ class _AiohttpClient(Generic[Response]):
 
 
 class _HttpxClient(Generic[Response]):
-    """The same with a client of httpx or httpx2."""
+    """A client of a crawl that requests with a client of httpx or httpx2."""
 
     def __init__(self, client: HttpxStyle[Response], headers: Mapping[str, str]) -> None:
         self._client = client

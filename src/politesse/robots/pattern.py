@@ -174,7 +174,7 @@ def keep_prefix(value: str) -> str:
 
 
 def query_as_written(target: str) -> str | None:
-    """Return the normal form of a target, but with the escapes of its query; None if both are the same.
+    """Return the normal form of a target, but with its query as written; None if that is the normal form.
 
     A pattern that reaches the query only by its star was normalised without a query, so it has kept its escapes. Such a
     pattern is compared with this form, so that equal octets match.

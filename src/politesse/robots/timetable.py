@@ -65,7 +65,7 @@ class Timetable:
             return float("inf")
         since_midnight_s = wall % DAY_S
         place = bisect_right(self._changes, since_midnight_s)
-        # After the last change of today comes the first of tomorrow.
+        # The next change after the last change of today is the first change of tomorrow.
         today = place < len(self._changes)
         return wall + (self._changes[place] if today else self._changes[0] + DAY_S) - since_midnight_s
 

@@ -194,8 +194,8 @@ def store_at(location: str | os.PathLike[str], *, clock: Clock) -> SqliteStore:
         clock: dates the records.
 
     Raises:
-        ConfigurationError: the location is invalid, has options or names no file, or the file cannot be used. The error
-            calls the argument ``store``.
+        ConfigurationError: the location is invalid, has options or names no file, or the file cannot be used. The
+            message names the argument ``store``.
         ImportError: this Python was built without the module sqlite3.
     """
     shown = f"store={os.fspath(location)!r:.200}"

@@ -72,7 +72,7 @@ class FleetPacer:
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[FleetPermit | NotYet]:
         """Return the permits that Redis grants now, and NotYet for the others; all share a round trip.
 
-        A host that permits several requests at once takes a round trip for each. No start is reserved for later.
+        If a host permits several requests at once, each of them takes a round trip. No start is reserved for later.
 
         Raises:
             ClosedError: if the pacer is closed.

@@ -105,8 +105,8 @@ class Reservation:
     def late_s(self, now_mono: float, stretch: float) -> float:
         """Return how late a start now would be at most; see ``ServerClock`` for ``stretch``.
 
-        The question was sent before Redis read its clock. So the time that this process measures since the question is
-        at least the time since the reading.
+        Redis reads its clock after the question was sent. So the measured time since the question is not shorter than
+        the time since the reading.
         """
         answer = self.answer
         if answer is None:

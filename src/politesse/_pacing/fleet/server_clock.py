@@ -111,7 +111,7 @@ class ServerClocks:
             clock.forget()
 
     def fault(self, number: int, at_us: int, sent_mono: float, received_mono: float) -> str:
-        """Return the fault of the clock of this number; see ``ServerClock``."""
+        """Return the fault of the server clock with this number; see ``ServerClock``."""
         return self._by_number.setdefault(number, ServerClock()).fault(at_us, sent_mono, received_mono)
 
     @property

@@ -92,7 +92,7 @@ class Session:
         """Return how long no request to a host may start yet, in seconds; None if the time is unknown.
 
         The time is unknown while Redis is away, and until other processes have reported to a server that has lost data.
-        After a loss of data the server may not know the last interval.
+        A server that has lost data may not know the last interval.
         """
         if not self.is_up or not self.roster.has_reported(len(self._keys)):
             return None

@@ -89,7 +89,7 @@ def sent_url(request: ClientRequest) -> str:
 
 
 def addressed_url(url: URL, headers: CIMultiDict[str]) -> str:
-    """Return the URL that had to be judged: ``url``, at the site of the Host header."""
+    """Return the URL that must be judged: ``url``, with the site of the Host header if there is such a header."""
     judged = judged_url(url)
     other = other_site(judged, headers.getall(hdrs.HOST, ()), url.raw_authority)
     return judged if other is None else f"{judged.partition('://')[0]}://{other}{url.raw_path_qs}"
