@@ -175,7 +175,7 @@ def _location(url: str, port: int) -> tuple[list[tuple[str, int]], str, dict[str
 
 def _check_database(path: str) -> None:
     database = path.strip("/")
-    if database and not (database.isascii() and database.isdigit()):  # redis-py would use the database 0
+    if database and not (database.isascii() and database.isdigit()):  # redis-py would use the database 0 instead
         raise ValueError(f"{database!r:.50} is no number of a database")
 
 

@@ -30,7 +30,7 @@ most 16,663 octets of a line. The cost of a decision is bounded by octets of pat
 target must be bounded, too.
 """
 
-# Names in DNS and in hosts files have only these characters. RFC 3986 3.2.2 allows more in a reg-name.
+# Names in DNS and in hosts files have only these characters. RFC 3986 3.2.2 allows further characters in a reg-name.
 _HOST = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 # WHATWG URL 3.5: a host whose last label is a number is an IPv4 address, or invalid.
 _NUMERIC_LABEL = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")

@@ -192,7 +192,7 @@ class Verdict:
         (draft-ietf-aipref-attach 3.4).
 
         Raises:
-            InvalidURL: the URL is invalid, which ``check`` and ``peek`` have ruled out.
+            InvalidURL: the URL is invalid; never for a verdict of ``check`` or ``peek``, which raise it themselves.
         """
         if not self.match.allowed and self.reason not in BY_USAGE:
             return None

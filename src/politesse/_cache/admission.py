@@ -92,7 +92,7 @@ class Admission:
         self._newest_next = True
         self._quick: OrderedDict[_Request, None] = OrderedDict()
         self._slow: OrderedDict[_Request, None] = OrderedDict()
-        self._ending: set[_Request] = set()  # slow requests that were given up: each holds its socket until its end
+        self._ending: set[_Request] = set()  # slow requests that were given up; each keeps its socket until it ends
         self._timer: Timer | None = None
 
     async def run(self, work: Callable[[bool], Awaitable[Result]], limit_s: float | None = None) -> Result:

@@ -125,4 +125,4 @@ class GateState:
                 closing.push_async_callback(part.aclose)
             for aclose in tuple(self.closed_with):
                 closing.push_async_callback(aclose)
-            await self.pacer.aclose()  # no other wait comes earlier, so that no turn is granted meanwhile
+            await self.pacer.aclose()  # the first wait of the close: no turn is granted before the pacer is closed

@@ -29,12 +29,12 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
 Where to change what:
 
 * A new header that slows the pace: its parser is in ``_http``. Add it to ``PACE_HEADERS`` in ``refusals.py``.
-  ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host. Add the time at which the
-  header ceases to apply to ``remembered_until_mono``; otherwise the host is forgotten early. ``PacedHost.start_of``
+  ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host. ``remembered_until_mono``
+  must include the time until which the header applies; otherwise the host is forgotten early. ``PacedHost.start_of``
   must not keep a start that it has calculated before that time. ``BackoffRecord`` keeps the numbers of the header: a
-  new field needs a default, and a place in ``binds``, ``later`` and ``joined``. Add the name of the header to
-  ``Bound`` (``_base/reasons.py``), and to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's
-  ``_waits.py``, so that it counts for ``max_wait_s``.
+  new field needs a default, and a place in ``binds``, ``later`` and ``joined``. Add the name of the header to ``Bound``
+  (``_base/reasons.py``), and to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's ``_waits.py``, so
+  that it counts for ``max_wait_s``.
 * A status or header that closes the host: add a row to ``refusals.py``.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``_base/reasons.py`` and of ``state.lua``.
 * A new statement of robots.txt: change ``StatedPace`` in ``politesse.ports``, and ``stated_pace`` in ``pace.py``.

@@ -152,7 +152,8 @@ class HostState:
     def asked_ago_s(self, passed_s: float, max_turn_s: float) -> float | None:
         """Return how many seconds ago the host was last requested, or None for never.
 
-        A request that was under way counts until now, or until ``max_turn_s`` after the moment.
+        A request that was under way at the moment counts as the last: as if made now, or ``max_turn_s`` after the
+        moment if that is earlier.
         """
         if self.under_way:
             return max(0.0, passed_s - max_turn_s)

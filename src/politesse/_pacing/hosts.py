@@ -66,7 +66,7 @@ class ActiveHosts:
         return self._last_requested.look_up(name) if host is None else host.last_mono
 
     def resting(self, now_mono: float) -> Iterator[PacedHost]:
-        """Return the idle hosts at which the next page has to wait for the interval after a request for robots.txt."""
+        """Return the idle hosts whose interval after a request for robots.txt is not over yet."""
         longest_s = max(options.min_delay_s for options in (self._options, *self._options_of.values()))
         for name, last_mono in self._last_requested.since(now_mono - longest_s):
             options = self.options(name)

@@ -129,7 +129,7 @@ class TransportParts(Generic[Request, Response]):
             turn = await turn_for(gate, _sent(request), self._spelt, max_wait_s=self._max_wait_s)
         except (Disallowed, InvalidURL, TooFar) as error:
             raise self._library.refusal(error, request) from None
-        if self._closings != closings:  # sending now would open the closed connection pool again
+        if self._closings != closings:  # a request now would open the closed connection pool again
             turn.give_back()
             raise ClosedError(
                 f"{request.method} {str(request.url)!r:.200}: the transport was closed before it was sent"

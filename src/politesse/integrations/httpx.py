@@ -58,7 +58,7 @@ class RequestDisallowed(Disallowed, httpx.RequestError):
 class RequestInvalidURL(InvalidURL, httpx.RequestError):
     """A request or a redirect has a URL that no robots.txt covers; also an ``httpx.RequestError``.
 
-    This error is not an ``httpx.InvalidURL``, which is no ``httpx.RequestError``.
+    ``except httpx.InvalidURL`` does not catch this error.
 
     Attributes:
         url: the URL that was not requested.

@@ -55,7 +55,7 @@ class RequestDisallowed(Disallowed, httpx2.RequestError):
 class RequestInvalidURL(InvalidURL, httpx2.RequestError):
     """A request or a redirect has a URL that no robots.txt covers; also an ``httpx2.RequestError``.
 
-    This error is not an ``httpx2.InvalidURL``, which is no ``httpx2.RequestError``.
+    ``except httpx2.InvalidURL`` does not catch this error.
 
     Attributes:
         url: the URL that was not requested.

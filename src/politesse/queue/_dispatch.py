@@ -160,7 +160,7 @@ class Dispatcher(Frontier[Item]):
         return None
 
     async def _ask(self, queued: QueuedUrl[Item]) -> Turn | NotYet | Verdict:
-        """Ask for the turn of a URL, which does not compete meanwhile."""
+        """Ask for the turn of a URL. During the call, the URL is withdrawn."""
         host = queued.origin_queue.host
         queued.origin_queue.withdraw(queued)
         self._asked[queued.number] = queued

@@ -161,7 +161,7 @@ class Frontier(Generic[Item]):
         """Return the URLs that wait, in the order of ``put``."""
         heaps = [origin_queue.urls for host in self.hosts.values() for origin_queue in host.origins.values()]
         competing = [queued for urls in heaps for queued in urls if not queued.withdrawn]
-        # A dict, because a URL that was withdrawn from a heap and put back may be in the heap twice.
+        # The dict drops duplicates: a URL that was withdrawn from a heap and put back may be in the heap twice.
         left = {queued.number: queued for queued in (*competing, *self._denied, *self._asked.values())}
         return [left[number] for number in sorted(left)]
 
@@ -230,7 +230,7 @@ class Frontier(Generic[Item]):
             self.journal.added(queued, instead_of)
 
     def _enter(self, queued: QueuedUrl[Item]) -> None:
-        """Let a URL compete, or mark it to be refused."""
+        """Let a URL compete for turns, or mark it to be refused."""
         origin_queue = queued.origin_queue
         verdict = self._agent.judged(queued.url)
         if verdict is not None and self._patience.refuses(origin_queue, verdict):
@@ -246,7 +246,7 @@ class Frontier(Generic[Item]):
         self._move(host, HostEvent.KNOWN if host.is_watched else HostEvent.URL_PUT)
 
     def _known(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> None:
-        """Let an origin compete, after its robots.txt was fetched."""
+        """Let an origin compete for turns, after its robots.txt was fetched."""
         host, origin = origin_queue.host, origin_queue.origin
         file = self._agent.known_file(origin)
         if not verdict.allowed or file != origin_queue.sorted_by:
@@ -262,7 +262,7 @@ class Frontier(Generic[Item]):
             self._move(host, HostEvent.LOOK)
         else:
             self._move(host, HostEvent.KNOWN)
-            if host.phase is HostPhase.PACED:  # the fetch was a request, so the interval of the host probably runs
+            if host.phase is HostPhase.PACED:  # after the fetch, the host probably has to wait for its interval
                 self._watch(origin_queue)
 
     def _remove(self, queued: QueuedUrl[Item]) -> None:

@@ -231,7 +231,7 @@ class QueuedUrl(Generic[Item]):
         number: the number of the call of ``put``.
         origin_queue: the queue in which the URL waits.
         trail: how a crawl came to the URL.
-        withdrawn: whether the URL no longer competes.
+        withdrawn: whether the URL no longer competes for turns.
     """
 
     priority: float
@@ -281,7 +281,7 @@ class OriginQueue(Generic[Item]):
         heapq.heappush(self.urls, queued)
 
     def withdraw(self, queued: QueuedUrl[Item]) -> None:
-        """Remove a URL from the competition."""
+        """Let a URL no longer compete for turns."""
         queued.withdrawn = True
         while self.urls and self.urls[0].withdrawn:
             heapq.heappop(self.urls)

@@ -253,7 +253,7 @@ class Journal:
         self._noted += 1
         if not self._is_writing:
             self._is_writing = True
-            asyncio.get_running_loop().call_soon(self._write)  # this writes all changes of the present step
+            asyncio.get_running_loop().call_soon(self._write)  # writes all changes of this step of the event loop
 
     def _write(self) -> None:
         changes, self._changes = self._changes, []

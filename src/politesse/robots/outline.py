@@ -64,7 +64,7 @@ class Outline:
         return grouping.everybody(self._naming([EVERYBODY]))
 
     def _naming(self, names: Iterable[str]) -> list[Span]:
-        """Return the groups with any of the names, in the order of the file, each from its first such name on."""
+        """Return the groups with any of the names, in the order of the file. A group begins at its first such name."""
         found: dict[int, Span] = {}
         for number, alike in sorted((number, name) for name in names for number in self.names.get(name, ())):
             group = self.group_at(number)

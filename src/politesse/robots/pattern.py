@@ -111,8 +111,8 @@ def normalise_target(target: str) -> str:
     """Return the normal form of a request target: no fragment, no dot segments, escapes by component.
 
     Raises:
-        InvalidURL: ``target`` contains a control character or cannot be encoded in UTF-8, which clients send in
-            different ways, or exceeds MAX_URL_LENGTH.
+        InvalidURL: ``target`` exceeds MAX_URL_LENGTH, contains a control character, or cannot be encoded in UTF-8.
+            Clients send the last two in different ways.
     """
     path, question, query = _components(target)
     if (path := _normalise(path, _TO_CHANGE, _in_path)) and "/." in path:

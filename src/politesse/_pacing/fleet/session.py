@@ -113,7 +113,7 @@ class Session:
             self.clocks = ServerClocks()
         now_mono = self._clock.monotonic()
         # At the first connection, a server that ran before this process knows the requests of others. A server that has
-        # just started, or to which the connection was lost, may not know them.
+        # just started, or a server after a loss of the connection, may not know these requests.
         self._known_since_mono = now_mono if self._run_id else now_mono - server.uptime_s
         self._run_id, self.is_up = server.run_id, True
         self._keys = self._wire.roster_keys(f"{self.options.prefix}{_ROSTER}")

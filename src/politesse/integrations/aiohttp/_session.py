@@ -68,9 +68,9 @@ class PoliteSession:
     at a time, and a response that stays open blocks every other request. The task that made the request holds its turn,
     even if it hands the response to another task. A second request of this task to the host raises TurnHeld at once;
     the error names the open response. A response that was dropped unread is closed by the garbage collector, with a
-    ResourceWarning that names its URL. aiohttp keeps a response whose ``content`` was used alive until its end, or one
-    second after the total timeout. A WebSocket keeps its host busy for the handshake only; ``ws://`` and ``wss://`` are
-    judged by the robots.txt of ``http://`` and ``https://``.
+    ResourceWarning that names its URL. If the ``content`` of a response was used, aiohttp refers to the response until
+    its end, or one second after the total timeout. A WebSocket keeps its host busy for the handshake only; ``ws://``
+    and ``wss://`` are judged by the robots.txt of ``http://`` and ``https://``.
 
     Middlewares of the session and of the request run before the check: a request that a middleware changes or repeats
     is judged as it is sent. As in aiohttp, the ``middlewares=`` of a request replace the session's, but never the

@@ -222,7 +222,7 @@ class EngineFetcher:
             "download_slot": f"robots.txt: {url}",
             "download_timeout": min(_TIMEOUT_S, self._crawler.settings.getfloat("DOWNLOAD_TIMEOUT") or _TIMEOUT_S),
         }
-        # Without a content coding, so that the limit can count the received octets.
+        # The request accepts no content coding, so that the limit can count the received octets.
         headers = {"Accept": "text/plain, */*;q=0.5", "Accept-Encoding": "identity", **conditions}
         return Request(url, headers=headers, priority=_PRIORITY, callback=NO_CALLBACK, meta=meta)
 

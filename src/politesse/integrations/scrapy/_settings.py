@@ -54,7 +54,7 @@ def make_gate(crawler: Crawler, fetcher: Fetcher) -> Gatekeeper:
     Raises:
         ConfigurationError: a setting is invalid, or a crawl starts and Scrapy does not run on asyncio.
     """
-    # Before the crawl, a reactor is perhaps not installed yet.
+    # The check waits for the crawl, because no reactor may be installed before.
     if crawler.crawling is True and not is_asyncio_available():
         raise ConfigurationError(
             "politesse needs asyncio, and Scrapy runs on another reactor: "
