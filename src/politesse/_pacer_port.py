@@ -116,7 +116,7 @@ class Permit(Protocol):
         """
 
     def end(self) -> None:
-        """End the request: the interval before the next one counts from now."""
+        """End the request: the interval before the next request counts from now."""
 
     def give_back(self) -> None:
         """End the permit without a request: the host was not contacted, so the interval does not begin again."""

@@ -170,7 +170,7 @@ class RobotRules:
         pushed.compiled = None
 
     def clear_rules(self, site: StrOrURL) -> None:
-        """Remove the rules. Visits and freshness stay, so that everything is allowed while they are fresh."""
+        """Remove the rules, but keep the visits and ``fresh_until``: until that time, every URL is allowed."""
         cleared = self._look_up(site)
         cleared.rules, cleared.compiled = [], None
 

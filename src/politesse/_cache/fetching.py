@@ -289,8 +289,8 @@ def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> boo
     """Return whether a status may close the whole host: False only for a bare 503 from the host of the robots.txt.
 
     A 503 without Retry-After from the origin itself is in the table of outcomes: it closes this origin, unless a copy
-    serves, and no other port of the host. Behind a redirect it closes the host, because many origins may redirect to
-    the same host.
+    serves, but not the other ports of the host. A 503 behind a redirect closes the host, because many origins may
+    redirect to the same host.
     """
     if result.status != HTTPStatus.SERVICE_UNAVAILABLE or "retry-after" in result.headers:
         return True

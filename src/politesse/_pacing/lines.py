@@ -11,7 +11,7 @@ timer for all hosts. Each event changes a host first. Then ``_advance`` sets the
 A permit is stamped when its waiter takes it, by the clock of that moment: a task may resume late, and a timer may fire
 early. If the host was closed in between, the waiter waits again, at its old place.
 
-A turn in one process, from the request to the next one:
+A turn in one process, from a request to the next request:
 
     1. ``start`` finds the host and the AgentPace of the request (``_enter``).
     2. If the request may start now and delays no earlier waiter (``PacedHost.may_start``), continue with 6.

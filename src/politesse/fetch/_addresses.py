@@ -162,7 +162,7 @@ class AddressGuard(AbstractResolver):
         self._follows_seen = private_addresses == "redirects"
         self.public_only = private_addresses == "deny"
         self._seen_public = False
-        self._seen_before = False  # the value of _seen_public at the last name
+        self._seen_before = False  # the value of _seen_public before the last name
         self._lookup_s = lookup_s
         self.refusal = ""
         self.kind = FaultKind.ADDRESS

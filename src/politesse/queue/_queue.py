@@ -250,15 +250,15 @@ class PoliteQueue(Generic[Item]):
                 its own URLs. The default is a set of digests; with a journal, it includes the URLs of earlier runs.
                 While the crawl runs, ``put`` ignores URLs that were seen.
             max_pages: how many pages are handed to ``handle`` at most; None for any number.
-            depth: how many links the crawl follows from a URL of the queue to a page at most; 0 for no link, None
-                for any number.
+            depth: the largest number of links that the crawl follows from a URL of the queue to a page; 0 for no link,
+                None for no limit.
             allow: if given, the crawl follows links and redirects only to URLs that match one of these patterns. A
-                pattern is a host as ``"example.com"``, a domain with all its hosts as ``".example.com"``, a path as in
-                robots.txt, ``"/docs/*.html$"``, or a host with a path, ``"example.com/docs/"``.
-            deny: patterns of URLs to which the crawl follows no links and redirects.
-            max_pages_per_host: how many pages of each host are handed to ``handle`` at most. More URLs of the host are
-                not requested, and count as ``skipped``.
-            max_time_s: after how many seconds the crawl begins no more requests. The pages under way are finished, and
+                pattern is a host (``"example.com"``), a domain with all its hosts (``".example.com"``), a path as in
+                robots.txt (``"/docs/*.html$"``), or a host with a path (``"example.com/docs/"``).
+            deny: the crawl follows no links or redirects to URLs that match one of these patterns.
+            max_pages_per_host: the largest number of pages of each host that ``handle`` gets. Further URLs of the host
+                are not requested, and count as ``skipped``.
+            max_time_s: after this many seconds, the crawl begins no more requests. It finishes the pages under way, and
                 the other URLs stay in the queue.
             on_progress: called whenever a URL is finished or refused; must not block.
             on_error: called with a page and its error: an error of ``handle`` or of the request, or PageFailed.

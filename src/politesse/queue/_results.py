@@ -197,8 +197,8 @@ class CrawlPage(Generic[Item]):
             priority: within a host, lower numbers go first.
 
         Returns:
-            Whether the URL was queued. False if the URL was seen before, is no http(s) URL, or is left out
-            by the options of the crawl, and if the queue is closed.
+            Whether the URL was queued. False if the URL was seen before or is no http(s) URL, if the options of the
+            crawl leave it out, or if the queue is closed.
 
         Raises:
             TypeError: ``link`` is neither a str nor a yarl.URL nor None, or ``priority`` neither an int nor a float.

@@ -145,7 +145,7 @@ class FleetPermit:
             self.reserver.answered(self, status, headers)
 
     def end(self) -> None:
-        """End the request: the interval before the next one counts from now."""
+        """End the request: the interval before the next request counts from now."""
         self._end(self.own.end)
 
     def expire(self) -> None:

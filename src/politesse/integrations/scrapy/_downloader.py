@@ -6,9 +6,9 @@ its slot, the request takes its turn at its host immediately before it is sent.
 
 A request that waits in the downloader occupies one of ``CONCURRENT_REQUESTS`` places, so enough slow hosts would hold
 up all others. So requests wait in the scheduler, whose queue hands out one request per host, and no request of a site
-that waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back there,
-so that JOBDIR keeps it. Requests that bypass the scheduler, such as those of ``engine.download_async``, wait in the
-downloader.
+that waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back to the
+scheduler, so that JOBDIR keeps the request. Requests that bypass the scheduler, such as those of
+``engine.download_async``, wait in the downloader.
 
 A scheduler without PolitePriorityQueue, such as the scheduler of scrapy-redis, hands out all its requests. All these
 requests wait here, or in the middleware if robots.txt is unreachable. When the spider closes, they go back to the
