@@ -21,8 +21,8 @@
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
 ``politesse.queue`` defines QueueClosed and PageFailed; each integration defines its own. The errors of the integrations
-of httpx2 and requests have the names of those for httpx. They are instances of ``httpx2.RequestError``, and of
-``requests.RequestException``.
+of httpx2 and requests have the same names as the errors of the integration of httpx. They are instances of
+``httpx2.RequestError``, and of ``requests.RequestException``.
 
 A fault of a remote server is no exception: it becomes a verdict that denies.
 """

@@ -180,7 +180,7 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
 
 
 def _fetcher(options: GatekeeperOptions, resolver: Resolver | None) -> AiohttpFetcher:
-    """Return the built-in fetcher; a borrowed session has its own resolver."""
+    """Return the built-in fetcher. With a borrowed session, its default resolver is the session's resolver."""
     own = resolver if options.session is None else options.resolver
     return AiohttpFetcher(options.user_agent, options.fetch, session=options.session, resolver=own)
 

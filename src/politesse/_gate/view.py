@@ -176,7 +176,7 @@ class AgentView(Agent):
         """Wait for a turn that is not bound to a block, and return it; the caller has to end the turn.
 
         The turn belongs to no task until a task enters it with ``with``, so a task can take turns for other tasks. The
-        arguments and the errors are those of ``turn``.
+        arguments and the errors are the same as for ``turn``.
         """
         return await TurnWait(self, url, max_wait_s, exempt).take()
 

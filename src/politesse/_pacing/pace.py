@@ -73,9 +73,9 @@ class PacingOptions:
         min_delay_s: the least time between the end of a request and the start of the next, per host; 0 or more.
         max_concurrent: how many requests may be under way to a host at once; then the delay counts from start to
             start. Positive.
-        max_crawl_delay_s: a Crawl-delay or Request-rate of more seconds is long; positive, infinite for no limit. The
-            last request to a host is remembered for the same time, at least ten minutes and at most a day, so that a
-            pace learnt later binds.
+        max_crawl_delay_s: a Crawl-delay or Request-rate is long if it asks for more than this many seconds; positive,
+            infinite for no limit. The last request to a host is remembered for the same time, at least ten minutes and
+            at most a day, so that a pace learnt later binds.
         on_long_crawl_delay: ``"obey"`` a long delay, ``"cap"`` it at that limit, or ``"skip"`` the host.
         adaptive_factor: the delay is this many times the smoothed response time; 0 for off. Fast answers shorten the
             delay again, with any status but 429 and 5xx.

@@ -77,7 +77,7 @@ class GateOptions:
         """Take the options of a command: a product token or a User-Agent, a file, the URL and prefix of a fleet.
 
         Raises:
-            BadParameter: the agent names no crawler, or the URL is not that of a Redis.
+            BadParameter: the agent names no crawler, or the URL does not name a Redis.
         """
         token = first_word(agent)
         with checked_arguments():

@@ -310,7 +310,7 @@ class Frontier(Generic[Item]):
             self.workers.wake()
 
     def _watch(self, origin_queue: OriginQueue[Item]) -> None:
-        """Let the pacer call when a turn at the origin is due; try the host again if that takes too long."""
+        """Let the pacer report when a turn at the origin is due; try the host again if the report takes too long."""
         host = origin_queue.host
         if self._failure is not None:
             return

@@ -59,7 +59,7 @@ class PoliteQueue(Generic[Item]):
         max_refusals: a site is given up once it has refused this crawler this many times in a row; 1 or more. It is
             closed for 15 minutes the first time, and twice as long each further time (``PacingOptions.refused_min_s``).
         journal: a file that keeps each URL until it has ended, so that the next run continues: a path, or
-            ``"sqlite:///crawl.db"``. The file may be that of the gate's store. None for no file.
+            ``"sqlite:///crawl.db"``. The file of the gate's store may also hold the journal. None for no file.
 
     With a journal, ``put`` returns when the URL is in the file. A URL leaves the file when its turn ends, or when it is
     refused. If the task or the process ends during the turn, the next run hands the URL out again. ``put`` ignores a

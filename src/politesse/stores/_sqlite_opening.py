@@ -129,7 +129,7 @@ def check_file(path: Path, parts: Sequence[Part]) -> None:
             if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
                 raise
             # A process was killed during a transaction; in politesse, this can only be the creation of the file. A
-            # writing connection will roll the transaction back. The versions can be read without that.
+            # writing connection will roll the transaction back. The versions can be read without this rollback.
             _check_content(path, parts, "mode=ro&immutable=1")
 
 

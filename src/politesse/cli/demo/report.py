@@ -1,6 +1,6 @@
 """Sums up the log of each origin's server, and judges the crawl from these logs.
 
-The judge is that of ``politesse.testing.assert_polite``. The sites state their forbidden pages and their pace. This
+``politesse.testing.assert_polite`` uses the same judge. The sites state their forbidden pages and their pace. This
 module never calls the gate.
 """
 

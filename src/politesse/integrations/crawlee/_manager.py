@@ -159,7 +159,7 @@ class PoliteRequestManager(RequestManager):
         requests: Sequence[str | Request],
         **options: Any,  # noqa: ANN401 - Crawlee's options of several types, for the inner manager
     ) -> None:
-        """Add requests to ``inner``; the options are those of Crawlee."""
+        """Add requests to ``inner``; the options are the same as in Crawlee."""
         await self._inner.add_requests(requests, **options)
 
     async def get_handled_count(self) -> int:

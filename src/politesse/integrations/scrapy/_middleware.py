@@ -150,7 +150,7 @@ class RobotsTxtMiddleware:
 
     def forbidden(self, request: Request, verdict: Verdict) -> IgnoreRequest:
         """Count and log a request that is not permitted; return the exception to raise."""
-        # If a rule decides, the message is that of Scrapy's own middleware.
+        # If a rule decides, the message is the same as in Scrapy's own middleware.
         why = "" if verdict.reason is Reason.DISALLOW_RULE else f" ({str(verdict).partition(' (')[2]}"
         error = self._refuse(request, why)
         if verdict.source is not None and (cause := self.fetcher.error(verdict.source)) is not None:

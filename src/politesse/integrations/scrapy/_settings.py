@@ -107,7 +107,7 @@ def fleet_of(settings: BaseSettings) -> FleetOptions | None:
 def _pacer(pacing: PacingOptions, fleet: FleetOptions | None) -> SharedPacer:
     """Return the pacer that all crawls of this process with the same fleet, ``scope``, ``key`` and limits share.
 
-    Each crawl keeps its own ``min_delay_s``. All other options are those of the first crawl.
+    Each crawl keeps its own ``min_delay_s``. All other options come from the first crawl.
     """
     scope = pacing.scope or " ".join(("scrapy", pacing.key, repr(pacing.address), repr(pacing.domain)))
     key = (pacing.key, pacing.address, pacing.domain, pacing.scope, fleet)
