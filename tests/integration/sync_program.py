@@ -10,6 +10,7 @@ each turn, and after Ctrl-C a line if the host grants another turn.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import threading
@@ -50,6 +51,7 @@ def waiting(url: str) -> None:
 
 
 def fetching() -> None:
+    logging.getLogger("aiohttp.server").disabled = True  # the server reports the connection that Ctrl-C closes
     with served(Site()) as site, Gate(Gatekeeper(UA, pacing=EAGER)) as gate, requests.Session() as session:
         session.mount("http://", PoliteAdapter(gate))
         site.redirects["/moved"] = (302, "/page")
