@@ -24,7 +24,7 @@ _CHOICES: Final = {
     "on_forbidden": ("allow", "disallow", None),
     "on_too_many_requests": ("defer", "allow", None),
 }
-# As numbers: in CPython 3.11 each look-up of a status by its name is a call.
+# The statuses are kept as numbers: in CPython 3.11 each look-up of a status by its name is a call.
 _PARTIAL_CONTENT: Final = HTTPStatus.PARTIAL_CONTENT.value
 _NOT_MODIFIED: Final = HTTPStatus.NOT_MODIFIED.value
 _TOO_MANY: Final = HTTPStatus.TOO_MANY_REQUESTS.value

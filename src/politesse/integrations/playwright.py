@@ -8,16 +8,16 @@
         polite = await polite_page(await context.new_page(), gate)
         await polite.goto("https://example.com/")
 
-Theory of operation. A route of the page answers its requests. Playwright routes no redirect: once a request was let
-through, the browser follows all redirects of the answer. So the route lets no document through. It fetches one hop by
-``route.fetch(max_redirects=0)`` in a turn, and gives the browser the answer, but never a redirect:
+Theory of operation. A route of the page answers its requests. Playwright passes no redirect to a route: if the route
+lets a request through, the browser follows all its redirects. So the route lets no document through. It fetches one hop
+by ``route.fetch(max_redirects=0)`` in a turn, and gives the browser the answer, but never a redirect:
 
     in goto          the route aborts the navigation; ``goto`` takes the turn of the target, and navigates there
     a click, script  the browser gets an empty page with ``Refresh: 0``, so that the target is another navigation
     a subresource    the route fetches the target itself, in the next turn
 
-``goto`` takes its turn before it calls Playwright, so that no timeout of Playwright runs meanwhile. The route uses that
-turn. Every other request takes its turn in the route.
+``goto`` takes its turn before it calls Playwright, so that no timeout of Playwright runs during the wait. The route
+uses that turn. Every other request takes its turn in the route.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ async def polite_page(
     ``<meta http-equiv=refresh>`` opens, and the contents of frames. Each request states the User-Agent of the gate. If
     a document is not permitted, the page stays as it is; ``goto`` raises the error, and all other failures are logged.
 
-    A second call for the same page replaces the first. ``goto`` puts this route before all other routes of the page. In
-    between, later routes precede it: they must end in ``route.fallback()``, not in ``route.continue_()``.
+    A second call for the same page replaces the first. ``goto`` puts the route of politesse before all other routes of
+    the page. A route that you add later precedes it until the next ``goto``, so it must end in ``route.fallback()``,
+    not in ``route.continue_()``.
 
     Args:
         page: a page of ``playwright.async_api``. Its context should have the options
@@ -80,8 +81,8 @@ async def polite_page(
             hides the requests of a service worker.
         gate: judges and paces; not closed with the page.
         max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
-        subresources: whether images, scripts and all other requests of the page are checked and paced, too. If not,
-            they are neither.
+        subresources: whether images, scripts and all other requests of the page are checked and paced, too. By default
+            they are neither checked nor paced.
         turn: a turn that was taken for the first URL that ``goto`` opens.
 
     Raises:
@@ -196,7 +197,7 @@ class PolitePage:
                 # RFC 9110 10.2.2: a redirect without a fragment keeps that of the URL.
                 url = visit.target if "#" in visit.target else visit.target + "".join(url.partition("#")[1:])
             finally:
-                if visit.turn is not None:  # no request was made in it
+                if visit.turn is not None:  # the turn was not used
                     self._visit = None if self._visit is visit else self._visit
                     visit.turn.give_back()
                 self.end(visit.request)
@@ -298,7 +299,7 @@ class PolitePage:
             location = response.headers.get("location", "")
             if not hop.follows(response.status, location):
                 self._redirects = 0 if request.is_navigation_request() else self._redirects
-                # A Location that ``follows`` refuses might lead the browser somewhere.
+                # The browser might follow a Location that ``follows`` refuses.
                 headers = {name: value for name, value in response.headers.items() if name != "location"}
                 await route.fulfill(response=response, headers=headers if response.status in REDIRECTS else None)
                 return
@@ -310,7 +311,7 @@ class PolitePage:
         raise _too_many(hop.url)
 
     async def _redirect(self, route: Route, hop: Hop, fragment: str, visit: _Visit | None) -> None:
-        """Lead a document to its next hop, by another navigation."""
+        """Send the browser to the next hop of a document, by another navigation."""
         target = f"{hop.url}#{escaped(fragment)}" if fragment else hop.url
         if hop.method != "GET":
             raise Error(f"the {hop.method} is redirected to {target:.200}, and no navigation can repeat it there")

@@ -110,7 +110,7 @@ class RobotsMiddleware:
         return f"RobotsMiddleware({self._gate!r}{', pace=True' if self._pace else ''})"
 
     async def _in_turn(self, gate: AgentView, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        # None before the first sending of the request, though aiohttp declares a response.
+        # ``request.response`` is None before the request is first sent, though aiohttp declares a response.
         previous: ClientResponse | None = getattr(request, "response", None)
         if previous is not None:
             previous.release()  # an outer middleware repeats the request, for example to answer a challenge

@@ -77,8 +77,8 @@ class FirstMatchRuleSet(TableRuleSet):
 class SiteRuleSet(FirstMatchRuleSet):
     """A FirstMatchRuleSet whose rules may be URLs, absolute or relative to robots.txt (WWW::RobotRules, ``parse``).
 
-    A rule with a URL of another site is ignored. If the origin of the file is unknown, the file counts as that of each
-    judged URL; a bare target then belongs to the site of each rule.
+    A rule with a URL of another site is ignored. If the origin of the file is unknown, the file counts for the site of
+    each judged URL; a target without a site then counts for the site of each rule.
     """
 
     __slots__ = ("_said",)
