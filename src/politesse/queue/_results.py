@@ -221,7 +221,7 @@ class CrawlCounts:
         redirects: how many answers were redirects.
         disallowed: how many URLs were refused by robots.txt, or by a policy.
         given_up: how many URLs were given up because robots.txt was unreachable, a wait was too long, or the site
-            refuses this crawler. The crawl passes them to ``on_disallowed``, too.
+            refuses this crawler. The crawl passes these URLs to ``on_disallowed``, too.
         retried: how many requests were repeated after an answer of 429, 502, 503 or 504.
         bad_links: how many links were invalid URLs; links with other schemes than http(s) are not counted.
         skipped: how many links, redirects and URLs were left out because of ``depth``, ``allow``, ``deny`` or

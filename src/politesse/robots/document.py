@@ -38,7 +38,7 @@ _FIRST_OCTETS: Final = 1024  # enough octets to see whether the file is a web pa
 
 @lru_cache(maxsize=100)
 def _token(grouping: Grouping, agent: str) -> str:
-    """Return the name of a crawler; a program asks for the same few of each file."""
+    """Return the name of a crawler. The result is cached, because a program uses the same few names for each file."""
     return grouping.token(checked_agent(agent))
 
 

@@ -129,7 +129,7 @@ def _paths_near(value: str) -> Iterator[str]:
     filled, bare = stem.replace("*", "x"), stem.replace("*", "")
     paths = [filled, f"{filled}x", f"{filled}/x", f"{filled}?x=1", bare, f"{bare}x"]
     if "%" in value or "~" in value or not value.isascii():
-        # Other rules get no such paths: dialects without decoding disagree about every escaped letter, for any rule.
+        # Rules without escapes get no escaped paths: dialects without decoding would disagree about every such rule.
         swapped = _ESCAPE.sub(lambda escape: escape[0].swapcase(), filled)
         paths += [_ESCAPE.sub(_decoded, filled), swapped, filled.replace("~", "%7E")]
     paths.append(value)
