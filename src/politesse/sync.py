@@ -169,18 +169,17 @@ class _LoopThread(threading.Thread):
 
     def stop(self) -> None:
         """Begin to close. While the interpreter exits, wait for the end of the thread, ``_EXIT_S`` at most."""
-        if os.getpid() == self._pid:
-            soon(self._loop, self._closing.set)
-            if not threading.main_thread().is_alive():
-                self.join(_EXIT_S)
+        soon(self._loop, self._closing.set)
+        if not threading.main_thread().is_alive():
+            self.join(_EXIT_S)
 
     def close(self) -> None:
         """Close the gatekeeper, and wait for the end of the thread, unless an event loop runs in the calling thread.
 
-        In the child after a fork, do nothing.
+        In the child after a fork, the call has no effect.
         """
         self.stop()
-        if os.getpid() == self._pid and _get_running_loop() is None:
+        if _get_running_loop() is None:
             self.join()
             error, self._error = self._error, None
             if error is not None:

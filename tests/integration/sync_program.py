@@ -20,6 +20,7 @@ from pathlib import Path
 import requests
 
 from politesse import ClosedError, Gatekeeper, PacingOptions
+from politesse.stores import SqliteStore
 from politesse.sync import Gate, PoliteAdapter
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import EAGER, UA, Site, served
@@ -63,8 +64,16 @@ def fetching() -> None:
         say("free")
 
 
+class SayingStore(SqliteStore):
+    """Says when it is closed."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        say("closed")
+
+
 def ending(kind: str, url: str, folder: str) -> None:
-    gate = Gate(Gatekeeper(UA, fetcher=ScriptedFetcher({url: 404}), store=Path(folder) / "robots.db"))
+    gate = Gate(Gatekeeper(UA, fetcher=ScriptedFetcher({url: 404}), store=SayingStore(Path(folder) / "robots.db")))
     with gate.turn(url):
         pass
     if kind == "atexit":

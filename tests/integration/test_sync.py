@@ -52,7 +52,8 @@ def test_ctrl_c_at_any_moment_loses_no_turn(kind: str, moment: int) -> None:
 def test_program_ends_with_a_gate_that_was_not_closed(kind: str, tmp_path: Path) -> None:
     process = started(kind, URL, str(tmp_path))
     told, complained = process.communicate(timeout=LONG_S)
-    assert (told, complained, process.returncode) == ("end\n", "", 0)
+    assert (complained, process.returncode) == ("", 0)
+    assert kind == "dropped" or told == "end\nclosed\n"
 
 
 def test_child_of_a_fork_gets_an_error_and_harms_nothing() -> None:
