@@ -480,13 +480,15 @@ async def test_gatekeeper_of_another_loop_is_refused() -> None:
             Gate(used)
 
 
-async def test_gate_does_not_block_an_event_loop() -> None:
+async def test_gate_does_not_block_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(gatekeeper_of())
     for method in (gate.check, gate.peek, gate.take_turn):
         with pytest.raises(WrongEventLoop, match="would block"):
             method(SITE)
     assert await asyncio.to_thread(gate.check, SITE)
-    gate.close()  # the loop goes on; the thread ends soon
+    with monkeypatch.context() as patched:
+        patched.setattr(gate._thread, "join", lambda *_: pytest.fail("it waits"))
+        gate.close()
     await asyncio.to_thread(gate.close)
     assert not gate._thread.is_alive()
 
