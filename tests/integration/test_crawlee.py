@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from crawlee import ConcurrencySettings, Request, service_locator
+from crawlee import ConcurrencySettings, Request
 from crawlee.crawlers import BasicCrawler, BasicCrawlingContext, HttpCrawler, ParselCrawler
 from crawlee.errors import HttpClientStatusCodeError
 from crawlee.http_clients import HttpClient, ImpitHttpClient
-from crawlee.storage_clients import MemoryStorageClient
 from crawlee.storages import RequestQueue
 
 from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, PacingOptions, Reason, Verdict
 from politesse.errors import TurnHeld
 from politesse.integrations.crawlee import PoliteHttpClient, PoliteRequestManager
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
+from tests.integration.crawlee_memory import use_memory
 from tests.integration.sites import UA, Site, turns, until
 from tests.support.tasks import apart
 
@@ -77,8 +77,7 @@ def refused() -> Refused:
 
 @pytest.fixture(scope="module", autouse=True)
 def _storage() -> None:
-    """Keep Crawlee's own state in memory: files would be shared with the tests in other processes."""
-    service_locator.set_storage_client(MemoryStorageClient())
+    use_memory()
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from crawlee import Request, service_locator
-from crawlee.storage_clients import MemoryStorageClient
+from crawlee import Request
 from crawlee.storages import RequestQueue
 
 from politesse import Disallowed, Gatekeeper, PacingOptions
@@ -14,6 +13,7 @@ from politesse.integrations.crawlee import PoliteRequestManager
 from politesse.integrations.playwright import polite_page
 from politesse.testing import assert_polite
 from tests.integration.browsers import HtmlSite, chromium
+from tests.integration.crawlee_memory import use_memory
 from tests.integration.sites import UA, turns
 
 pytest.importorskip("browserforge")
@@ -29,7 +29,7 @@ def site_class() -> type[HtmlSite]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _storage() -> None:
-    service_locator.set_storage_client(MemoryStorageClient())
+    use_memory()
 
 
 @pytest.fixture
