@@ -5,6 +5,7 @@ import logging
 import re
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -325,10 +326,14 @@ async def test_fetch_of_a_script_follows_redirects_within_its_origin_only(
 
 
 @pytest.mark.full
-async def test_redirect_loop_of_a_subresource_ends(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
+async def test_redirect_loop_of_a_subresource_ends(
+    site: HtmlSite, page: Page, gate: Gatekeeper, caplog: pytest.LogCaptureFixture
+) -> None:
     site.html["/"] = "<img src=/loop>"
     site.redirects["/loop"] = (302, "/loop")
-    await (await polite_page(page, gate, subresources=True)).goto(f"{site.base}/")
+    with caplog.at_level(logging.INFO, "politesse.integrations.playwright"):
+        await (await polite_page(page, gate, subresources=True)).goto(f"{site.base}/")
+    assert "20 redirects end at a redirect to" in caplog.text
     assert site.pages == ["/", *["/loop"] * 21]
 
 
@@ -387,7 +392,10 @@ async def test_navigation_within_the_document_gives_its_turn_back(site: HtmlSite
         await tab.goto(f"{site.base}/a")
         assert await tab.goto(f"{site.base}/a#part") is None
         assert turns(gate) == 0
-    assert (site.pages, page.url) == (["/a"], f"{site.base}/a#part")
+        assert (site.pages, page.url) == (["/a"], f"{site.base}/a#part")
+        site.redirects["/moved"] = (302, "/b")
+        await page.evaluate("setTimeout(() => location = '/moved')")
+        await page.wait_for_url("**/b")
 
 
 @pytest.mark.full
@@ -465,6 +473,7 @@ async def test_end_during_the_request_ends_the_turn(
 
 @pytest.mark.full
 async def test_crash_of_a_page_ends_its_requests(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
+    page.context.set_default_timeout(60_000)
     tab = await polite_page(page, gate, subresources=True)
     await tab.goto(f"{site.base}/")
     await page.evaluate("() => { fetch('/silent') }")
@@ -539,6 +548,67 @@ async def test_turn_of_the_task_and_a_given_turn_are_used(
 
 
 @pytest.mark.full
+async def test_given_turn_is_claimed_while_its_document_is_requested(
+    site: HtmlSite, page: Page, gate: Gatekeeper
+) -> None:
+    given = await gate.take_turn(f"{site.base}/silent")
+    going = apart((await polite_page(page, gate, turn=given)).goto(f"{site.base}/silent"))
+    await until(lambda: site.pages == ["/silent"])
+    assert (given.under_way, given.is_unused) == (True, False)
+    await ended([going])
+
+
+@pytest.mark.full
+async def test_given_turn_that_has_ended_is_not_used(site: HtmlSite, page: Page) -> None:
+    async with slow_gate(1.0) as gate:
+        given = await gate.take_turn(f"{site.base}/a")
+        tab = await polite_page(page, gate, turn=given)
+        given.end()
+        over = time.monotonic()
+        await tab.goto(f"{site.base}/a")
+    assert site.seen[-1].started - over >= 1.0
+
+
+@pytest.mark.full
+async def test_pause_follows_a_cancelled_request(site: HtmlSite, page: Page) -> None:
+    async with slow_gate(1.0) as gate:
+        tab = await polite_page(page, gate)
+        going = apart(tab.goto(f"{site.base}/silent"))
+        await until(lambda: site.pages == ["/silent"])
+        over = time.monotonic()
+        await ended([going])
+        await tab.goto(f"{site.base}/a")
+    assert site.seen[-1].started - over >= 1.0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("does", ["fetch('/f')", "document.querySelector('iframe').src = '/moved?' + Math.random()"])
+async def test_requests_of_the_page_before_do_not_disturb_goto(
+    site: HtmlSite, page: Page, gate: Gatekeeper, does: str
+) -> None:
+    tab = await polite_page(page, gate, subresources=True)
+    site.html["/"] = f"<iframe></iframe><script>onload = () => setInterval(() => {{ {does} }}, 50)</script>"
+    site.redirects |= {"/moved": (302, "/f"), "/start": (302, "/")}
+    for _ in range(5):
+        response = await tab.goto(f"{site.base}/start")
+        assert response is not None
+        assert response.url == f"{site.base}/"
+        await until(lambda: "/f" in site.pages)
+        site.seen.clear()
+
+
+@pytest.mark.full
+async def test_scope_may_be_ended_twice(tab: PolitePage) -> None:
+    with pytest.raises(Error, match="the navigation has ended"):
+        async with tab.scope(1):
+            try:
+                tab.end(1)
+                await asyncio.sleep(60)
+            finally:
+                tab.end(1)
+
+
+@pytest.mark.full
 async def test_given_turn_that_was_used_is_not_used_again(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     given = await gate.take_turn(f"{site.base}/a")
     given.observe(200)
@@ -553,6 +623,8 @@ async def test_given_turn_that_was_used_is_not_used_again(site: HtmlSite, page: 
 async def test_given_turn_of_another_url_or_crawler_is_given_back(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     site.robots = "User-agent: *\nDisallow: /private\n\nUser-agent: ImageBot\nDisallow: /a\n"
     tab = await polite_page(page, gate, turn=await gate.take_turn(f"{site.base}/b"), max_wait_s=5)
+    with pytest.raises(Disallowed):
+        await tab.goto(f"{site.base}/private/b")
     await tab.goto(f"{site.base}/a")
     images = gate.agent(tokens=["ImageBot"], user_agent="ImageBot/1.0")
     tab = await polite_page(page, images, turn=await gate.take_turn(f"{site.base}/a"), max_wait_s=5)
@@ -577,6 +649,7 @@ async def test_second_call_replaces_the_first(site: HtmlSite, other: HtmlSite, p
         tab = await polite_page(page, second)
         await page.unroute("**")
         await page.goto(f"{site.base}/a")
+        assert len(page._impl_obj._routes) == 1
         await first.goto(f"{other.base}/b")
         assert page.goto == tab.goto
     assert (site.pages, other.pages) == (["/a"], ["/b"])
@@ -683,3 +756,57 @@ async def test_route_of_the_guide_refuses_popups_and_nothing_else(
         await page.click("#x")
     await tab.goto(f"{site.base}/c")
     assert site.pages == ["/", "/a.png", "/c"]
+
+
+@pytest.mark.full
+async def test_hanging_answer_to_a_click_ends_with_the_timeout_of_the_context(
+    site: HtmlSite, page: Page, gate: Gatekeeper, tab: PolitePage, caplog: pytest.LogCaptureFixture
+) -> None:
+    await tab.goto(f"{site.base}/")
+    page.context.set_default_timeout(500)
+    with caplog.at_level(logging.INFO, "politesse.integrations.playwright"):
+        await page.evaluate("setTimeout(() => location = '/silent')")
+        await until(lambda: "not loaded" in caplog.text)
+    assert "Timeout 500ms exceeded" in caplog.text
+    assert (site.pages, turns(gate)) == (["/", "/silent"], 0)
+
+
+@pytest.mark.full
+async def test_long_answer_may_take_the_timeout_of_goto(site: HtmlSite, page: Page, tab: PolitePage) -> None:
+    page.context.set_default_timeout(500)
+    site.work_s = 1.5
+    await tab.goto(f"{site.base}/a", timeout=30_000)
+    assert await page.title() == "/a"
+
+
+@pytest.mark.full
+async def test_redirects_in_a_row_are_counted_from_the_last_document(
+    site: HtmlSite, page: Page, tab: PolitePage, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.redirects |= {"/loop": (302, "/loop"), "/moved": (302, "/target")}
+    await tab.goto(f"{site.base}/")
+    with caplog.at_level(logging.INFO, "politesse.integrations.playwright"):
+        await page.evaluate("setTimeout(() => location = '/loop')")
+        await until(lambda: "not loaded" in caplog.text)
+    for number in range(22):
+        site.seen.clear()
+        await page.evaluate(f"setTimeout(() => location = '/moved?{number}')")
+        await until(lambda: site.pages[-1:] == ["/target"])
+        await page.wait_for_url("**/target")
+        await tab.goto(f"{site.base}/")
+
+
+@pytest.mark.full
+async def test_cookie_of_a_redirect_replaces_a_header_of_the_page(site: HtmlSite, browser: Browser) -> None:
+    context = await context_of(browser, extra_http_headers={"X-Test": "1"})
+    await context.add_cookies([{"name": "from-a", "value": "no", "url": site.base}])
+    site.redirects["/a"] = (302, "/b")
+    site.html["/"] = "<script src=/a></script>"
+    async with slow_gate(0.0) as gate:
+        tab = await polite_page(await context.new_page(), gate, subresources=True)
+        await tab.goto(f"{site.base}/")
+    assert [(seen.path, seen.cookies["from-a"], seen.headers["X-Test"]) for seen in site.seen[1:]] == [
+        ("/", "no", "1"),
+        ("/a", "no", "1"),
+        ("/b", "yes", "1"),
+    ]
