@@ -599,13 +599,16 @@ async def test_requests_of_the_page_before_do_not_disturb_goto(
 
 @pytest.mark.full
 async def test_scope_may_be_ended_twice(tab: PolitePage) -> None:
-    with pytest.raises(Error, match="the navigation has ended"):
+    async def scope() -> None:
         async with tab.scope(1):
             try:
                 tab.end(1)
                 await asyncio.sleep(60)
             finally:
                 tab.end(1)
+
+    with pytest.raises(Error, match="the navigation has ended"):
+        await scope()
 
 
 @pytest.mark.full

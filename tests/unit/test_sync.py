@@ -14,6 +14,7 @@ from weakref import ref
 
 import pytest
 
+import politesse.sync
 from politesse import (
     AgentView,
     Bound,
@@ -28,13 +29,12 @@ from politesse import (
     TooFar,
     Turn,
     Verdict,
-    sync,
 )
 from politesse.errors import StoreError, TurnHeld, WrongEventLoop
 from politesse.events import Event, TurnDropped
 from politesse.ports import FetchRequest, FetchResult
 from politesse.stores import MemoryStore
-from politesse.sync import Gate
+from politesse.sync import Gate, _thread
 from politesse.testing import ScriptedFetcher
 from tests.unit.conftest import UA
 
@@ -387,7 +387,7 @@ def test_call_that_the_loop_had_no_time_to_begin_gets_closed_error(
     gate: Gate, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(sync, "soon", lambda *_: None)
+        patched.setattr(_thread, "soon", lambda *_: None)
         waiting = pool.submit(gate.check, SITE)
         wait_until(lambda: bool(gate._thread._calls))
     gate.close()
@@ -513,14 +513,14 @@ def test_subscriber_in_the_thread_of_the_gate_gets_an_error_instead_of_a_deadloc
 
 def test_unknown_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Unknown'"):
-        sync.Unknown  # type: ignore[attr-defined]  # noqa: B018
+        politesse.sync.Unknown  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_without_requests_the_error_of_the_adapter_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "politesse.integrations.requests", raising=False)
     monkeypatch.setitem(sys.modules, "requests", None)
     with pytest.raises(ImportError, match=r"needs the extra 'requests'.*pip install '\.\[requests\]'"):
-        sync.PoliteAdapter  # noqa: B018
+        politesse.sync.PoliteAdapter  # noqa: B018
 
 
 def test_gate_does_not_load_requests() -> None:

@@ -5,20 +5,17 @@ worker skips the URL, and gives the turn back. Otherwise the worker settles the 
 ways:
 
 - a redirect: the target is queued as a separate URL, so that no worker waits for a turn at the other host;
-- 429, 502, 503 or 504: the URL is queued again, as a further attempt. The answer has closed the host, so the URL waits
-  there;
+- 429, 502, 503 or 504: the URL is queued again, as a further attempt, because the answer has closed the host;
 - no answer, or an answer that cannot be followed: the URL has failed;
-- any other answer: the page is handed to ``handle``, within the turn. The URL is done, or has failed, when
-  ``handle`` returns.
+- any other answer: ``handle`` gets the page, within the turn. The URL is done, or has failed, when it returns.
 
-The crawl ends when ``join`` returns. Links and targets are queued before the turn of their page ends, so ``join`` does
-not return too soon. The crawl also ends when all workers have ended. A worker ends when the queue is closed and empty,
-when ``max_time_s`` is over, or when more workers run than ``max_pages`` still permits pages. So the limit is exact, and
-no worker waits for a page that it may not request.
+The crawl ends when ``join`` returns, or all workers have ended. Links and targets are queued before the turn of their
+page ends, so ``join`` does not return too soon. A worker ends when the queue is closed and empty, when ``max_time_s``
+is over, or when more workers run than ``max_pages`` still permits pages. So this limit is exact.
 
 A crawl that is cancelled, or ends with an error, cancels its workers. A worker that is cancelled before its page is
-done queues the URL again unchanged. Only ``admit``, which asks ``seen``, lets new URLs in; a URL that is queued again
-was admitted before. A worker catches every error of a URL, so the group of tasks never fails.
+done queues the URL again. Only ``admit``, which asks ``seen``, lets new URLs in, and a URL that is queued again was
+admitted before. A worker catches every error of a URL, so the group of tasks never fails.
 """
 
 from __future__ import annotations
@@ -37,7 +34,6 @@ from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._hosts import Trail
-from politesse.queue._limits import Limits
 from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport, PageFailed, QueueClosed, check_in_loop
 from politesse.queue._web import SeenUrls, check_handle, has_other_scheme, normal_form, resolved_link, resolved_location
 
@@ -89,7 +85,7 @@ class Crawl(Generic[Item, Response]):
         kept_seen = SeenUrls() if journal is None else journal.seen
         self._seen: Seen = kept_seen if options.seen is None else options.seen
         self._max_pages = inf if options.max_pages is None else options.max_pages
-        self._limits = Limits(options.depth, options.allow, options.deny, options.max_pages_per_host)
+        self._limits = options.limits
         self._workers = int(min(options.workers, self._max_pages))
         self._started_mono = self._agent.clock.monotonic()
         self._refused_before, self._given_up_before = dispatcher.refused, dispatcher.given_up
@@ -114,8 +110,8 @@ class Crawl(Generic[Item, Response]):
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._work(), name=f"crawl: worker {n}") for n in range(self._workers)]
                 tasks.append(group.create_task(self._wait_for_end(), name="crawl: end"))
-                if self._options.max_time_s is not None:
-                    tasks.append(group.create_task(self._stop_in_time(self._options.max_time_s), name="crawl: time"))
+                if self._limits.max_time_s is not None:
+                    tasks.append(group.create_task(self._stop_in_time(self._limits.max_time_s), name="crawl: time"))
                 await self._over.wait()
                 for task in tasks:
                     task.cancel()
@@ -132,8 +128,7 @@ class Crawl(Generic[Item, Response]):
         """Return whether a URL is new, and mark it as seen. An error of ``seen`` is raised, and ends the crawl."""
         form = normal_form(url)
         try:
-            is_new = form not in self._seen
-            if is_new:
+            if is_new := form not in self._seen:
                 self._seen.add(form)
         except BaseException as error:
             self._end(error)

@@ -1,4 +1,4 @@
-"""The limits of a crawl: the links that it follows, and the number of pages that it takes from each host.
+"""The limits of a crawl: the links that it follows, the number of pages that it takes from each host, and its time.
 
 A pattern of ``allow`` or ``deny`` has a host, a path, or both, as in ``example.com/docs/``. Hosts are compared in their
 normal form. A host with a leading dot matches this domain and all hosts below it. A host with a port matches only this
@@ -13,7 +13,7 @@ from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from politesse._base.checks import wrong_type
+from politesse._base.checks import check_least, check_positive, wrong_type
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin, split
 from politesse.robots.pattern import matcher, normalise_pattern, normalise_target
@@ -28,7 +28,10 @@ class Limits:
     """The limits of one crawl; see ``PoliteQueue.crawl`` for their meaning.
 
     Raises:
-        ConfigurationError: a pattern is invalid.
+        ConfigurationError: a pattern or a number is invalid.
+
+    Attributes:
+        max_time_s: after how many seconds no more requests begin, or None.
 
     Example:
         >>> limits = Limits(depth=2, allow=[".example.com"], deny=["/*.pdf$", "blog.example.com/drafts/"])
@@ -43,11 +46,19 @@ class Limits:
         allow: Iterable[str] | None = None,
         deny: Iterable[str] = (),
         max_pages_per_host: int | None = None,
+        max_time_s: float | None = None,
     ) -> None:
+        if depth is not None:
+            check_least("depth", depth, 0)
+        if max_pages_per_host is not None:
+            check_least("max_pages_per_host", max_pages_per_host, 1)
+        if max_time_s is not None:
+            check_positive("max_time_s", max_time_s)
         self._depth = inf if depth is None else depth
         self._allow = None if allow is None else _patterns("allow", allow)
         self._deny = _patterns("deny", deny)
         self._max_pages_per_host = max_pages_per_host
+        self.max_time_s = max_time_s
         self._pages: Counter[str] = Counter()  # pages per paced host; counted only if their number is limited
 
     def follow(self, url: str, depth: int) -> bool:

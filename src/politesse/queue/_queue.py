@@ -15,6 +15,7 @@ from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._crawl import Crawl
 from politesse.queue._dispatch import Dispatcher, QueueTurn
+from politesse.queue._limits import Limits
 from politesse.queue._results import QueueClosed, QueueStatistics, check_in_loop, described, statistics_of
 from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, check_callback, client_of
 
@@ -36,9 +37,8 @@ class PoliteQueue(Generic[Item]):
     Ready hosts are served one after the other. Within a host the lowest priority goes first, then the URL that was put
     first. A disallowed URL is passed to ``on_disallowed`` without a wait, and counts as done. If robots.txt is
     unreachable, or was answered with 429, the queue keeps the URLs of its origin until robots.txt may be fetched again.
-    If that takes too long (``max_unreachable_s``, ``max_wait_s``), the queue gives the URLs up and refuses them. If the
-    host name is not found, the queue refuses the URLs at once. The queue belongs to one event loop. The queue's tasks
-    end with their fetches, or when the gate is closed.
+    If that takes too long (``max_unreachable_s``, ``max_wait_s``), or if the host name is not found, the queue gives
+    the URLs up and refuses them. The queue belongs to one event loop. Its tasks end when the gate is closed.
 
     Args:
         gate: grants the turns. All tasks and queues wait for a host in one line, first come, first served.
@@ -64,9 +64,8 @@ class PoliteQueue(Generic[Item]):
     With a journal, ``put`` returns when the URL is in the file. A URL leaves the file when its turn ends, or when it is
     refused. If the task or the process ends during the turn, the next run hands the URL out again. ``put`` ignores a
     URL that an earlier run has put, so a killed program continues when you start it again. A worker may put a URL that
-    this run has handed out again. Items must be None, str, numbers, bool, lists, or dicts with str as keys, because the
-    file stores them as JSON. The file is read at the first use. Only one queue at a time can use it. ``aclose`` or the
-    gatekeeper closes it.
+    this run has handed out again. The file stores items as JSON: None, str, numbers, bool, lists, or dicts with str as
+    keys. Only one queue at a time can use the file. ``aclose`` or the gatekeeper closes it.
 
     Raises:
         ConfigurationError: for invalid options; for a ``journal`` that is no file of politesse, or cannot be opened.
@@ -153,8 +152,7 @@ class PoliteQueue(Generic[Item]):
             ClosedError: if the gatekeeper is closed.
             StoreError: if the journal cannot be read or written, or another queue uses it. The queue then hands out no
                 more URLs. If the call is cancelled while it waits for the journal, the URL may be queued.
-            WrongEventLoop: if the gatekeeper belongs to another event loop, or no event loop runs, for example in a
-                thread.
+            WrongEventLoop: if the gatekeeper belongs to another event loop, or no event loop runs.
         """
         text, origin = self._checked(url, item, priority)
         if self._dispatcher.journal is not None:
@@ -175,8 +173,7 @@ class PoliteQueue(Generic[Item]):
     def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
 
-        The URL is written to the journal soon after the call. The journal must have been read before: by ``async with
-        queue``, or by any method that waits.
+        The URL is written to the journal soon afterwards. ``async with queue`` reads the journal, and must come before.
 
         Raises:
             asyncio.QueueFull: if there is no room, for a producer.
@@ -197,9 +194,9 @@ class PoliteQueue(Generic[Item]):
     def turn(self) -> QueueTurn[Item]:
         """Wait until a host is ready, and hold a turn there during the block: ``async with queue.turn()``.
 
-        The pause before the next request counts from the end of the block. The URL is then done, even if the block
-        raised an error: to retry the URL, put it again. (If the block ends because its task ends, a journal keeps the
-        URL for the next run.) The turn covers one hop, and the integrations use it; see ``AgentView.turn``.
+        The pause before the next request counts from the end of the block. The URL is then done, even after an error:
+        to retry it, put it again. (If the block ends because its task ends, a journal keeps the URL for the next run.)
+        The turn covers one hop, and the integrations use it; see ``AgentView.turn``.
 
         Raises:
             QueueClosed: if the queue is closed and empty.
@@ -228,66 +225,46 @@ class PoliteQueue(Generic[Item]):
     ) -> CrawlReport:
         """Request every URL of the queue, hand each page to ``handle``, and follow the links that it puts.
 
-        Each URL is requested once, in a turn of its host, by a GET request with the timeouts of ``web``. The target of
-        a redirect is queued with the same item, unless it was seen or is the 11th hop. An answer of 429 or 503 closes
-        its host, and the URL is requested again later, at most 5 times in all, within ``max_wait_s`` of the queue.
-        Every other answer is a page, with any status.
+        Each URL is requested once, in a turn of its host, by GET with the timeouts of ``web``. The target of a redirect
+        is queued with the same item, unless it was seen or is the 11th hop. After 429, 502, 503 or 504, the URL is
+        requested again later, 5 times in all, within the queue's ``max_wait_s``. Every other answer is a page.
 
-        The crawl ends when every URL is done, ``handle`` included, or after ``max_pages``. URLs that are
-        put after the end stay in the queue. If the crawl is cancelled, or ends with an error, URLs under way go back
-        into the queue, and the log says how many remain. A later crawl with the same ``seen`` continues with them. With
-        a journal, the next run of the program can continue with them, too.
+        The crawl ends when every URL is done, ``handle`` included, or at a limit. URLs that are put after the end stay
+        in the queue. If the crawl is cancelled, or ends with an error, URLs under way go back into the queue, and the
+        log says how many remain. A later crawl with the same ``seen``, or with the journal, continues with them.
 
         Args:
-            web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, an ``httpx.AsyncClient`` or an
-                ``httpx2.AsyncClient``. The crawl does not close it. If ``web`` has no User-Agent, it sends the
-                User-Agent of the gate.
-            handle: an asynchronous function, called with a CrawlPage and the response of ``web``. The turn of the host
-                ends when the response has been read, or when ``handle`` returns. The body of an httpx response has been
-                read before the call. Errors of ``handle`` are logged with the URL, and passed to ``on_error``.
-            workers: how many URLs are under way at once, each at another host; positive.
-            seen: a set, or another Seen, with the normal forms of URLs that the crawl must not request. The crawl adds
-                its own URLs. The default is a set of digests; with a journal, it includes the URLs of earlier runs.
-                While the crawl runs, ``put`` ignores URLs that were seen.
+            web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, or an ``AsyncClient`` of httpx or
+                httpx2. Without an own User-Agent, it sends that of the gate. The crawl does not close it.
+            handle: an asynchronous function, called with a CrawlPage and the response of ``web``; the body of an httpx
+                response has been read before. The turn ends when the response has been read, or ``handle`` returns.
+                Errors of ``handle`` are logged with the URL, and passed to ``on_error``.
+            workers: how many URLs are under way at once; positive.
+            seen: a set, or another Seen, with the normal forms of URLs that the crawl and ``put`` ignore. The crawl
+                adds its own URLs. The default is a set of digests; with a journal, it has the URLs of earlier runs.
             max_pages: how many pages are handed to ``handle`` at most; None for any number.
-            depth: the largest number of links that the crawl follows from a URL of the queue to a page; 0 for no link,
-                None for no limit.
+            depth: how many links the crawl follows from a URL of the queue to a page at most; None for any number.
             allow: if given, the crawl follows links and redirects only to URLs that match one of these patterns. A
                 pattern is a host (``"example.com"``), a domain with all its hosts (``".example.com"``), a path as in
                 robots.txt (``"/docs/*.html$"``), or a host with a path (``"example.com/docs/"``).
-            deny: the crawl follows no links or redirects to URLs that match one of these patterns.
-            max_pages_per_host: the largest number of pages of each host that ``handle`` gets. Further URLs of the host
-                are not requested, and count as ``skipped``.
-            max_time_s: after this many seconds, the crawl begins no more requests. It finishes the pages under way, and
-                the other URLs stay in the queue.
+            deny: it follows none to URLs that match one of these patterns.
+            max_pages_per_host: how many pages of a host ``handle`` gets at most. The others count as ``skipped``.
+            max_time_s: after this many seconds, no more requests begin. The pages under way are finished.
             on_progress: called whenever a URL is finished or refused; must not block.
             on_error: called with a page and its error: an error of ``handle`` or of the request, or PageFailed.
             stop_on_error: whether the first error of ``handle`` ends the crawl and is raised.
 
         Raises:
-            ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or the queue is being
-                crawled already; a ConfigurationTypeError if an argument has the wrong type.
+            ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or a crawl is running.
             ClosedError: the gatekeeper or ``web`` was closed.
             StoreError: the journal cannot be read or written, or another queue uses it.
-            Exception: an error of ``seen``, ``on_progress``, ``on_error`` or ``on_disallowed``, and, if
-                ``stop_on_error``, of ``handle``.
+            Exception: an error of ``seen``, ``on_progress``, ``on_error`` or ``on_disallowed``; see ``stop_on_error``.
         """
         dispatcher = self._dispatcher
         if self._admit is not None:
             raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
-        options = CrawlOptions(
-            workers,
-            seen,
-            max_pages,
-            depth,
-            allow,
-            deny,
-            max_pages_per_host,
-            max_time_s,
-            on_progress,
-            on_error,
-            stop_on_error,
-        )
+        limits = Limits(depth, allow, deny, max_pages_per_host, max_time_s)
+        options = CrawlOptions(workers, seen, max_pages, limits, on_progress, on_error, stop_on_error)
         crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
         self._admit, dispatcher.note_refusal = crawl.admit, crawl.note_refusal
         try:
@@ -319,9 +296,9 @@ class PoliteQueue(Generic[Item]):
         return {key: host.size for key, host in self._dispatcher.hosts.items() if host.size}
 
     def left(self) -> list[tuple[str, Item | None, float]]:
-        """Return the URLs that wait, in the order of ``put``: each with its item and priority.
+        """Return the URLs that wait, in the order of ``put``, also of a closed queue: each with its item and priority.
 
-        URLs with a turn under way are left out. The call also works when the queue or the gatekeeper is closed.
+        URLs with a turn under way are left out.
         """
         return [(queued.url, queued.item, queued.priority) for queued in self._dispatcher.left()]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar,
 
 from yarl import URL
 
-from politesse._base.checks import check_least, check_positive, check_types, wrong_type
+from politesse._base.checks import check_least, check_types, wrong_type
 from politesse._base.text import has_utf_8
 from politesse._gate.view import AgentView
 from politesse._http.redirects import REDIRECTS, resolved
@@ -23,13 +23,14 @@ from politesse.errors import ConfigurationError
 from politesse.origin import DEFAULT_PORTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from aiohttp import ClientResponse
     from httpx import Response as HttpxResponse
 
     from politesse._gate.turn import Turn
+    from politesse.queue._limits import Limits
     from politesse.queue._results import CrawlPage, CrawlProgress
 
 Item = TypeVar("Item")
@@ -175,11 +176,7 @@ class CrawlOptions(NamedTuple, Generic[Item]):
     workers: int
     seen: Seen | None
     max_pages: int | None
-    depth: int | None
-    allow: Iterable[str] | None
-    deny: Iterable[str]
-    max_pages_per_host: int | None
-    max_time_s: float | None
+    limits: Limits
     on_progress: Callable[[CrawlProgress], object] | None
     on_error: Callable[[CrawlPage[Item], BaseException], object] | None
     stop_on_error: bool
@@ -189,12 +186,6 @@ class CrawlOptions(NamedTuple, Generic[Item]):
         check_least("workers", self.workers, 1)
         if self.max_pages is not None:
             check_least("max_pages", self.max_pages, 1)
-        if self.depth is not None:
-            check_least("depth", self.depth, 0)
-        if self.max_pages_per_host is not None:
-            check_least("max_pages_per_host", self.max_pages_per_host, 1)
-        if self.max_time_s is not None:
-            check_positive("max_time_s", self.max_time_s)
         check_callback("on_progress", self.on_progress)
         check_callback("on_error", self.on_error)
         if self.seen is not None and not (hasattr(self.seen, "__contains__") and hasattr(self.seen, "add")):

@@ -9,8 +9,7 @@ Precautions:
 - A new file is created by ``mknod``, with mode 0600 and never through a symbolic link. ``open`` is not used:
   POSIX drops all locks of a process on a file when the process closes any descriptor of it, so only SQLite opens the
   file. SQLite gives ``-wal`` and ``-shm`` the mode of the file, and follows no link to them.
-- SQLite follows a link to the database itself. So the name is checked before the opening, and the name that SQLite
-  resolved after it.
+- SQLite follows a link to the database. So the name is checked before the opening, and the resolved name after it.
 - SQLite keeps its locks in the memory of the process, and a forked child inherits that memory but not the locks. A
   connection of the child to the same file would take no locks. So a child cannot open the file.
 """
