@@ -154,5 +154,5 @@ async def test_a_clock_that_runs_too_fast_is_reported_once_and_the_fleet_goes_on
     (error,) = [event.error for event in fleet.events if isinstance(event, FleetAway)]
     said = re.search(r"its clock runs ([0-9.]+)% too fast", error)
     assert said is not None, error
-    assert float(said[1]) == pytest.approx(2.0, abs=0.5)  # 35 ms of delay in 7 s are half a per cent
+    assert 0.5 <= float(said[1]) <= 2.0  # the delays of a busy machine make it less, and never more
     assert starts[-1] - starts[-8] <= 7 * 0.7, "it goes on"
