@@ -76,6 +76,7 @@ async def test_allowed_page_is_loaded_and_a_disallowed_page_is_never_requested(
     assert turns(gate) == 0
 
 
+@pytest.mark.full
 async def test_redirects_are_followed_in_turns_with_their_cookies(site: HtmlSite, other: HtmlSite, page: Page) -> None:
     site.redirects |= {"/moved": (302, f"{other.base}/here"), "/start": (301, "moved#part")}
     other.redirects["/here"] = (308, "/there")
@@ -198,6 +199,7 @@ async def test_navigation_of_the_page_itself_is_paced_and_follows_redirects_in_t
     judge(site, other, min_delay_s=0.2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("to", ["/private/x", "/moved"])
 async def test_click_never_requests_a_disallowed_page(
     site: HtmlSite, page: Page, tab: PolitePage, to: str, caplog: pytest.LogCaptureFixture

@@ -112,6 +112,7 @@ async def test_unknown_topic_names_the_nearest(topic: str, message: str) -> None
     assert message in " ".join(done.err.replace("│", " ").split())
 
 
+@pytest.mark.full
 async def test_in_a_terminal_a_guide_is_the_same_markdown() -> None:
     piped = await run_process("guide", "clients")
     for size, settings in (((1000, 200), {"PAGER": "false"}), ((24, 80), {"PAGER": "cat"})):

@@ -67,6 +67,7 @@ async def check_one_fetch_each(server: str, *, origins: int, questions: int, is_
         assert site.requests == origins
 
 
+@pytest.mark.full
 @servers
 @pytest.mark.parametrize("is_fleet", first_of(1, [True, False]))
 async def test_four_processes_fetch_each_file_once_and_answer_right(server: str, *, is_fleet: bool) -> None:

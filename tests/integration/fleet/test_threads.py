@@ -26,6 +26,7 @@ async def everywhere() -> AsyncIterator[Site]:
         yield running
 
 
+@pytest.mark.full
 async def test_threads_of_two_processes_keep_one_pace(server: RedisServer, prefix: str, everywhere: Site) -> None:
     port = URL(everywhere.base).port
     urls = [f"http://127.0.0.{place}:{port}" for place in range(1, HOSTS + 1)]
