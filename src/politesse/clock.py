@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from secrets import token_hex
 from typing import Any, Final, Protocol
 
@@ -51,9 +51,9 @@ class SystemClock:
     run: Final = token_hex(8)
 
     # The functions of the time module themselves, because a method would add a call to each decision.
-    wall = staticmethod(time.time)
-    monotonic = staticmethod(time.monotonic)
-    sleep = staticmethod(asyncio.sleep)
+    wall: staticmethod[[], float] = staticmethod(time.time)
+    monotonic: staticmethod[[], float] = staticmethod(time.monotonic)
+    sleep: staticmethod[[float], Coroutine[object, object, None]] = staticmethod(asyncio.sleep)
 
     def call_later(self, delay_s: float, callback: Callable[[], None], /) -> Timer:
         """Call ``callback`` from the running event loop in ``delay_s`` seconds."""

@@ -135,9 +135,9 @@ class Verdict:
         note: str = "",
         site_usage: StatesUsage | None = None,
     ) -> None:
-        self.url = url
-        self.allowed = allowed
-        self.match = match
+        self.url: str = url
+        self.allowed: bool = allowed
+        self.match: Match = match
         self._basis = VerdictBasis(agent, source, -age_s, site_usage, note)
         self._read_mono, self._read_wall = 0.0, -inf
 

@@ -106,7 +106,7 @@ class FileCache(ABC, Generic[EntryKind]):
         self._publisher = publisher
         self._jitter = jitter
         self._records = records or Records()
-        self.weight_bytes = 0
+        self.weight_bytes: int = 0
         self._flights: Flights[FileFlight[EntryKind]] = Flights()
         self._closed = False
         self._ending: list[asyncio.Task[None]] | None = None

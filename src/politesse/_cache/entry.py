@@ -68,17 +68,17 @@ class FileEntry:
     )
 
     def __init__(self, origin: Origin, path: str, held: Standing, record: Record | None, at_mono: float) -> None:
-        self.origin = origin
-        self.path = path
-        self.source = held.source
-        self.record = record
-        self.used = False
+        self.origin: Origin = origin
+        self.path: str = path
+        self.source: Source = held.source
+        self.record: Record | None = record
+        self.used: bool = False
         # Both clocks were read at the same moment.
-        self.confirmed_mono = at_mono - (held.at_wall - held.source.fetched_wall)
-        self.deadline_mono = at_mono + (held.until_wall - held.at_wall)
-        self.deadline_wall = inf if held.source.result in _CLOSED else held.until_wall
-        self.refresh_mono = min(at_mono + (held.refresh_wall - held.at_wall), self.deadline_mono)
-        self.refresh_wall = (
+        self.confirmed_mono: float = at_mono - (held.at_wall - held.source.fetched_wall)
+        self.deadline_mono: float = at_mono + (held.until_wall - held.at_wall)
+        self.deadline_wall: float = inf if held.source.result in _CLOSED else held.until_wall
+        self.refresh_mono: float = min(at_mono + (held.refresh_wall - held.at_wall), self.deadline_mono)
+        self.refresh_wall: float = (
             self.deadline_wall if self.trouble is not None else min(held.refresh_wall, self.deadline_wall)
         )
 

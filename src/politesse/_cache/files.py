@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from politesse._cache.cache import FileCache
 from politesse._cache.entry import FileEntry, FileFlight, Judged
@@ -83,7 +83,7 @@ class SiteFiles(FileCache[FileEntry]):
 
     what = "a file of a site"
     component = "files"
-    refusals = (PolitesseError,)
+    refusals: ClassVar[tuple[type[Exception], ...]] = (PolitesseError,)
 
     def __init__(
         self,

@@ -67,9 +67,9 @@ class GuardedStore:
         self._clock = clock
         self._updating = store if isinstance(store, UpdatingStore) else None
         self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # these classes never wait; subclasses may
-        self.outlives = not self._in_memory
-        self.leasing = store if isinstance(store, LeasingStore) else None
-        self.closed = False
+        self.outlives: bool = not self._in_memory
+        self.leasing: LeasingStore | None = store if isinstance(store, LeasingStore) else None
+        self.closed: bool = False
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._pending: set[asyncio.Task[Any]] = set()
         self._failures = 0

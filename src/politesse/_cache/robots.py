@@ -57,9 +57,9 @@ class FileRules(dict[str, RuleSet]):
 
     def __init__(self, digest: bytes, known: dict[bytes, FileRules]) -> None:
         super().__init__()
-        self.digest = digest
+        self.digest: bytes = digest
         self._known = known
-        self.entries = 0
+        self.entries: int = 0
 
     def add(self, compiled: Mapping[str, RuleSet]) -> int:
         """Add the rules of agents; return about how many more bytes the kept entries take."""
@@ -111,8 +111,8 @@ class Entry(FileEntry):
         # The entry does not keep the file, so its record holds only the failures.
         failures = None if record.trouble is None else record._replace(copy=None)
         super().__init__(origin, ROBOTS_TXT, held, failures, at_mono)
-        self.rules = rules
-        self.basis = _NO_BASIS
+        self.rules: FileRules = rules
+        self.basis: VerdictBasis = _NO_BASIS
         self.deciding: RuleSet | None = None
 
     def select_agent(self, agent: str) -> RuleSet | None:
@@ -169,6 +169,7 @@ class RobotsCache(FileCache[Entry]):
 
     what = "robots.txt"
     component = "cache"
+    weight_bytes: int  # FileCache counts the rest
 
     def __init__(
         self,
@@ -182,14 +183,14 @@ class RobotsCache(FileCache[Entry]):
         jitter: Callable[[], float] = random.random,
         max_wait_s: float = 30.0,
     ) -> None:
-        self.reading = ReadingThreads()
+        self.reading: ReadingThreads = ReadingThreads()
         if store.leasing is None:
             records = StoredRecords(store, self.reading, publisher)
         else:
             records = LeasedRecords(store, self.reading, publisher, store.leasing, max_wait_s, clock, jitter)
         super().__init__(fetcher, policy, policy.options.max_entries_bytes, clock, publisher, jitter, records)
-        self.fetches = 0
-        self.normalise = dialect.traits.matching.normalise_target
+        self.fetches: int = 0
+        self.normalise: Callable[[str], str] = dialect.traits.matching.normalise_target
         self._dialect = dialect
         self._file_rules: dict[bytes, FileRules] = {}  # maps the digests of the files in the cache to their rules
 

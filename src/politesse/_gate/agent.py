@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
     from politesse._gate.usage import AgentUsage
+    from politesse.clock import Clock
+    from politesse.ports import Pacer
 
 GateContext: TypeAlias = "tuple[Entry | None, HostPolicy | None, object]"
 """The context of a verdict: the cache entry, the host policy, and tdmrep.json if its reservations are enforced.
@@ -63,11 +65,11 @@ class Agent:
     __slots__ = ("_all_names", "_enforcement", "_hits", "clock", "identity", "name", "pacer", "state")
 
     def __init__(self, state: GateState, identity: Identity, enforcement: AgentUsage | None = None) -> None:
-        self.state = state
-        self.identity = identity
-        self.name = identity.agent
-        self.pacer = state.pacer
-        self.clock = state.clock
+        self.state: GateState = state
+        self.identity: Identity = identity
+        self.name: str = identity.agent
+        self.pacer: Pacer = state.pacer
+        self.clock: Clock = state.clock
         self._enforcement = enforcement
         # The rules of policy tokens are needed, too: they state usage preferences.
         self._all_names = (self.name, *state.policy_tokens.agents.values()) if state.policy_tokens else (self.name,)

@@ -66,8 +66,8 @@ class DataTxt:
 
     def __init__(self, decoded: str, found: tuple[DataRecord, ...], quirks: tuple[Quirk, ...]) -> None:
         self._decoded = decoded
-        self.records = found
-        self.quirks = quirks
+        self.records: tuple[DataRecord, ...] = found
+        self.quirks: tuple[Quirk, ...] = quirks
 
     @classmethod
     def parse(cls, body: bytes | str, *, fields: FieldNames | None = None) -> Self:

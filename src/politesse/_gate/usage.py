@@ -154,7 +154,7 @@ class PolicyTokens:
     __slots__ = ("agents",)
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
-        self.agents = {
+        self.agents: dict[Purpose, str] = {
             Purpose.given(name, "policy_tokens"): checked_token(token).lower() for name, token in tokens.items()
         }
 

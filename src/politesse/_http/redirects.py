@@ -41,8 +41,8 @@ class Hops:
     __slots__ = ("request", "seen")
 
     def __init__(self, request: FetchRequest) -> None:
-        self.request = request
-        self.seen = [request.url]
+        self.request: FetchRequest = request
+        self.seen: list[str] = [request.url]
 
     @property
     def url(self) -> str:

@@ -75,9 +75,9 @@ class SharedPacer:
         clock: Clock | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.options = options or PacingOptions()
-        self.fleet = FleetOptions(fleet) if isinstance(fleet, str) else fleet
-        self.clock = clock or SystemClock()
+        self.options: PacingOptions = options or PacingOptions()
+        self.fleet: FleetOptions | None = FleetOptions(fleet) if isinstance(fleet, str) else fleet
+        self.clock: Clock = clock or SystemClock()
         self._resolver = resolver
         self._jitter = jitter
         self._pacer: Pacer | None = None

@@ -36,7 +36,7 @@ from politesse.cli.guide_command import print_guide, print_topics
 from politesse.cli.running import AsJson, GateOptions, checked_arguments, run
 from politesse.robots import IMPLEMENTATION
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="politesse",
     help="Check before you crawl: which URLs does robots.txt permit, and why?",
     no_args_is_help=True,

@@ -192,7 +192,7 @@ class CrawlRun:
         self._left_hosts = len({Origin.of(url).pacing_host for url in plan.urls})
         self._started_mono = time.monotonic()
         self._denies_private = True
-        self.ending = ""
+        self.ending: str = ""
 
     async def crawl(self) -> None:
         """Crawl to the end; raises the OSError of a record that cannot be written."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
     from yarl import URL
 
-    from politesse import PoliteSession, Verdict
+    from politesse import AgentView, PoliteSession, Verdict
 
 _RECENT: Final = 10
 
@@ -102,7 +102,7 @@ class CrawlRecords:
         self._redirects = 0
         self._error: OSError | None = None
         self.counts: Counter[str] = Counter()
-        self.watched = frozenset(watched)
+        self.watched: frozenset[str] = frozenset(watched)
         self.denied: list[str] = []
         self.refusals: dict[str, str] = {}
         self.recent: deque[tuple[str, str]] = deque(maxlen=_RECENT)
@@ -203,7 +203,7 @@ class TimedSession:
 
     def __init__(self, web: PoliteSession) -> None:
         self._web = web
-        self.gate = web.gate
+        self.gate: AgentView = web.gate
 
     @property
     def closed(self) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.status import FleetReader
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="fleet",
     help="Look into the Redis by which the processes of a fleet share their pace.",
     no_args_is_help=True,

@@ -22,7 +22,7 @@ from politesse.verdict import utc
 
 _DAY_S: Final = 86_400.0
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="store",
     help="Look into a file of --store, and prune it, also while a crawler uses it.",
     no_args_is_help=True,

@@ -100,7 +100,7 @@ class AiohttpFetcher:
     ) -> None:
         check_types({"user_agent": (user_agent, str)}, required=True)
         check_types({"options": (options, FetchOptions), "session": (session, aiohttp.ClientSession)})
-        self.options = options or FetchOptions()
+        self.options: FetchOptions = options or FetchOptions()
         self._session = session
         if session is not None and not _verifies(session.connector):
             raise ConfigurationError(

@@ -25,8 +25,8 @@ from politesse.integrations._pinned import Core
 try:
     import httpcore
     import httpx
-except ImportError as error:
-    raise ImportError(f"{needs_extra('politesse.integrations.httpx', 'httpx')} ({error})") from error
+except ImportError as _error:
+    raise ImportError(f"{needs_extra('politesse.integrations.httpx', 'httpx')} ({_error})") from _error
 
 if TYPE_CHECKING:
     from politesse._gate.turn import Turn

@@ -22,8 +22,8 @@ from politesse.integrations._pinned import Core
 try:
     import httpcore2
     import httpx2
-except ImportError as error:
-    raise ImportError(f"{needs_extra('politesse.integrations.httpx2', 'httpx2')} ({error})") from error
+except ImportError as _error:
+    raise ImportError(f"{needs_extra('politesse.integrations.httpx2', 'httpx2')} ({_error})") from _error
 
 if TYPE_CHECKING:
     from politesse._gate.turn import Turn

@@ -40,8 +40,8 @@ from politesse.origin import Origin, escaped
 
 try:
     from playwright.async_api import Error, Page
-except ImportError as error:
-    raise ImportError(f"{needs_extra('politesse.integrations.playwright', 'playwright')} ({error})") from error
+except ImportError as _error:
+    raise ImportError(f"{needs_extra('politesse.integrations.playwright', 'playwright')} ({_error})") from _error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

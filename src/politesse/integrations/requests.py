@@ -32,8 +32,8 @@ try:
     from urllib3.exceptions import MaxRetryError, ProtocolError, ProxyError, SSLError, TimeoutError  # noqa: A004
     from urllib3.util import parse_url
     from urllib3.util.request import set_file_position
-except ImportError as error:
-    raise ImportError(f"{needs_extra('politesse.integrations.requests', 'requests')} ({error})") from error
+except ImportError as _error:
+    raise ImportError(f"{needs_extra('politesse.integrations.requests', 'requests')} ({_error})") from _error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -66,7 +66,7 @@ class RequestDisallowed(Disallowed, requests.RequestException):
 
     def __init__(self, verdict: Verdict, *, request: requests.PreparedRequest | None = None) -> None:
         super().__init__(verdict)
-        self.request = request
+        self.request: requests.PreparedRequest | None = request
 
 
 class RequestInvalidURL(InvalidURL, requests.RequestException):
@@ -84,7 +84,7 @@ class RequestInvalidURL(InvalidURL, requests.RequestException):
 
     def __init__(self, url: str, problem: str, *, request: requests.PreparedRequest | None = None) -> None:
         super().__init__(url, problem)
-        self.request = request
+        self.request: requests.PreparedRequest | None = request
 
 
 class RequestTooFar(TooFar, requests.RequestException):
@@ -102,7 +102,7 @@ class RequestTooFar(TooFar, requests.RequestException):
 
     def __init__(self, far: TooFar, *, request: requests.PreparedRequest | None = None) -> None:
         super().__init__(far.host, far.not_yet, far.max_wait_s)
-        self.request = request
+        self.request: requests.PreparedRequest | None = request
 
 
 class PoliteAdapter(HTTPAdapter):

@@ -91,8 +91,8 @@ class Scan:
     """
 
     def __init__(self, text: str, names: frozenset[str], *, head_only: bool = False) -> None:
-        self.in_head = False
-        self.partial = False
+        self.in_head: bool = False
+        self.partial: bool = False
         self._text = text
         self._names = names
         self._head_only = head_only

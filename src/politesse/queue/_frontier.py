@@ -100,9 +100,9 @@ class Frontier(Generic[Item]):
         journal: str | os.PathLike[str] | None,
     ) -> None:
         self._agent = agent
-        self.stalls = StallWatch(agent.clock, partial(described, self))
+        self.stalls: StallWatch = StallWatch(agent.clock, partial(described, self))
         self.hosts: dict[str, HostQueue[Item]] = {}
-        self.workers = WaitingTasks()
+        self.workers: WaitingTasks = WaitingTasks()
         self.line: deque[HostQueue[Item]] = deque()
         self._asked: dict[int, QueuedUrl[Item]] = {}  # the URLs whose turns are being asked for; key: their number
         self._patience: Patience[Item] = Patience(agent.clock, max_unreachable_s, max_wait_s, max_refusals, self._look)
@@ -116,9 +116,9 @@ class Frontier(Generic[Item]):
         self._logged: LRUCache[Origin, None] = LRUCache(_MAX_SITES)  # the logged sites that have not answered since
         self._time_slice = TimeSlice()  # limits how long all workers together sort and refuse URLs
         self._puts = 0
-        self.size = 0
+        self.size: int = 0
         self.under_way: dict[int, str] = {}
-        self.closed = False
+        self.closed: bool = False
         self.consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
         self.note_refusal: Callable[[str], None] | None = None
         self._failure: BaseException | None = None

@@ -86,9 +86,9 @@ class Journal:
         self._lock: sqlite3.Connection | None = None
         self._resume = resume
         self._fail = fail
-        self.is_open = False
-        self.resumed = 0
-        self.seen = SeenUrls()
+        self.is_open: bool = False
+        self.resumed: int = 0
+        self.seen: SeenUrls = SeenUrls()
         self._reading = asyncio.Lock()
         self._unread: Contents | None = None
         self._handed: set[int] = set()  # digests of the resumed URLs that this run has handed out

@@ -124,9 +124,9 @@ class QueuedTurn(Generic[Item]):
     __slots__ = ("_turn", "item", "url", "verdict")
 
     def __init__(self, turn: Turn, item: Item | None) -> None:
-        self.url = turn.url
-        self.item = item
-        self.verdict = turn.verdict
+        self.url: str = turn.url
+        self.item: Item | None = item
+        self.verdict: Verdict = turn.verdict
         self._turn = turn
 
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:

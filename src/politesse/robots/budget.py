@@ -66,9 +66,9 @@ class Meter:
     __slots__ = ("_starts", "exhausted", "forms", "left")
 
     def __init__(self, forms: Sequence[str], left: int) -> None:
-        self.forms = forms
-        self.left = left
-        self.exhausted = False
+        self.forms: Sequence[str] = forms
+        self.left: int = left
+        self.exhausted: bool = False
         self._starts: dict[tuple[str, str], int] = {}  # (form, octet) -> the count of the octet
 
     def matches(self, wildcard: Wildcard) -> bool:
@@ -123,7 +123,7 @@ class Wildcards:
     __slots__ = ("_allows", "_cut", "_per_octet", "_without_target", "places")
 
     def __init__(self, places: Sequence[int], cut: Sequence[Wildcard], allows: Sequence[bool]) -> None:
-        self.places = places
+        self.places: Sequence[int] = places
         self._cut = tuple(cut)
         self._allows = bytes(allows)
         self._without_target = sum(map(_without_target, cut))

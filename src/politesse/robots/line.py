@@ -113,11 +113,11 @@ class Line:
     __slots__ = ("field", "name", "number", "quirks", "value")
 
     def __init__(self, number: int, name: str, field: str, value: str, quirks: tuple[Quirk, ...] = NO_QUIRKS) -> None:
-        self.number = number
-        self.name = name
-        self.field = field
-        self.value = value
-        self.quirks = quirks
+        self.number: int = number
+        self.name: str = name
+        self.field: str = field
+        self.value: str = value
+        self.quirks: tuple[Quirk, ...] = quirks
 
     def __repr__(self) -> str:
         quirks = "".join(f" {quirk}" for quirk in self.quirks)
@@ -173,12 +173,12 @@ class Group:
         usage: Sequence[tuple[int, Line]],
         version: Version,
     ) -> None:
-        self.agents = agents
-        self.heads = heads
-        self.rules = rules
-        self.directives = list(directives)
-        self.usage = list(usage)
-        self.version = version
+        self.agents: dict[str, int] = agents
+        self.heads: list[Line] = heads
+        self.rules: list[Line] = rules
+        self.directives: list[tuple[int, Line, DirectiveValue]] = list(directives)
+        self.usage: list[tuple[int, Line]] = list(usage)
+        self.version: Version = version
 
     def __repr__(self) -> str:
         return f"<Group {', '.join(self.agents)}: {len(self.rules)} rules>"

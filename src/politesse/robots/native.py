@@ -55,9 +55,9 @@ class NativeOutline:
     def __init__(self, file: _core.File, traits: Traits) -> None:
         self._file = file
         self._traits = traits
-        self.sitemaps = file.sitemaps()
+        self.sitemaps: str = file.sitemaps()
         rows = file.others()
-        self.others = _others_of(rows, traits) if rows else _NO_OTHERS
+        self.others: OtherRecords = _others_of(rows, traits) if rows else _NO_OTHERS
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
         """See ``Outline.binding``; in the dialects of the compiled core, names are equal."""

@@ -44,8 +44,8 @@ class Outline:
         self._traits = traits
         self._grouping = traits.grouping
         self._control = control
-        self.others = OtherRecords()
-        self.quirks = self.others.quirks
+        self.others: OtherRecords = OtherRecords()
+        self.quirks: dict[int, Quirk] = self.others.quirks
         self.starts: list[int] = []
         self.names: dict[str, list[int]] = {}
         self._versions: list[Version] = []

@@ -84,7 +84,7 @@ class SiteUsage:
             *(one.line for one in (*rules[:_MOST_LINES], *signals[:_MOST_LINES])),
             *self._licenses,
         ]
-        self.weight_bytes = sum(_BYTES_PER_LINE + 3 * len(line.value) for line in lines)
+        self.weight_bytes: int = sum(_BYTES_PER_LINE + 3 * len(line.value) for line in lines)
         self._compiled = None
         if len(lines) > _PARSED_AT_ONCE:  # such a file is parsed off the event loop, so compile here, too
             self._compiled = self._compile()

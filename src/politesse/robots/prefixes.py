@@ -24,7 +24,7 @@ class PrefixIndex:
     __slots__ = ("_links", "prefixes")
 
     def __init__(self, prefixes: Iterable[str]) -> None:
-        self.prefixes = tuple(sorted(prefixes))
+        self.prefixes: tuple[str, ...] = tuple(sorted(prefixes))
         links: list[int] = []  # for each prefix: the index of the prefix at its link, plus one; 0 without a link
         for place, prefix in enumerate(self.prefixes):
             link = place

@@ -36,7 +36,7 @@ class RuleTable:
     __slots__ = ("_name_of", "_names", "_numbers", "_values", "patterns")
 
     def __init__(self, patterns: Iterable[str], rows: Collection[FieldRow]) -> None:
-        self.patterns = tuple(patterns)
+        self.patterns: tuple[str, ...] = tuple(patterns)
         self._numbers = flat([row[0] for row in rows])
         names = {id(row[1]): row[1] for row in rows}  # identity is the key, because hashing names would double the time
         places = dict(zip(names, range(len(names)), strict=True))

@@ -42,7 +42,7 @@ class Timetable:
     __slots__ = ("_always_s", "_by_minute_s", "_changes", "is_timed", "longest_s", "open_minutes", "weight_bytes")
 
     def __init__(self, rates: Sequence[RequestRate], visits: Sequence[TimeWindow]) -> None:
-        self.longest_s = max((rate.interval_s for rate in rates), default=0.0)
+        self.longest_s: float = max((rate.interval_s for rate in rates), default=0.0)
         self._always_s = max((rate.interval_s for rate in rates if rate.window is None), default=0.0)
         windows: dict[TimeWindow, float] = {}
         for rate in rates:
@@ -51,9 +51,9 @@ class Timetable:
         self._by_minute_s = _slowest(windows, self._always_s)
         ends = {minute % _MINUTES for window in windows for minute in (window.start, window.end + 1)}
         self._changes = sorted(minute * _MINUTE_S for minute in ends)
-        self.open_minutes = reduce(or_, map(_minutes_of, set(visits))) if visits else _WHOLE_DAY
-        self.is_timed = bool(windows or visits)
-        self.weight_bytes = _BYTES_OF_A_DAY + _BYTES_PER_CHANGE * len(self._changes) if self.is_timed else 0
+        self.open_minutes: int = reduce(or_, map(_minutes_of, set(visits))) if visits else _WHOLE_DAY
+        self.is_timed: bool = bool(windows or visits)
+        self.weight_bytes: int = _BYTES_OF_A_DAY + _BYTES_PER_CHANGE * len(self._changes) if self.is_timed else 0
 
     def interval_s(self, wall: float) -> float:
         """Return the interval of the slowest rate that applies at the Unix time ``wall``; 0 for none."""

@@ -29,9 +29,11 @@ class Wildcard:
 
     def __init__(self, pattern: str) -> None:
         self._anchored = pattern.endswith("$")
-        self.head, *middle, self.last = pattern.removesuffix("$").split("*")
-        self.middle = tuple(middle)
-        self.octets = len(self.head) + sum(map(len, middle)) + len(self.last)
+        head, *middle, last = pattern.removesuffix("$").split("*")
+        self.head: str = head
+        self.middle: tuple[str, ...] = tuple(middle)
+        self.last: str = last
+        self.octets: int = len(head) + sum(map(len, middle)) + len(last)
 
     @property
     def segments(self) -> tuple[str, ...]:

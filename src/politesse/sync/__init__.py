@@ -13,50 +13,32 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from weakref import finalize
 
 from politesse._base.checks import check_types
 from politesse._gate.gatekeeper import Gatekeeper
-from politesse._gate.view import AgentView
 from politesse.errors import WrongEventLoop
 from politesse.sync._thread import LoopThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
+    from politesse._gate.data_txt import FieldNames
+    from politesse._gate.identity import Identity
     from politesse._gate.judge import HostPolicy
+    from politesse._gate.pages import DataTxtAnswer, Sitemaps
     from politesse._gate.turn import Turn
+    from politesse._gate.view import AgentView
     from politesse.integrations.requests import PoliteAdapter as PoliteAdapter
     from politesse.origin import Origin, StrOrURL
+    from politesse.status import HostStatus
+    from politesse.usage import Usage
+    from politesse.verdict import NotYet, Verdict
 
 __all__ = ["Gate", "ThreadView"]  # without PoliteAdapter, which needs an extra
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-
-def _awaited(
-    method: Callable[Concatenate[AgentView, _P], Coroutine[object, object, _T]],
-) -> Callable[Concatenate[ThreadView, _P], _T]:
-    """Return the blocking form of an asynchronous method."""
-
-    @wraps(method)
-    def call(gate: ThreadView, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return gate.call(lambda view: method(view, *args, **kwargs))
-
-    return call
-
-
-def _called(method: Callable[Concatenate[AgentView, _P], _T]) -> Callable[Concatenate[ThreadView, _P], _T]:
-    """Return the blocking form of a synchronous method, which the event loop calls."""
-
-    @wraps(method)
-    async def run(view: AgentView, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return method(view, *args, **kwargs)
-
-    return _awaited(run)
 
 
 class ThreadView:
@@ -84,17 +66,43 @@ class ThreadView:
         self._thread = thread
         self._view = view
         self._gate = gate  # an open gate is closed when its last view is garbage
-        self.identity = view.identity
+        self.identity: Identity = view.identity
 
-    check = _awaited(AgentView.check)
-    check_batch = _awaited(AgentView.check_batch)
-    peek = _called(AgentView.peek)
-    take_turn = _awaited(AgentView.take_turn)
-    try_turns = _awaited(AgentView.try_turns)
-    datatxt = _awaited(AgentView.datatxt)
-    sitemaps = _awaited(AgentView.sitemaps)
-    usage = _awaited(AgentView.usage)
-    hosts = _called(AgentView.hosts)
+    def check(self, url: StrOrURL) -> Verdict:
+        """Return the verdict on ``url``; fetch robots.txt first if necessary. See ``AgentView.check``."""
+        return self.call(lambda view: view.check(url))
+
+    def check_batch(self, urls: Iterable[StrOrURL]) -> list[Verdict]:
+        """Return the verdicts on ``urls`` in their order. See ``AgentView.check_batch``."""
+        return self.call(lambda view: view.check_batch(urls))
+
+    def peek(self, url: StrOrURL) -> Verdict | None:
+        """Return the verdict on ``url`` from the cache, or None. See ``AgentView.peek``."""
+        return self._called(lambda view: view.peek(url))
+
+    def take_turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> Turn:
+        """Wait for a turn that is not bound to a block; the caller has to end it. See ``AgentView.take_turn``."""
+        return self.call(lambda view: view.take_turn(url, max_wait_s=max_wait_s, exempt=exempt))
+
+    def try_turns(self, urls: Iterable[StrOrURL]) -> list[Turn | NotYet | Verdict]:
+        """Return the answer for each URL: a turn if it may be requested now. See ``AgentView.try_turns``."""
+        return self.call(lambda view: view.try_turns(urls))
+
+    def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
+        """Return the data.txt of an origin. See ``AgentView.datatxt``."""
+        return self.call(lambda view: view.datatxt(origin, fields=fields))
+
+    def sitemaps(self, origin: Origin | StrOrURL) -> Sitemaps:
+        """Return the sitemaps that the robots.txt of an origin lists. See ``AgentView.sitemaps``."""
+        return self.call(lambda view: view.sitemaps(origin))
+
+    def usage(self, url: StrOrURL) -> Usage | None:
+        """Return the statements of robots.txt and tdmrep.json about the use of a page. See ``AgentView.usage``."""
+        return self.call(lambda view: view.usage(url))
+
+    def hosts(self) -> Mapping[str, HostStatus]:
+        """Return the status of each host. See ``AgentView.hosts``."""
+        return self._called(lambda view: view.hosts())
 
     @contextmanager
     def turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> Iterator[Turn]:
@@ -134,6 +142,14 @@ class ThreadView:
             ClosedError, WrongEventLoop: as the other methods do.
         """
         return self._thread.call(lambda: work(self._view))
+
+    def _called(self, work: Callable[[AgentView], _T]) -> _T:
+        """Run ``work``, which does not wait, with the asynchronous view in the event loop of the gate."""
+
+        async def run(view: AgentView) -> _T:
+            return work(view)
+
+        return self.call(run)
 
 
 class Gate(ThreadView):
@@ -208,7 +224,7 @@ class Gate(ThreadView):
         Raises:
             InvalidURL, ConfigurationError, ClosedError: as ``Gatekeeper.set_policy``.
         """
-        _called(lambda _: self._gatekeeper.set_policy(host, policy))(self)
+        self._called(lambda _: self._gatekeeper.set_policy(host, policy))
 
     def forget(self, origin: Origin | StrOrURL) -> None:
         """Drop the cached files of an origin, or of the origin of a URL. The next check fetches them again.

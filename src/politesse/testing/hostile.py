@@ -64,7 +64,7 @@ class HostileServer:
         address: str = LOOPBACK,
         every_page: Reply = PAGE,
     ) -> None:
-        self.open_connections = 0
+        self.open_connections: int = 0
         self._log: list[Logged] = []
         self._fault = fault
         self._answers = {ROBOTS_TXT: fault.robots, **fault.hops, **(answers or {})}

@@ -41,7 +41,7 @@ class ManualClock:
     """
 
     def __init__(self, wall: float = 1_800_000_000.0, *, autojump: bool = False) -> None:
-        self.run = token_hex(8)
+        self.run: str = token_hex(8)
         self._wall = wall
         self._monotonic = 0.0
         self._autojump = autojump
@@ -181,9 +181,9 @@ class ScriptedFetcher:
         self.answers: dict[str, Answer | Sequence[Answer]] = dict(answers or {})
         self._given: Counter[str] = Counter()
         self.requests: list[FetchRequest] = []
-        self.gate = asyncio.Event()
+        self.gate: asyncio.Event = asyncio.Event()
         self.gate.set()
-        self.closed = False
+        self.closed: bool = False
 
     def count(self, asked: str) -> int:
         """Return how many times the robots.txt of an origin, or the file at a URL, was requested."""
@@ -252,7 +252,7 @@ class ScriptedResolver:
         for host, given in addresses.items():
             if isinstance(given, str):
                 raise ConfigurationError(f"addresses of {host!r}: give a list, as in [{given!r}]")
-        self.addresses = dict(addresses)
+        self.addresses: dict[str, Sequence[str]] = dict(addresses)
         self.asked: list[str] = []
 
     async def resolve(self, host: str, port: int, /) -> Sequence[str]:

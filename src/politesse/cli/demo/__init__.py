@@ -85,7 +85,7 @@ class LittleWeb(AsyncExitStack):
         self._addresses: dict[str, str] = {}
         self._requested: Counter[Site] = Counter()  # counts the requested pages
         self.sites: list[Site] = []
-        self.sharing = 0
+        self.sharing: int = 0
 
     async def __aenter__(self) -> Self:
         # Pages have links to other origins, so all addresses must be known before the first page is made.

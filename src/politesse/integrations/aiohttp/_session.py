@@ -156,7 +156,7 @@ class PoliteSession:
         check_types({"session": (session, aiohttp.ClientSession)})
         self.gate = gate
         self._own_session = session is None
-        self.session = session or _session(self.gate, options)
+        self.session: aiohttp.ClientSession = session or _session(self.gate, options)
         self._total_s = _total_s(self.session.timeout)
         self._max_wait_s = max_wait_s
         self._turns = OpenTurns()

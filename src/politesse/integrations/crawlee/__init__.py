@@ -21,7 +21,7 @@ from politesse._base.text import needs_extra
 try:
     from politesse.integrations.crawlee._client import PoliteHttpClient
     from politesse.integrations.crawlee._manager import PoliteRequestManager
-except ImportError as error:
-    raise ImportError(f"{needs_extra('politesse.integrations.crawlee', 'crawlee')} ({error})") from error
+except ImportError as _error:
+    raise ImportError(f"{needs_extra('politesse.integrations.crawlee', 'crawlee')} ({_error})") from _error
 
 __all__ = ["PoliteHttpClient", "PoliteRequestManager"]

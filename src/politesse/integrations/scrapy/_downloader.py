@@ -105,8 +105,8 @@ class PoliteDownloader(Downloader):
             self._robots.downloader = self
             self._fetcher, self._gate = self._robots.fetcher, self._robots.gate
         self._clock = self._gate.clock
-        self.tally = CrawlTally(crawler)
-        self.waits = Waits(self._clock, self._max_wait_s, self.tally, self._wake)
+        self.tally: CrawlTally = CrawlTally(crawler)
+        self.waits: Waits = Waits(self._clock, self._max_wait_s, self.tally, self._wake)
         self._in_fleet = fleet_of(crawler.settings) is not None
         self._gate.subscribe(self.waits.note)
         crawler.signals.connect(self._spider_opened, signals.spider_opened)

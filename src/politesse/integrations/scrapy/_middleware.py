@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from scrapy.robotstxt import RobotParser
 
+    from politesse._gate.gatekeeper import Gatekeeper
     from politesse._gate.view import AgentView
     from politesse.integrations.scrapy._downloader import PoliteDownloader
 
@@ -77,8 +78,8 @@ class RobotsTxtMiddleware:
     def __init__(self, crawler: Crawler) -> None:
         if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
             raise NotConfigured
-        self.fetcher = EngineFetcher(crawler)
-        self.gate = make_gate(crawler, self.fetcher)
+        self.fetcher: EngineFetcher = EngineFetcher(crawler)
+        self.gate: Gatekeeper = make_gate(crawler, self.fetcher)
         self.downloader: PoliteDownloader | None = None
         self._crawler = crawler
         self._agents = StatedAgents(self.gate, "")

@@ -139,7 +139,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         start_queue_cls: type[QueueProtocol] | None = None,
     ) -> None:
         self._draining: set[str] = set()
-        self.ready = ReadySlots(lambda slot: self._polite.is_ready(slot, is_last=slot in self._draining))
+        self.ready: ReadySlots = ReadySlots(lambda slot: self._polite.is_ready(slot, is_last=slot in self._draining))
         self._journal = QueueJournal(crawler, key) if key else None
         if self._journal is not None and self._journal.was_killed:
             slot_startprios = self._journal.state

@@ -113,8 +113,10 @@ class EngineFetcher:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self.excuses_faults = crawler.settings.get("POLITESSE_ON_ERROR") == "allow"
-        self.options = FetchOptions(private_addresses=crawler.settings.get("POLITESSE_PRIVATE_ADDRESSES", "redirects"))
+        self.excuses_faults: bool = crawler.settings.get("POLITESSE_ON_ERROR") == "allow"
+        self.options: FetchOptions = FetchOptions(
+            private_addresses=crawler.settings.get("POLITESSE_PRIVATE_ADDRESSES", "redirects")
+        )
         self._resolver = SystemResolver()
         self._parser: type[RobotParser] = load_object(crawler.settings["ROBOTSTXT_PARSER"])
         self._http_cache = HttpCache(crawler)

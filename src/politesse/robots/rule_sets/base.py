@@ -92,11 +92,11 @@ class RuleSet(ABC):
         self.request_rates: tuple[RequestRate, ...] = ()
         self.visit_times: tuple[TimeWindow, ...] = ()
         self.comments: tuple[str, ...] = ()
-        self.timetable = ALWAYS
+        self.timetable: Timetable = ALWAYS
         if directives.values:  # most files have none
             self._obey(directives.values)
         self._sitemaps = directives.sitemaps
-        self.site_usage = directives.usage
+        self.site_usage: SiteUsage | None = directives.usage
         self._weight_bytes = 0
 
     def _obey(self, values: Sequence[DirectiveValue]) -> None:
