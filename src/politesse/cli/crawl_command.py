@@ -30,8 +30,8 @@ from politesse.fetch._lookups import SystemResolver
 from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
+from politesse.queue._crawl_results import CrawlCounts, finished_words
 from politesse.queue._limits import Limits
-from politesse.queue._results import CrawlCounts, finished_words
 from politesse.queue._web import normal_form
 
 if TYPE_CHECKING:

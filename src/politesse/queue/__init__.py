@@ -2,7 +2,8 @@
 
 The modules of this folder::
 
-    _queue.py           PoliteQueue: checks the arguments, and waits for room
+    _queue.py           PoliteQueue: the methods for users
+    _intake.py          lets URLs in: checks the arguments, and waits for room
     _dispatch.py        hands out and refuses URLs; has the theory of operation
       _frontier.py      the URLs that are queued, and the tasks that wait
       _hosts.py         the phases of a host, with their table; the line of ready hosts
@@ -11,20 +12,15 @@ The modules of this folder::
       _journal_file.py  the tables of the journal in an SQLite file
     _crawl.py           ``PoliteQueue.crawl``: the loop over the queue
       _limits.py        what a crawl leaves out
+      _tally.py         the counts of a crawl
       _web.py           the clients, links and seen URLs of a crawl
-    _results.py         turns, pages, counts and errors of queues and crawls
+    _results.py         turns, counts and errors of queues
+    _crawl_results.py   pages, counts and errors of crawls
 """
 
+from politesse.queue._crawl_results import CrawlPage, CrawlProgress, CrawlReport, PageFailed
 from politesse.queue._queue import PoliteQueue
-from politesse.queue._results import (
-    CrawlPage,
-    CrawlProgress,
-    CrawlReport,
-    PageFailed,
-    QueueClosed,
-    QueuedTurn,
-    QueueStatistics,
-)
+from politesse.queue._results import QueueClosed, QueuedTurn, QueueStatistics
 from politesse.queue._web import Seen
 
 __all__ = [

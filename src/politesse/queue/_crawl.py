@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -33,8 +32,10 @@ from politesse._base.text import counted, described, printable, printable_traceb
 from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import Origin, StrOrURL, url_text
+from politesse.queue._crawl_results import CrawlPage, PageFailed
 from politesse.queue._hosts import Trail
-from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport, PageFailed, QueueClosed, check_in_loop
+from politesse.queue._results import QueueClosed, check_in_loop
+from politesse.queue._tally import RunningCounts
 from politesse.queue._web import SeenUrls, check_handle, has_other_scheme, normal_form, resolved_link, resolved_location
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.agent import Agent
     from politesse._gate.turn import Turn
+    from politesse.queue._crawl_results import CrawlReport
     from politesse.queue._dispatch import Dispatcher
     from politesse.queue._hosts import QueuedUrl
     from politesse.queue._web import Answer, CrawlClient, CrawlOptions, Seen
@@ -87,13 +89,10 @@ class Crawl(Generic[Item, Response]):
         self._max_pages = inf if options.max_pages is None else options.max_pages
         self._limits = options.limits
         self._workers = int(min(options.workers, self._max_pages))
-        self._started_mono = self._agent.clock.monotonic()
-        self._refused_before, self._given_up_before = dispatcher.refused, dispatcher.given_up
+        self._tally = RunningCounts(dispatcher, options, agent.clock, self._end)
         self._handed = 0
         self._idle: set[asyncio.Task[object] | None] = set()  # the workers that wait for a turn
         self._is_late = False
-        self._counts: Counter[str] = Counter()  # the counts, by the names of CrawlCounts
-        self._first_error = ""
         self._over = asyncio.Event()
         self._error: BaseException | None = None
 
@@ -121,8 +120,7 @@ class Crawl(Generic[Item, Response]):
         if self._error is not None:
             self._log_end(self._error)
             raise self._error
-        left, elapsed_s = self._dispatcher.size, self._elapsed_s
-        return CrawlReport(left=left, elapsed_s=elapsed_s, first_error=self._first_error, **self._counted())
+        return self._tally.report()
 
     def admit(self, url: str) -> bool:
         """Return whether a URL is new, and mark it as seen. An error of ``seen`` is raised, and ends the crawl."""
@@ -137,7 +135,7 @@ class Crawl(Generic[Item, Response]):
 
     def note_refusal(self, url: str) -> None:
         """Report that a URL was refused."""
-        self._show_progress(url, within_turn=False)
+        self._tally.show_progress(url, within_turn=False)
 
     async def _wait_for_end(self) -> None:
         try:
@@ -157,7 +155,7 @@ class Crawl(Generic[Item, Response]):
                     with turn:
                         if self._limits.is_full(queued.origin_queue.origin):
                             turn.give_back()
-                            self._settle("skipped", queued.url)
+                            self._tally.settle("skipped", queued.url)
                         else:
                             await self._visit(turn, queued)
                 finally:
@@ -201,7 +199,7 @@ class Crawl(Generic[Item, Response]):
                     await self._handle(page, response)
                 is_done = True
             if is_page:
-                self._settle("pages", queued.url)
+                self._tally.settle("pages", queued.url)
             else:
                 self._follow_up(queued, page, answer)
         except BaseException as error:  # noqa: BLE001 - raised again, reported, or the end of the crawl
@@ -213,7 +211,7 @@ class Crawl(Generic[Item, Response]):
         """Settle a URL whose visit raised an error; an error that ends the worker is raised again."""
         if is_ended_with_task(error, asyncio.current_task()):
             if is_handed and is_done:
-                self._counts["pages"] += 1  # the worker was cancelled while it closed the response
+                self._tally.counts["pages"] += 1  # the worker was cancelled while it closed the response
             else:
                 self._put_back(queued)
             raise error
@@ -234,7 +232,7 @@ class Crawl(Generic[Item, Response]):
         if answer.target is None:
             if queued.trail.attempt < _MAX_ATTEMPTS:
                 self._put_back(queued, queued.trail.attempt + 1)
-                self._settle("retried", queued.url)
+                self._tally.settle("retried", queued.url)
             else:
                 problem = f"was answered with {answer.status} to {queued.trail.attempt} attempts"
         elif (target := resolved_location(queued.url, answer.target)) is None:
@@ -244,15 +242,15 @@ class Crawl(Generic[Item, Response]):
         elif len(queued.trail.hops) >= _MAX_HOPS:
             problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
         elif not self._limits.follow(target, queued.trail.depth):
-            self._counts["skipped"] += 1
-            self._settle("redirects", queued.url)
+            self._tally.counts["skipped"] += 1
+            self._tally.settle("redirects", queued.url)
         else:
             # Servers redirect between spellings of a URL; in a crawl both spellings are the same URL.
             if normal_form(target) == normal_form(queued.url) or self.admit(target):
                 trail = Trail((*queued.trail.hops, queued.url), depth=queued.trail.depth)
                 origin, item = Origin.of(target), queued.item
                 self._dispatcher.add(origin, target, item, queued.priority, trail, instead_of=queued)
-            self._settle("redirects", queued.url)
+            self._tally.settle("redirects", queued.url)
         if problem:
             self._fail(page, PageFailed(queued.url, answer.status, problem), by_handle=False)
 
@@ -268,12 +266,12 @@ class Crawl(Generic[Item, Response]):
                 origin = self._agent.checked_origin(url)
                 check_in_loop()
                 if not self._limits.follow(url, page.depth + 1):
-                    self._counts["skipped"] += 1
+                    self._tally.counts["skipped"] += 1
                 elif not self._dispatcher.closed and self.admit(url):
                     self._dispatcher.add(origin, url, item, priority, Trail(depth=page.depth + 1))
                     return True
                 return False
-        self._counts["bad_links"] += not has_other_scheme(text)
+        self._tally.counts["bad_links"] += not has_other_scheme(text)
         return False
 
     def _put_back(self, queued: QueuedUrl[Item], attempt: int | None = None) -> None:
@@ -285,7 +283,7 @@ class Crawl(Generic[Item, Response]):
     def _fail(self, page: CrawlPage[Item], error: BaseException, *, by_handle: bool) -> None:
         """Count and report a URL that has failed."""
         if by_handle:
-            self._first_error = self._first_error or f"{printable(page.url)}: {described(error)}"
+            self._tally.first_error = self._tally.first_error or f"{printable(page.url)}: {described(error)}"
             logger.error("handle failed on %s\n%s", printable(page.url), printable_traceback(error))
         else:
             logger.info("%s failed: %s", printable(page.url), described(error))
@@ -296,12 +294,7 @@ class Crawl(Generic[Item, Response]):
                 self._end(failure)
         if by_handle and self._options.stop_on_error:
             self._end(error)
-        self._settle("failed", page.url)
-
-    def _settle(self, count: str, url: str) -> None:
-        """Count a URL, and report progress."""
-        self._counts[count] += 1
-        self._show_progress(url)
+        self._tally.settle("failed", page.url)
 
     def _end(self, error: BaseException) -> None:
         """End the crawl with an error, unless an earlier error has ended it."""
@@ -319,32 +312,3 @@ class Crawl(Generic[Item, Response]):
     def _closed_message(self) -> str:
         whose = "the session of the crawl is" if self._client.is_closed else "the gatekeeper was"
         return f"{whose} closed, with {self._dispatcher.size} URLs queued"
-
-    def _show_progress(self, url: str, *, within_turn: bool = True) -> None:
-        """Report progress. A URL that has just finished is no longer under way, though its turn has not ended."""
-        if self._options.on_progress is None:
-            return
-        queue = self._dispatcher
-        progress = CrawlProgress(
-            queued=queue.size,
-            under_way=len(queue.under_way) - within_turn,
-            hosts=len(queue.hosts),
-            max_pages=self._options.max_pages,
-            last_url=url,
-            elapsed_s=self._elapsed_s,
-            **self._counted(),
-        )
-        try:
-            self._options.on_progress(progress)
-        except Exception as error:  # noqa: BLE001 - ends the crawl
-            self._end(error)
-
-    @property
-    def _elapsed_s(self) -> float:
-        return self._agent.clock.monotonic() - self._started_mono
-
-    def _counted(self) -> dict[str, int]:
-        """Return the counts that CrawlProgress and CrawlReport share."""
-        given_up = self._dispatcher.given_up - self._given_up_before
-        disallowed = self._dispatcher.refused - self._refused_before - given_up
-        return {**self._counts, "disallowed": disallowed, "given_up": given_up}

@@ -1,30 +1,27 @@
-"""PoliteQueue: checks the arguments, waits for room, and leaves the other work to its dispatcher."""
+"""PoliteQueue: the methods for users. Its intake lets URLs in, its dispatcher hands them out, a Crawl requests them."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from politesse._base.checks import check_least, check_priority, check_wait, wrong_type
-from politesse._base.tasks import current_task
-from politesse._gate.turn import entered_turns
+from politesse._base.checks import check_least, check_wait, wrong_type
 from politesse._gate.view import AgentView
-from politesse.errors import ConfigurationError, InvalidURL, StoreError
-from politesse.origin import Origin, StrOrURL, url_text
+from politesse.errors import ConfigurationError, StoreError
 from politesse.queue._crawl import Crawl
 from politesse.queue._dispatch import Dispatcher, QueueTurn
+from politesse.queue._intake import Intake
 from politesse.queue._limits import Limits
-from politesse.queue._results import QueueClosed, QueueStatistics, check_in_loop, described, statistics_of
+from politesse.queue._results import QueueStatistics, described, statistics_of
 from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, check_callback, client_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from politesse.queue._hosts import HostQueue
-    from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport
+    from politesse.origin import Origin, StrOrURL
+    from politesse.queue._crawl_results import CrawlPage, CrawlProgress, CrawlReport
     from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
@@ -110,8 +107,6 @@ class PoliteQueue(Generic[Item]):
         check_wait("max_unreachable_s", max_unreachable_s)
         check_least("max_refusals", max_refusals, 1)
         self._gate = gate
-        self._maxsize = maxsize
-        self._admit: Callable[[str], bool] | None = None  # the ``admit`` of the running crawl
         self._dispatcher: Dispatcher[Item] = Dispatcher(
             gate,
             on_disallowed,
@@ -120,6 +115,7 @@ class PoliteQueue(Generic[Item]):
             max_refusals,
             journal,
         )
+        self._intake = Intake(gate, self._dispatcher, maxsize)
 
     async def __aenter__(self) -> Self:
         await self._dispatcher.ready()
@@ -154,21 +150,7 @@ class PoliteQueue(Generic[Item]):
                 more URLs. If the call is cancelled while it waits for the journal, the URL may be queued.
             WrongEventLoop: if the gatekeeper belongs to another event loop, or no event loop runs.
         """
-        text, origin = self._checked(url, item, priority)
-        if self._dispatcher.journal is not None:
-            self._check_open(origin)
-            await self._dispatcher.journal.ready()
-            if self._dispatcher.journal.ignores(text, by_worker=self._is_consumer()):
-                return
-        while (host := self._full_host(origin)) is not None:
-            try:
-                with self._dispatcher.stalls:
-                    await host.putters.wait()
-            finally:
-                self._dispatcher.forget_if_idle(host)
-        if not self._is_seen(text):
-            self._dispatcher.add(origin, text, item, priority)
-        await self._dispatcher.flush()
+        await self._intake.put(url, item, priority)
 
     def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
@@ -180,16 +162,7 @@ class PoliteQueue(Generic[Item]):
             ConfigurationError: if the journal was not read yet.
             TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: see ``put``.
         """
-        text, origin = self._checked(url, item, priority)
-        if self._dispatcher.journal is not None:
-            self._check_open(origin)
-            self._dispatcher.journal.check_open()
-            if self._dispatcher.journal.ignores(text, by_worker=self._is_consumer()):
-                return
-        if self._full_host(origin) is not None:
-            raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
-        if not self._is_seen(text):
-            self._dispatcher.add(origin, text, item, priority)
+        self._intake.put_nowait(url, item, priority)
 
     def turn(self) -> QueueTurn[Item]:
         """Wait until a host is ready, and hold a turn there during the block: ``async with queue.turn()``.
@@ -261,12 +234,12 @@ class PoliteQueue(Generic[Item]):
             Exception: an error of ``seen``, ``on_progress``, ``on_error`` or ``on_disallowed``; see ``stop_on_error``.
         """
         dispatcher = self._dispatcher
-        if self._admit is not None:
+        if self._intake.admit is not None:
             raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
         limits = Limits(depth, allow, deny, max_pages_per_host, max_time_s)
         options = CrawlOptions(workers, seen, max_pages, limits, on_progress, on_error, stop_on_error)
         crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
-        self._admit, dispatcher.note_refusal = crawl.admit, crawl.note_refusal
+        self._intake.admit, dispatcher.note_refusal = crawl.admit, crawl.note_refusal
         try:
             report = await crawl.run()
             await dispatcher.flush()
@@ -275,7 +248,7 @@ class PoliteQueue(Generic[Item]):
                 await dispatcher.flush()
             raise
         finally:
-            self._admit = dispatcher.note_refusal = None
+            self._intake.admit = dispatcher.note_refusal = None
         return report
 
     async def join(self) -> None:
@@ -312,39 +285,3 @@ class PoliteQueue(Generic[Item]):
 
     def __repr__(self) -> str:
         return described(self._dispatcher)
-
-    def _checked(self, url: StrOrURL, item: Item | None, priority: float) -> tuple[str, Origin]:
-        """Return a URL as text, and its origin; raise the errors of the arguments."""
-        text = url_text(url)
-        check_priority(priority)
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise InvalidURL(text, "holds a lone surrogate, which has no UTF-8 form") from None
-        origin = self._gate.checked_origin(text)
-        if self._dispatcher.journal is not None:
-            self._dispatcher.journal.check(item, priority)
-        return text, origin
-
-    def _full_host(self, origin: Origin) -> HostQueue[Item] | None:
-        """Return the host of ``origin`` if it has no room, else None; raise if the queue accepts no URLs."""
-        self._check_open(origin)
-        host = self._dispatcher.hosts.get(origin.pacing_host)
-        if host is None or not 0 < self._maxsize <= host.size or self._is_consumer():
-            return None
-        return host
-
-    def _check_open(self, origin: Origin) -> None:
-        """Raise if the queue accepts no URLs."""
-        check_in_loop()
-        self._dispatcher.raise_failure()
-        if self._dispatcher.closed:
-            raise QueueClosed(f"a URL of {origin} was put after the queue was closed")
-
-    def _is_consumer(self) -> bool:
-        """Return whether this task has taken a turn of this queue, or the code runs within a turn."""
-        return bool(entered_turns()) or current_task() in self._dispatcher.consumers
-
-    def _is_seen(self, url: str) -> bool:
-        """Return whether the running crawl has seen ``url``; if not, mark it as seen. False without a crawl."""
-        return self._admit is not None and not self._admit(url)
