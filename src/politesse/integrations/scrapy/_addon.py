@@ -72,6 +72,25 @@ class PolitesseAddon:
         True by default: each response has its PageDirectives as ``response.meta["politesse_page"]``. To read METAs,
         install the extra ``html``. False turns this off.
 
+    The stats begin with ``politesse/``:
+
+    ``hosts/closed``, ``hosts/given_up``, ``hosts/refused``
+        How many hosts were closed for a time, were given up, and have refused the crawler.
+    ``requests/deferred``
+        How many times a request was put back into the scheduler.
+    ``requests/given_up``, ``requests/kept``
+        How many requests were not made because their site was given up, and how many of them are in ``JOBDIR``.
+    ``seconds_waited``
+        For how many seconds hosts were closed while requests waited, added up.
+    ``robots_txt/RESULT``
+        How many fetches of robots.txt had this result: ``successful``, ``unavailable``, ``unreachable`` and so on.
+    ``decisions/REASON``
+        How many decisions had this reason: ``disallow-rule``, ``no-rule``, ``unavailable`` and so on.
+    ``fleet/away``, ``fleet/seconds_away``
+        How many times the Redis of the fleet was away, and for how many seconds in all.
+    ``too_far``
+        How many requests ended because their turn was further away than ``POLITESSE_MAX_WAIT``.
+
     Example:
         >>> from scrapy.settings import Settings
         >>> settings = Settings()
