@@ -44,6 +44,16 @@ POLITESSE: Final = Peer(
     means="PoliteSession",
     notes={},
 )
+AIOHTTP: Final = Peer(
+    package="aiohttp",
+    module="benchmarks.fault_crawls.aiohttp_protego",
+    means="ClientSession with Protego; without a 2xx, everything is allowed",
+    notes={
+        ("refuses-", "never-", "closes-", "resets-", "drips-", "stalls-", "chunk-", "429-", "status-50"): (
+            "A robots.txt that cannot be fetched counts as an empty one, as most crawlers of this kind have it."
+        ),
+    },
+)
 SCRAPY: Final = Peer(
     package="scrapy",
     module="benchmarks.fault_crawls.scrapy",
@@ -101,4 +111,4 @@ CRAWLEE: Final = Peer(
         ),
     },
 )
-PEERS: Final = (POLITESSE, SCRAPY, CRAWLEE)
+PEERS: Final = (POLITESSE, AIOHTTP, SCRAPY, CRAWLEE)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 import time
 import warnings
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import islice
@@ -21,7 +20,7 @@ from politesse._base.text import counted, printable
 from politesse._gate.identity import Identity
 from politesse.cli.console import BROKEN_PIPE, STANDARD, descriptor, say
 from politesse.cli.crawl_records import CrawlRecords, TimedSession, opened
-from politesse.cli.progress import CrawlBar, CrawlView
+from politesse.cli.progress import LONG_S, CrawlView, bar_with_notes, rough
 from politesse.cli.running import GateOptions, read_body
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.fetch import PublicResolver
@@ -35,12 +34,13 @@ from politesse.queue._limits import Limits
 from politesse.queue._web import normal_form
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
 
     from politesse.queue import CrawlPage, CrawlProgress
+    from politesse.status import HostStatus
 
     Shown = Callable[[CrawlProgress], None]
 
@@ -51,7 +51,6 @@ _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
 _MAX_NAMED: Final = 10  # the summary names at most this many sites
-_HOST_LOGS: Final = (logging.getLogger("politesse.cache"), logging.getLogger("politesse.pacing"))
 """The loggers that report closed hosts."""
 
 
@@ -190,6 +189,7 @@ class CrawlRun:
         self._hosts = {Origin.of(url).host for url in plan.urls}
         self._left = list(plan.urls)  # the URLs without a record
         self._left_hosts = len({Origin.of(url).pacing_host for url in plan.urls})
+        self._slowest = ""  # the host whose remaining URLs take longest, in words
         self._started_mono = time.monotonic()
         self._denies_private = True
         self.ending: str = ""
@@ -236,7 +236,7 @@ class CrawlRun:
                         )
                 finally:
                     self._left = [url for url, *_ in queue.left()]
-                    self._left_hosts = len(queue.sizes())
+                    self._note_hosts(queue.sizes(), gate.hosts())
         if self._left:
             is_late = plan.time_s is not None and report.elapsed_s >= plan.time_s
             self.ending = (
@@ -249,6 +249,15 @@ class CrawlRun:
             host = Origin.of(url).host
             if item in {_START, host}:
                 self._hosts.add(host)
+
+    def _note_hosts(self, sizes: Mapping[str, int], hosts: Mapping[str, HostStatus]) -> None:
+        """Keep what the summary tells about the remaining hosts: their number, and the one that takes longest."""
+        self._left_hosts = len(sizes)
+        needs_s = {host: size * hosts[host].interval_s for host, size in sizes.items() if host in hosts}
+        slowest = max(needs_s, key=needs_s.__getitem__, default="")
+        if slowest and needs_s[slowest] >= LONG_S:
+            pace = f"one each {hosts[slowest].interval_s:g} s, by {hosts[slowest].bound_by}"
+            self._slowest = f"{slowest} needs {rough(needs_s[slowest])} more ({counted(sizes[slowest], 'URL')}, {pace})"
 
     async def record_left(self) -> None:
         """Record the remaining URLs once, unless a journal keeps them; raises OSError."""
@@ -266,6 +275,7 @@ class CrawlRun:
         lines = [f"{finished_words(done)} in {elapsed_s:.1f} s"]
         if left:
             lines.append(f"{counted(left, 'URL')} left at {counted(self._left_hosts, 'host')}; {self.ending}")
+            lines += filter(None, [self._slowest])
             if self._plan.journal is not None and self._plan.journal.exists():
                 any_host = "" if self._plan.same_host else " --any-host"
                 private = "" if self._denies_private else " --allow-private"
@@ -289,7 +299,7 @@ class CrawlRun:
         if to_output and os.isatty(descriptor(sys.stdout)):
             return nullcontext(lambda _: None)
         if to_output or not self._err.is_terminal:
-            return _bar(self._err)
+            return bar_with_notes(self._err)
         return CrawlView(self._err, gate, queue, self._records).shown()
 
     async def _handle(self, page: CrawlPage[str], response: aiohttp.ClientResponse) -> None:
@@ -318,31 +328,3 @@ class CrawlRun:
         """Return the links of a page; a thread reads them, because a hostile page takes a second."""
         headers, token = list(response.headers.items()), self._plan.options.token
         return await asyncio.to_thread(followable_links, body[:MAX_BYTES], url, headers=headers, token=token)
-
-
-class _Notes(logging.Handler):
-    """Prints the first line of each log record, whose values are already escaped."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(logging.INFO)
-        self._console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        say(self._console, record.getMessage().partition("\n")[0])
-
-
-@asynccontextmanager
-async def _bar(console: Console) -> AsyncGenerator[Shown, None]:
-    """Show a bar, or a line every few seconds, and each host that closes or opens."""
-    notes = _Notes(console)
-    levels = {logger: logger.level for logger in _HOST_LOGS}
-    for logger in _HOST_LOGS:
-        logger.setLevel(logging.INFO)
-        logger.addHandler(notes)
-    try:
-        with CrawlBar(console) as bar:
-            yield bar
-    finally:
-        for logger, level in levels.items():
-            logger.removeHandler(notes)
-            logger.setLevel(level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from politesse._base.text import counted, printable
-from politesse.cli.console import errors
+from politesse.cli.console import errors, say
 from politesse.queue import CrawlProgress
 from politesse.queue._crawl_results import finished_words
 from politesse.verdict import AccessResult, Bound, utc
@@ -38,6 +39,8 @@ _PACE: Final = 8
 _WORD: Final = 10
 _TROUBLE: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _SLOW_S: Final = 5.0
+LONG_S: Final = 60.0  # it is said that a host needs this time, or more
+_HOST_LOGS: Final = (logging.getLogger("politesse.cache"), logging.getLogger("politesse.pacing"))
 
 
 class CrawlBar:
@@ -218,10 +221,11 @@ class CrawlView:
         table.add_column("state", width=state, no_wrap=True, overflow="ellipsis")
         for host in self._rows:
             status = self._hosts.get(host)
-            trouble, doing = ("", "") if status is None else (_trouble(status), _doing(status))
+            waiting = self._waiting.get(host, 0)
+            trouble, doing = ("", "") if status is None else (_trouble(status), _doing(status, waiting))
             table.add_row(
                 _shown(host),
-                f"{self._waiting.get(host, 0):,}",
+                f"{waiting:,}",
                 "" if status is None else f"{round(status.interval_s, 2):,g} s",
                 Text(trouble or doing, style="yellow" if trouble else ""),
             )
@@ -232,6 +236,14 @@ class CrawlView:
         for line in last:
             line.truncate(width - _GAP, overflow="ellipsis")  # the terminal writes ^C after the last line
         return last
+
+
+def rough(seconds: float) -> str:
+    """Return a duration in one unit, as in ``45 s``, ``12 min``, ``3.5 h`` and ``20 days``."""
+    for limit_s, unit_s, unit in ((90, 1, "s"), (5_400, 60, "min"), (172_800, 3_600, "h")):
+        if seconds < limit_s:
+            return f"{seconds / unit_s:.{2 if seconds < 10 * unit_s else 3}g} {unit}"
+    return f"{seconds / 86_400:,.0f} days"
 
 
 def _trouble(status: HostStatus) -> str:
@@ -247,15 +259,44 @@ def _trouble(status: HostStatus) -> str:
     return ""
 
 
-def _doing(status: HostStatus) -> str:
+def _doing(status: HostStatus, waiting: int) -> str:
     if any(robots.fetching for robots in status.robots):
         return "robots.txt is being fetched"
     if status.in_flight:
         return f"no answer for {status.held_s:.0f} s" if status.held_s > _SLOW_S else "a request is under way"
-    return f"waits for its pace, {status.bound_by}"
+    needs_s = waiting * status.interval_s
+    return f"waits for its pace, {status.bound_by}" + (f"; needs {rough(needs_s)}" if needs_s >= LONG_S else "")
 
 
 def _time(wall: float) -> str:
     """Return a Unix time as the time of day in UTC; with the date if it is not soon."""
     text = utc(wall)
     return text if wall - time.time() > 12 * 3_600 else text.partition("T")[2]
+
+
+class _Notes(logging.Handler):
+    """Prints the first line of each log record, whose values are already escaped."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.INFO)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(self._console, record.getMessage().partition("\n")[0])
+
+
+@asynccontextmanager
+async def bar_with_notes(console: Console) -> AsyncGenerator[CrawlBar, None]:
+    """Show a bar, or a line every few seconds, and each host that closes or opens."""
+    notes = _Notes(console)
+    levels = {logger: logger.level for logger in _HOST_LOGS}
+    for logger in _HOST_LOGS:
+        logger.setLevel(logging.INFO)
+        logger.addHandler(notes)
+    try:
+        with CrawlBar(console) as bar:
+            yield bar
+    finally:
+        for logger, level in levels.items():
+            logger.removeHandler(notes)
+            logger.setLevel(level)

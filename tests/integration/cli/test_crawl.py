@@ -263,6 +263,16 @@ async def test_after_its_time_a_crawl_begins_no_more_requests(out: Path) -> None
     assert done.code == 0
 
 
+async def test_the_summary_tells_how_long_a_slow_host_takes() -> None:
+    pages = Pages({"/": links(*(f"/{number}" for number in range(10)))}, "User-agent: *\nCrawl-delay: 30\n")
+    async with serving(pages) as site:
+        done = await politesse("crawl", f"{site.base}/", "--max-pages", "1")
+    assert done.err.splitlines()[-2:] == [
+        "10 URLs left at 1 host; stopped at --max-pages 1",
+        "127.0.0.1 needs 5 min more (10 URLs, one each 30 s, by crawl-delay)",
+    ]
+
+
 async def test_the_pause_between_requests_is_that_of_the_option(out: Path) -> None:
     pages = Pages({"/": links("/1")})
     async with serving(pages) as site:

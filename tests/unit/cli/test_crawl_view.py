@@ -64,6 +64,30 @@ async def test_pace_is_in_whole_seconds_where_it_is_long(delay: str, pace: str) 
     assert row.split()[:4] == ["a.example", "1", pace, "s"]
 
 
+@pytest.mark.parametrize(
+    ("delay", "urls", "needs"),
+    [
+        (10, 5, ""),
+        (10, 6, "; needs 60 s"),
+        (30, 9, "; needs 4.5 min"),
+        (300, 20, "; needs 1.7 h"),
+        (300, 900, "; needs 3 days"),
+    ],
+)
+async def test_a_host_that_needs_long_says_how_long(delay: int, urls: int, needs: str) -> None:
+    fetcher = ScriptedFetcher({"https://a.example": f"User-agent: *\nCrawl-delay: {delay}"})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True)) as gate:
+        async with gate.turn("https://a.example/") as turn:
+            turn.observe(200)
+        queue: PoliteQueue[str] = PoliteQueue(gate)
+        for number in range(urls):
+            await queue.put(f"https://a.example/{number}")
+        console = Console(file=io.StringIO(), force_terminal=True, width=120, height=24)
+        lines = console.render_lines(CrawlView(console, gate, queue, CrawlRecords(None)).frame(), pad=False)
+    [line] = [line for line in ("".join(one.text for one in line) for line in lines) if line.startswith("a.example")]
+    assert line.rstrip().endswith(f"waits for its pace, crawl-delay{needs}")
+
+
 async def test_hosts_without_a_row_are_counted() -> None:
     lines = await frame(80, 24, [f"https://{n}.example/" for n in range(100)], [])
     rows = sum(".example" in line for line in lines)
