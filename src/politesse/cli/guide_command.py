@@ -22,6 +22,7 @@ TOPICS: Final = (
     "asking",
     "pacing",
     "crawling",
+    "moving",
     "restarts",
     "aiohttp",
     "httpx",
