@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from politesse.robots import Dialect, RobotsTxt
     from politesse.verdict import Bound, NotYet, Reason, Verdict
 
-__docformat__ = "google"  # pdoc reads the docstrings in this format
 __version__ = "0.1.0"
 
 _HOMES = (

@@ -1,89 +1,173 @@
-"""data.txt, asked of real servers."""
+"""The documentation site: all links lead somewhere, the reference has all public names, no page asks another server."""
 
-import asyncio
-from collections.abc import AsyncIterator
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import pytest
-from aiohttp import web
+from playwright.async_api import Route
 
-from politesse import CacheOptions, ClosedError, FetchOptions, Gatekeeper
-from politesse.ports import FaultKind
-from politesse.sites import FileOutcome
-from tests.integration.sites import EAGER, UA, Site, until
+from politesse.cli.guide_command import TOPICS
+from tests.integration.browsers import browsing
+from tests.support.modules import HOMES
 
-LENIENT = FetchOptions(private_addresses="allow")  # every server of a test is at a private address
-
-
-class DataSite(Site):
-    """A Site with a data.txt."""
-
-    etag = ""
-
-    async def respond(self, request: web.Request) -> web.StreamResponse:
-        if request.path != "/data.txt" or request.path in self.redirects:
-            return await super().respond(request)
-        if self.etag and request.headers.get("If-None-Match") == self.etag:
-            return web.Response(status=304, headers={"ETag": self.etag})
-        headers = {"ETag": self.etag, "Cache-Control": "no-cache"} if self.etag else {}
-        return web.Response(text="# ours\nDataset: /d.csv\n", headers=headers)
-
-
-@pytest.fixture
-def site_class() -> type[DataSite]:
-    return DataSite
+ROOT: Final = Path(__file__).parents[2]
+HERE: Final = "http://site.example/"
+COLOURS: Final = {"light": "default", "dark": "slate"}
+POLICY: Final = (ROOT / ".docs/pages/policy.md").read_text(encoding="utf-8")
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PUBLIC: Final = [
+    *HOMES,
+    "politesse.clock",
+    "politesse.integrations.aiohttp",
+    "politesse.integrations.crawlee",
+    "politesse.integrations.httpx",
+    "politesse.integrations.httpx2",
+    "politesse.integrations.playwright",
+    "politesse.integrations.requests",
+    "politesse.integrations.scrapy",
+    "politesse.origin",
+    "politesse.ports",
+    "politesse.robotrules",
+]
 
 
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER, fetch=LENIENT) as gate:
-        yield gate
+class Html(HTMLParser):
+    """The anchors, the links and the loaded files of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.loaded: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.anchors.add(given.get("id", ""))
+        if tag == "a" and "href" in given:
+            self.links.add(given["href"])
+        if "src" in given:
+            self.loaded.add(given["src"])
+        if tag == "link" and given.get("rel") not in {"canonical", "next", "prev"}:
+            self.loaded.add(given["href"])
 
 
-async def test_data_txt_is_asked_for_once_after_robots_txt_by_the_name_of_the_crawler(
-    site: DataSite, gate: Gatekeeper
-) -> None:
-    answers = await asyncio.gather(*(gate.datatxt(f"{site.base}/{number}") for number in range(20)))
-    assert {answer.text for answer in answers} == {"# ours\nDataset: /d.csv\n"}
-    assert answers[0].records[0].fields == (("Dataset", "/d.csv"),)
-    assert site.paths == ["/robots.txt", "/data.txt"]
-    assert [seen.headers["User-Agent"] for seen in site.seen] == [UA, UA]
-    assert site.seen[1].cookies == {}
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", ".docs/mkdocs.yml", "-d", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "READTHEDOCS_CANONICAL_URL": HERE}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)  # noqa: S603 - our own command
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder
 
 
-@pytest.mark.realtime
-async def test_server_that_is_silent_is_to_be_retried(site: DataSite) -> None:
-    site.redirects["/data.txt"] = (302, "/silent")
-    async with Gatekeeper(UA, pacing=EAGER, fetch=FetchOptions(total_timeout_s=1.0)) as gate:
-        answer = await gate.datatxt(site.base)
-        assert (answer.outcome, answer.status) == (FileOutcome.RETRY, None)
-        assert answer.file.fault.startswith(FaultKind.TIMEOUT)
-        assert gate.statistics().turns == 0
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Html]:
+    found = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    return {path.removesuffix("index.html"): Html(text) for path, text in found.items()}
 
 
-async def test_redirect_to_a_private_address_of_another_host_is_refused(site: DataSite, other: DataSite) -> None:
-    site.redirects["/data.txt"] = (301, f"{other.base}/data.txt")
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        answer = await gate.datatxt(site.base)
-        assert answer.outcome is FileOutcome.RETRY
-        assert "private" in answer.file.fault
-        assert other.pages == []
+@pytest.mark.full
+def test_each_link_leads_to_a_page_and_an_anchor(site: Path, pages: dict[str, Html]) -> None:
+    broken = []
+    for place, page in pages.items():
+        for link in page.links:
+            target, anchor = urldefrag(urljoin(HERE + place, link))
+            if not target.startswith(HERE):
+                continue
+            path = unquote(urlsplit(target).path)[1:]
+            known = path in pages and (not anchor or unquote(anchor) in pages[path].anchors)
+            if not known and (anchor or not (site / path).is_file()):
+                broken.append(f"{place}: {link}")
+    assert broken == []
+    assert sum(len(page.links) for page in pages.values()) > 1000
 
 
-async def test_copy_is_asked_for_again_with_its_validator(site: DataSite) -> None:
-    site.etag = '"1"'
-    cache = CacheOptions(min_lifetime_s=0.0)
-    async with Gatekeeper(UA, pacing=EAGER, cache=cache) as gate:
-        for _ in range(2):
-            assert (await gate.datatxt(site.base)).records[0].fields == (("Dataset", "/d.csv"),)
-            await asyncio.sleep(0.005)  # "no-cache" holds for a millisecond
-    asked = [seen for seen in site.seen if seen.path == "/data.txt"]
-    assert [seen.status for seen in asked] == [200, 304]
+@pytest.mark.full
+def test_each_guide_and_each_public_module_has_a_page(pages: dict[str, Html]) -> None:
+    assert {f"guides/{topic}/" for topic in TOPICS} == {place for place in pages if place.startswith("guides/")}
+    assert {f"reference/{name}/" for name in PUBLIC} == {place for place in pages if place.startswith("reference/")}
 
 
-async def test_closing_while_the_server_is_silent_ends_the_request(site: DataSite) -> None:
-    site.redirects["/data.txt"] = (302, "/silent")
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        waiting = asyncio.ensure_future(gate.datatxt(site.base))
-        await until(lambda: "/silent" in site.paths)
-    with pytest.raises(ClosedError):
-        await waiting
+@pytest.mark.full
+@pytest.mark.parametrize("name", PUBLIC)
+def test_reference_has_each_public_name(name: str, pages: dict[str, Html]) -> None:
+    page = pages[f"reference/{name}/"]
+    shown = page.anchors | {urldefrag(link).fragment for link in page.links}
+    module = importlib.import_module(name)
+    exported = [each for each in getattr(module, "__all__", ()) if each != "__version__"]
+    assert [each for each in exported if not any(anchor.endswith(f".{each}") for anchor in shown)] == []
+    assert any(anchor.startswith(f"{name}.") for anchor in shown)
+
+
+@pytest.mark.full
+def test_reference_shows_no_markup_of_a_docstring(pages: dict[str, Html]) -> None:
+    shown = [(place, mark) for place, page in pages.items() for mark in ("<blockquote>", "::</p>") if mark in page.text]
+    assert shown == []
+
+
+@pytest.mark.full
+def test_pages_and_styles_load_nothing_from_another_server(site: Path, pages: dict[str, Html]) -> None:
+    assert {file for page in pages.values() for file in page.loaded if re.match(r"\w+:|//", file)} == set()
+    for style in site.rglob("*.css"):
+        loaded = re.findall(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^)\"']*)", style.read_text(encoding="utf-8"))
+        assert (style.name, loaded) == (style.name, [])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_browser_shows_pages_and_a_search_without_an_error(width: int, scheme: Any, site: Path) -> None:
+    asked: list[str] = []
+    errors: list[str] = []
+
+    async def answer(route: Route) -> None:
+        url = urlsplit(route.request.url)
+        asked.append(f"{url.scheme}://{url.netloc}/")
+        path = site / unquote(url.path)[1:]
+        await route.fulfill(path=path / "index.html" if path.is_dir() else path)
+
+    async with browsing() as browser:
+        context = await browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = await context.new_page()
+        await page.route(re.compile("^https?:"), answer)
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        for place in ("", "guides/pacing/", "reference/politesse.queue/", "policy/"):
+            await page.goto(HERE + place, wait_until="load")
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+            assert await page.evaluate("document.body.dataset.mdColorScheme") == COLOURS[scheme]
+        await page.evaluate("document.querySelector('[data-md-toggle=search]').click()")
+        await page.locator(".md-search__input").press_sequentially("Crawl-delay")
+        await page.locator(".md-search-result__item").first.wait_for()
+    assert set(asked) == {HERE}
+    assert errors == []
+
+
+def test_policy_states_the_lower_bounds_of_the_project() -> None:
+    stated = {
+        library: (bound, need)
+        for library, bound, need in re.findall(r"^\| `(.+)` \| (.+) \| (.+) \|$", POLICY, re.MULTILINE)
+    }
+    extras = PROJECT["optional-dependencies"]
+    bounds = dict.fromkeys(PROJECT["dependencies"], "always")
+    for extra in ("cli", "crawlee", "html", "httpx", "httpx2", "playwright", "psl", "redis", "requests", "scrapy"):
+        bounds |= {one: f"extra `{extra}`" for one in extras[extra] if not one.startswith("politesse")}
+    assert {library: bound for library, (bound, _) in stated.items()} == dict(one.split(">=") for one in bounds)
+    assert [one for one, need in bounds.items() if not stated[one.split(">=")[0]][1].startswith(need)] == []
+
+
+def test_policy_names_the_pythons_of_the_project() -> None:
+    rows = re.findall(r"^\| (3[\d., ]+) \|", POLICY, re.MULTILINE)
+    named = {version for row in rows for version in row.split(", ")}
+    assert named == {each.rpartition(" ")[2] for each in PROJECT["classifiers"] if ":: Python :: 3." in each}
