@@ -120,6 +120,8 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     This class is for the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader. The length of the queue does not
     count the requests of sites that were given up: see ``POLITESSE_MAX_WAIT`` of PolitesseAddon.
 
+    With ``JOBDIR``, a job of plain Scrapy can be continued with politesse, and a job of politesse with plain Scrapy.
+
     Raises:
         ConfigurationError: the setting ``DOWNLOADER`` is not a PoliteDownloader, or the journal in ``JOBDIR`` is of
             another version.
