@@ -13,6 +13,8 @@ The modules of this folder::
     _crawl.py           ``PoliteQueue.crawl``: the loop over the queue
       _limits.py        what a crawl leaves out
       _tally.py         the counts of a crawl
+      _sitemaps.py      puts sitemap files, and queues their URLs
+        _sitemap_file.py  reads a sitemap file
       _web.py           the clients, links and seen URLs of a crawl
     _results.py         turns, counts and errors of queues
     _crawl_results.py   pages, counts and errors of crawls

@@ -7,7 +7,8 @@ ways:
 - a redirect: the target is queued as a separate URL, so that no worker waits for a turn at the other host;
 - 429, 502, 503 or 504: the URL is queued again, as a further attempt, because the answer has closed the host;
 - no answer, or an answer that cannot be followed: the URL has failed;
-- any other answer: ``handle`` gets the page, within the turn. The URL is done, or has failed, when it returns.
+- any other answer: ``handle`` gets the page, within the turn. The URL is done, or has failed, when it returns. But if
+  the URL is marked as a sitemap file, the crawl reads the file and queues its URLs (``_sitemaps``).
 
 The crawl ends when ``join`` returns, or all workers have ended. Links and targets are queued before the turn of their
 page ends, so ``join`` does not return too soon. A worker ends when the queue is closed and empty, when ``max_time_s``
@@ -35,6 +36,7 @@ from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._crawl_results import CrawlPage, PageFailed
 from politesse.queue._hosts import Trail
 from politesse.queue._results import QueueClosed, check_in_loop
+from politesse.queue._sitemaps import SitemapReader
 from politesse.queue._tally import RunningCounts
 from politesse.queue._web import SeenUrls, check_handle, has_other_scheme, normal_form, resolved_link, resolved_location
 
@@ -90,6 +92,7 @@ class Crawl(Generic[Item, Response]):
         self._limits = options.limits
         self._workers = int(min(options.workers, self._max_pages))
         self._tally = RunningCounts(dispatcher, options, agent.clock, self._end)
+        self._sitemaps = SitemapReader(agent, dispatcher, self._limits, self.admit, self._tally.counts)
         self._handed = 0
         self._idle: set[asyncio.Task[object] | None] = set()  # the workers that wait for a turn
         self._is_late = False
@@ -187,23 +190,28 @@ class Crawl(Generic[Item, Response]):
 
     async def _visit(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
         """Request the URL of a turn and settle the URL in one of the ways of the theory of operation."""
-        page = CrawlPage(queued.url, queued.item, *queued.trail, self._offer)
-        is_page = is_done = False
+        hops, attempt, depth, mark = queued.trail
+        page = CrawlPage(queued.url, queued.item, hops, attempt, depth, self._offer, is_sitemap=mark is not None)
+        is_handed = is_done = False
         try:
             async with self._client.request(turn) as response:
-                answer = await self._client.observe(turn, response)
-                is_page = answer.target is None and answer.status not in BUSY_STATUSES
-                if is_page:
+                answer = await self._client.observe(turn, response, is_file=page.is_sitemap)
+                is_final = answer.target is None and answer.status not in BUSY_STATUSES
+                if is_final and mark is not None:
+                    async with self._client.body(response) as body:
+                        await self._sitemaps.read(queued, mark, answer.status, body)
+                elif is_final:
+                    is_handed = True
                     self._handed += 1
                     self._limits.note_page(queued.origin_queue.origin)
                     await self._handle(page, response)
                 is_done = True
-            if is_page:
-                self._tally.settle("pages", queued.url)
+            if is_final:
+                self._tally.settle("pages" if is_handed else "sitemaps", queued.url)
             else:
                 self._follow_up(queued, page, answer)
         except BaseException as error:  # noqa: BLE001 - raised again, reported, or the end of the crawl
-            self._broken_off(error, queued, page, is_handed=is_page, is_done=is_done)
+            self._broken_off(error, queued, page, is_handed=is_handed, is_done=is_done)
 
     def _broken_off(
         self, error: BaseException, queued: QueuedUrl[Item], page: CrawlPage[Item], *, is_handed: bool, is_done: bool
@@ -241,13 +249,13 @@ class Crawl(Generic[Item, Response]):
             problem = f"redirects to itself with {answer.status}, as sites do that want a cookie first"
         elif len(queued.trail.hops) >= _MAX_HOPS:
             problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
-        elif not self._limits.follow(target, queued.trail.depth):
+        elif not page.is_sitemap and not self._limits.follow(target, queued.trail.depth):
             self._tally.counts["skipped"] += 1
             self._tally.settle("redirects", queued.url)
         else:
             # Servers redirect between spellings of a URL; in a crawl both spellings are the same URL.
             if normal_form(target) == normal_form(queued.url) or self.admit(target):
-                trail = Trail((*queued.trail.hops, queued.url), depth=queued.trail.depth)
+                trail = queued.trail._replace(hops=(*queued.trail.hops, queued.url), attempt=1)
                 origin, item = Origin.of(target), queued.item
                 self._dispatcher.add(origin, target, item, queued.priority, trail, instead_of=queued)
             self._tally.settle("redirects", queued.url)
@@ -286,7 +294,8 @@ class Crawl(Generic[Item, Response]):
             self._tally.first_error = self._tally.first_error or f"{printable(page.url)}: {described(error)}"
             logger.error("handle failed on %s\n%s", printable(page.url), printable_traceback(error))
         else:
-            logger.info("%s failed: %s", printable(page.url), described(error))
+            level = logging.WARNING if page.is_sitemap else logging.INFO
+            logger.log(level, "%s failed: %s", printable(page.url), described(error))
         if self._options.on_error is not None:
             try:
                 self._options.on_error(page, error)

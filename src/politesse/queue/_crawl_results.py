@@ -37,7 +37,7 @@ class PageFailed(PolitesseError):
 
 @dataclass(frozen=True, slots=True)
 class CrawlPage(Generic[Item]):
-    """A page that a crawl hands to ``handle``, with its response.
+    """A page that a crawl hands to ``handle``, with its response; ``on_error`` gets sitemap files as well.
 
     Attributes:
         url: the URL that was requested; links are relative to it.
@@ -46,6 +46,7 @@ class CrawlPage(Generic[Item]):
         attempt: how many times the URL was requested; more than 1 only after an answer of 429, 502, 503 or 504.
         depth: how many links the crawl followed to this page from a URL that the program has put; 0 for that URL. A
             redirect is no link.
+        is_sitemap: whether the URL is a sitemap file; see ``PoliteQueue.put_sitemaps``.
 
     Example:
         >>> page = CrawlPage("https://example.com/a/", None, (), 1, 0, lambda page, link, item, priority: link == "b")
@@ -59,6 +60,7 @@ class CrawlPage(Generic[Item]):
     attempt: int
     depth: int
     _put: Callable[[CrawlPage[Item], StrOrURL | None, Item | None, float], bool] = field(repr=False, compare=False)
+    is_sitemap: bool = False
 
     def put(self, link: StrOrURL | None, item: Item | None = None, priority: float = 0) -> bool:
         """Queue the target of a link on this page, if it is new. Never waits.
@@ -99,7 +101,8 @@ class CrawlCounts:
         retried: how many requests were repeated after an answer of 429, 502, 503 or 504.
         bad_links: how many links were invalid URLs; links with other schemes than http(s) are not counted.
         skipped: how many links, redirects and URLs were left out because of ``depth``, ``allow``, ``deny`` or
-            ``max_pages_per_host``.
+            ``max_pages_per_host``, or by ``since`` of ``put_sitemaps``.
+        sitemaps: how many sitemap files were read; they are not counted as pages.
         elapsed_s: how long the crawl has run, in seconds.
     """
 
@@ -111,6 +114,7 @@ class CrawlCounts:
     retried: int = 0
     bad_links: int = 0
     skipped: int = 0
+    sitemaps: int = 0
     elapsed_s: float = 0.0
 
 
@@ -156,9 +160,11 @@ class CrawlReport(CrawlCounts):
 
     def __str__(self) -> str:
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
+        sitemaps = f", {counted(self.sitemaps, 'sitemap')} read" if self.sitemaps else ""
         bad_links = f", {counted(self.bad_links, 'bad link')}" if self.bad_links else ""
         first_error = f"; first error of handle: {self.first_error}" if self.first_error else ""
-        return f"{finished_words(self)}, {self.left:,} left{skipped}{bad_links}, in {self.elapsed_s:.1f} s{first_error}"
+        more = f"{sitemaps}{skipped}{bad_links}"
+        return f"{finished_words(self)}, {self.left:,} left{more}, in {self.elapsed_s:.1f} s{first_error}"
 
 
 def finished_words(counts: CrawlCounts) -> str:

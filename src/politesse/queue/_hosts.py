@@ -50,6 +50,8 @@ from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
+from politesse.queue._sitemap_file import latest_wall
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -206,6 +208,25 @@ class StallWatch:
             _LOGGER.info("no progress for %.0f s: %s", now_mono - self._since_mono, self._describe())
 
 
+class SitemapMark(NamedTuple):
+    """Marks a URL as that of a sitemap file; see ``_sitemaps``.
+
+    Attributes:
+        listed_by: the origin whose robots.txt lists the file, or the index with the file; empty if none does.
+        is_in_index: whether an index lists the file.
+        since_wall: entries with an older date are left out; None for no limit.
+    """
+
+    listed_by: str = ""
+    is_in_index: bool = False
+    since_wall: float | None = None
+
+    def is_older(self, date: str) -> bool:
+        """Return whether a date is surely before ``since_wall``."""
+        wall = None if self.since_wall is None else latest_wall(date)
+        return wall is not None and self.since_wall is not None and wall < self.since_wall
+
+
 class Trail(NamedTuple):
     """How a crawl came to a URL.
 
@@ -213,11 +234,13 @@ class Trail(NamedTuple):
         hops: the URLs that redirected here.
         attempt: the number of this attempt, from 1; a crawl puts a URL again if its host was closed.
         depth: how many links lead here from a URL that the program has put.
+        sitemap: how to read the answer as a sitemap file; None for a page.
     """
 
     hops: tuple[str, ...] = ()
     attempt: int = 1
     depth: int = 0
+    sitemap: SitemapMark | None = None
 
 
 NO_TRAIL: Final = Trail()
@@ -225,7 +248,7 @@ NO_TRAIL: Final = Trail()
 
 @dataclass(slots=True, eq=False, repr=False)
 class QueuedUrl(Generic[Item]):
-    """A URL that was put, with its item; ordered by priority, then by number.
+    """A URL that was put, with its item; ordered by priority, then by number. Sitemap files come after all pages.
 
     Attributes:
         number: the number of the call of ``put``.
@@ -243,7 +266,8 @@ class QueuedUrl(Generic[Item]):
     withdrawn: bool = False
 
     def __lt__(self, other: QueuedUrl[Item]) -> bool:
-        return (self.priority, self.number) < (other.priority, other.number)
+        is_file, is_other_file = self.trail.sitemap is not None, other.trail.sitemap is not None
+        return (is_file, self.priority, self.number) < (is_other_file, other.priority, other.number)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -200,7 +200,9 @@ class Journal:
             self._note(Change(tables.MOVE, (number, url, hops, trail.attempt, instead_of.number), octets))
             return
         item = None if queued.item is None else _ENCODER.encode(queued.item)
-        self._note(Change(tables.ADD, (number, url, item, queued.priority, hops, trail.attempt, trail.depth), octets))
+        sitemap = None if trail.sitemap is None else _ENCODER.encode(trail.sitemap)
+        values = (number, url, item, queued.priority, hops, trail.attempt, trail.depth, sitemap)
+        self._note(Change(tables.ADD, values, octets))
         broken_off = self._broken_off.pop(digest, None)
         if broken_off is not None:
             self._note(Change(tables.END, (broken_off,)))

@@ -19,7 +19,7 @@ from politesse._base.checks import check_priority
 from politesse._base.text import shortened
 from politesse.errors import InvalidURL, StoreError
 from politesse.origin import Origin
-from politesse.queue._hosts import Trail
+from politesse.queue._hosts import SitemapMark, Trail
 from politesse.stores._sqlite_file import Part
 from politesse.stores._sqlite_opening import Locked, held_file
 
@@ -32,7 +32,7 @@ _LOCK_WAIT_S: Final = 0.5  # wait for a queue that is just closing, or a process
 
 _QUEUED: Final = (
     "CREATE TABLE queued (number INTEGER PRIMARY KEY, url TEXT NOT NULL, item TEXT, priority NOT NULL, hops TEXT, "
-    "attempt INTEGER NOT NULL, depth INTEGER NOT NULL)"
+    "attempt INTEGER NOT NULL, depth INTEGER NOT NULL, sitemap TEXT)"
 )
 _SEEN_TABLE: Final = "CREATE TABLE seen (digest BLOB PRIMARY KEY) WITHOUT ROWID"
 _OWNER: Final = "CREATE TABLE journal_owner (only INTEGER PRIMARY KEY CHECK (only = 1), process INTEGER, mark TEXT)"
@@ -40,12 +40,12 @@ _OWNER: Final = "CREATE TABLE journal_owner (only INTEGER PRIMARY KEY CHECK (onl
 JOURNAL: Final = Part("journal", (_QUEUED, _SEEN_TABLE, _OWNER), version=2)
 """The tables of a journal.
 
-``queued`` has the URLs that have not ended, with the fields of JournalRow and Trail; ``item`` and ``hops`` are JSON.
-``seen`` has the digests of the normal forms of all URLs that were put. ``journal_owner`` has the process and the mark
-of the last queue.
+``queued`` has the URLs that have not ended, with the fields of JournalRow and Trail; ``item``, ``hops`` and
+``sitemap`` are JSON. ``seen`` has the digests of the normal forms of all URLs that were put. ``journal_owner`` has the
+process and the mark of the last queue.
 """
 
-ADD: Final = "INSERT INTO queued VALUES (?, ?, ?, ?, ?, ?, ?)"
+ADD: Final = "INSERT INTO queued VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 MOVE: Final = "UPDATE queued SET number = ?, url = ?, hops = ?, attempt = ? WHERE number = ?"
 END: Final = "DELETE FROM queued WHERE number = ?"
 _SEEN: Final = "INSERT OR IGNORE INTO seen VALUES (?)"
@@ -125,16 +125,20 @@ def read_contents(connection: sqlite3.Connection, _: None) -> Contents:
     return Contents(rows, seen, damages, last)
 
 
-def _row(
-    number: int, url: str, item: str | None, priority: float, hops: str | None, attempt: object, depth: object
-) -> JournalRow:
+def _row(number: int, url: str, item: str | None, priority: float, hops: str | None, *more: object) -> JournalRow:
     """Return a row of ``queued``; raises TypeError, ValueError or RecursionError if its values are damaged."""
     past = json.loads(hops or "[]")
+    attempt, depth, mark = *more[:2], json.loads(str(more[2] or "null"))
     is_text = isinstance(past, list) and all(isinstance(text, str) for text in (url, *past))
     if not (is_text and isinstance(attempt, int) and isinstance(depth, int)):
         raise TypeError(f"url={url!r}, hops={past!r}, attempt={attempt!r}, depth={depth!r}")
     check_priority(priority)
     Origin.of(url)
-    return JournalRow(
-        number, url, None if item is None else json.loads(item), priority, Trail(tuple(past), attempt, depth)
-    )
+    trail = Trail(tuple(past), attempt, depth, None if mark is None else _mark(*mark))
+    return JournalRow(number, url, None if item is None else json.loads(item), priority, trail)
+
+
+def _mark(listed_by: object, is_in_index: object, since_wall: object) -> SitemapMark:
+    if not (isinstance(listed_by, str) and isinstance(is_in_index, bool) and isinstance(since_wall, float | None)):
+        raise TypeError(f"sitemap={listed_by!r}, {is_in_index!r}, {since_wall!r}")
+    return SitemapMark(listed_by, is_in_index, since_wall)

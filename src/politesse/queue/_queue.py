@@ -14,11 +14,13 @@ from politesse.queue._dispatch import Dispatcher, QueueTurn
 from politesse.queue._intake import Intake
 from politesse.queue._limits import Limits
 from politesse.queue._results import QueueStatistics, described, statistics_of
+from politesse.queue._sitemaps import put_sitemaps
 from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, check_callback, client_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from datetime import datetime
 
     from politesse.origin import Origin, StrOrURL
     from politesse.queue._crawl_results import CrawlPage, CrawlProgress, CrawlReport
@@ -163,6 +165,37 @@ class PoliteQueue(Generic[Item]):
             TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: see ``put``.
         """
         self._intake.put_nowait(url, item, priority)
+
+    async def put_sitemaps(
+        self, url: StrOrURL, *, since: datetime | None = None, item: Item | None = None, priority: float = 0
+    ) -> int:
+        """Queue sitemap files; ``crawl`` reads each file, and queues its URLs. Other consumers get the files as URLs.
+
+        A file may be a sitemap or an index in XML, a list of URLs in text, RSS 2.0 or Atom, also packed by gzip. It may
+        list URLs below its own folder. A file that a robots.txt lists, directly or in an index, may also list all URLs
+        of the robots.txt's origin. The crawl refuses other URLs, and logs how many (WARNING). It reads at most 50,000
+        entries and 52,428,800 octets of a file (https://www.sitemaps.org/protocol.html).
+
+        The files of a host come after its pages, and are not counted as pages. Their URLs have the depth 0; ``maxsize``
+        does not hold for them. If a file cannot be read, or only in part, the crawl counts it as failed, logs it
+        (WARNING), and passes PageFailed to ``on_error``.
+
+        Args:
+            url: an origin, for the sitemaps that its robots.txt lists, or its ``/sitemap.xml`` if it lists none; or the
+                URL of a file, for this file.
+            since: leaves out entries that were last changed before this time, which needs a zone. An entry without a
+                readable date is not left out.
+            item: an object that is handed out with each URL.
+            priority: the priority of each URL; see ``put``.
+
+        Returns:
+            How many files were queued.
+
+        Raises:
+            ConfigurationError: ``since`` is no datetime with a zone.
+            TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: see ``put``.
+        """
+        return await put_sitemaps(self._intake, url, since, item, priority)
 
     def turn(self) -> QueueTurn[Item]:
         """Wait until a host is ready, and hold a turn there during the block: ``async with queue.turn()``.

@@ -3,13 +3,14 @@
 The queue imports no client library: it recognises a client by its methods. In each turn, a client requests the URL
 without following a redirect, reports the answer to the pacer as soon as the headers have come, and ends the turn with
 the response. A client of httpx reads the body before the report; with aiohttp, the handler reads the body within the
-turn.
+turn. The body of a sitemap file is read as a stream, and its turn ends with the last entry.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+from contextlib import aclosing, nullcontext
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
@@ -23,7 +24,7 @@ from politesse.errors import ConfigurationError
 from politesse.origin import DEFAULT_PORTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from aiohttp import ClientResponse
@@ -102,15 +103,21 @@ class _AiohttpClient(Generic[Response]):
         url = URL(turn.url, encoded=turn.url.isascii())  # the URL exactly as judged: yarl would decode some escapes
         return self._session.get(url, allow_redirects=False, headers=self._headers)
 
-    async def observe(self, turn: Turn, response: Response) -> Answer:
-        """Report a response to the pacer, and let the turn end with the response."""
+    async def observe(self, turn: Turn, response: Response, *, is_file: bool) -> Answer:
+        """Report a response to the pacer, and let the turn end with the response; the turn of a file is left open."""
         answer = cast("ClientResponse", response)
         turn.observe(answer.status, answer.headers)
-        if answer.connection is None:
+        if is_file:
+            pass
+        elif answer.connection is None:
             turn.end()
         else:
             answer.connection.add_callback(turn.end)
         return _answer(answer.status, answer.headers)
+
+    def body(self, response: Response) -> AbstractAsyncContextManager[AsyncIterable[bytes]]:
+        """Return the body of a file, without its Content-Encoding."""
+        return nullcontext(cast("ClientResponse", response).content.iter_any())
 
 
 class _HttpxClient(Generic[Response]):
@@ -127,12 +134,16 @@ class _HttpxClient(Generic[Response]):
     def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
         return self._client.stream("GET", turn.url, follow_redirects=False, headers=self._headers)
 
-    async def observe(self, turn: Turn, response: Response) -> Answer:
+    async def observe(self, turn: Turn, response: Response, *, is_file: bool) -> Answer:
         answer = cast("HttpxResponse", response)
         turn.observe(answer.status_code, answer.headers)
-        await answer.aread()
-        turn.end()
+        if not is_file:
+            await answer.aread()
+            turn.end()
         return _answer(answer.status_code, answer.headers)
+
+    def body(self, response: Response) -> AbstractAsyncContextManager[AsyncIterable[bytes]]:
+        return aclosing(cast("AsyncGenerator[bytes, None]", cast("HttpxResponse", response).aiter_bytes()))
 
 
 CrawlClient = _AiohttpClient[Response] | _HttpxClient[Response]

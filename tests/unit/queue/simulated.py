@@ -17,14 +17,26 @@ class Reply:
 
     Attributes:
         links: what a handler may put.
+        body: what a crawl reads of a sitemap file, in chunks of ``chunk_octets``.
+        breaks_off: what the client raises at the end of the body.
     """
 
     status_code: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     links: Sequence[object] = ()
+    body: bytes = b""
+    chunk_octets: int = 1_000
+    breaks_off: Exception | None = None
 
     async def aread(self) -> bytes:
+        assert not self.body, "a body is read as a stream"
         return b""
+
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self.body), self.chunk_octets):
+            yield self.body[start : start + self.chunk_octets]
+        if self.breaks_off is not None:
+            raise self.breaks_off
 
 
 def moved(location: str, status: int = 301) -> Reply:

@@ -357,7 +357,9 @@ async def test_the_argument_is_a_path_or_a_url_of_sqlite(tmp_path: Path, monkeyp
             "hops = '{\"a\": 1}'",
         ),
         *("priority = 'x'", "attempt = 'x'", "depth = 'x'"),
-        *(f"{column} = replace(hex(zeroblob(50000)), '00', '[')" for column in ("item", "hops")),
+        *("sitemap = '{'", "sitemap = '[\"\"]'", "sitemap = '[1, true, 0.5]'", "sitemap = '[\"\", 1, 0.5]'"),
+        'sitemap = \'["", true, "x"]\'',
+        *(f"{column} = replace(hex(zeroblob(50000)), '00', '[')" for column in ("item", "hops", "sitemap")),
     ],
 )
 async def test_a_damaged_row_is_left_as_it_is_and_logged(

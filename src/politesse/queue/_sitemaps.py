@@ -1,0 +1,182 @@
+"""Puts the sitemaps of a site into a queue, and queues the URLs of each file when the crawl has requested it.
+
+Theory of operation. A sitemap file waits in the queue like any URL, with a SitemapMark in its trail, and the crawl
+requests it like any URL: in a turn, with redirects, further attempts and the journal. Then SitemapReader reads the file
+as a stream, and queues each entry: a URL as a page of depth 0, a file of an index as another sitemap file.
+
+The files of a host wait behind its pages, and the turn of a file ends with the last entry. So the queue holds the URLs
+of one file of a host at once. ``maxsize`` does not count here, because the crawl would wait for itself.
+
+A file may list URLs at its own origin below its own folder, and an index may list files at its own origin. If a
+robots.txt lists a file, or an index with the file, its origin has permitted all its URLs and files, too (sitemaps.org,
+"Sitemap file location", "Submitting Sitemaps via robots.txt"). After a redirect, the place of the URL that was listed
+counts, because that site was asked for. All other entries are refused, counted and logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from dataclasses import astuple, dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from politesse._base.checks import wrong_type
+from politesse._base.text import counted, printable, shortened
+from politesse.errors import InvalidURL
+from politesse.origin import Origin, StrOrURL, split, url_text
+from politesse.queue._crawl_results import PageFailed
+from politesse.queue._frontier import TimeSlice
+from politesse.queue._hosts import NO_TRAIL, SitemapMark, Trail
+from politesse.queue._sitemap_file import SitemapEntry, SitemapFile
+from politesse.queue._web import normal_form, resolved_link
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import AsyncIterable, Callable, Iterable
+
+    from politesse._gate.agent import Agent
+    from politesse.queue._dispatch import Dispatcher
+    from politesse.queue._hosts import QueuedUrl
+    from politesse.queue._intake import Intake
+    from politesse.queue._limits import Limits
+
+Item = TypeVar("Item")
+
+logger = logging.getLogger("politesse.queue")
+
+_SUCCESSFUL: Final = range(200, 206)  # not 206, because a part of a file is no file
+_ABSOLUTE: Final = re.compile(r"https?://", re.IGNORECASE)
+
+
+async def put_sitemaps(
+    intake: Intake[Item], url: StrOrURL, since: datetime | None, item: Item | None, priority: float
+) -> int:
+    """Queue the sitemaps of a site, or one file; see ``PoliteQueue.put_sitemaps``."""
+    given: object = since
+    if given is not None and not (isinstance(given, datetime) and given.utcoffset() is not None):
+        raise wrong_type("since", since, "a datetime with a zone, as datetime(2026, 11, 1, tzinfo=UTC)")
+    origin, target = split(url)
+    listed = await intake.gate.sitemaps(origin)
+    files = [url_text(url)] if target != "/" else listed.urls or [f"{origin}/sitemap.xml"]
+    if target == "/" and not listed.known:
+        logger.warning("%s/robots.txt could not be read, so its sitemaps are unknown; trying /sitemap.xml", origin)
+    if target == "/" and listed.rejected:
+        line, value, problem = astuple(listed.rejected[0])
+        many, place = counted(len(listed.rejected), "sitemap"), f"{origin}/robots.txt, line {line}"
+        logger.warning("refused %s of %s: %s %s", many, place, shortened(value), printable(problem))
+    queued = 0
+    for file in files:
+        listed_by = origin.text if file in listed.urls else ""
+        mark = SitemapMark(listed_by, since_wall=None if since is None else since.timestamp())
+        queued += await intake.put(file, item, priority, Trail(sitemap=mark))
+        await asyncio.sleep(0)  # a robots.txt may list thousands of files
+    return queued
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SitemapReader(Generic[Item]):
+    """Reads the sitemap files of a crawl.
+
+    Args:
+        agent: the agent of the queue.
+        dispatcher: the dispatcher of the queue.
+        limits: the limits of the crawl; they apply to URLs, not to files.
+        admit: returns whether a URL is new, and marks it as seen.
+        counts: the counts of the crawl.
+        time_slice: the time that all files together may take in one round of the event loop.
+    """
+
+    agent: Agent
+    dispatcher: Dispatcher[Item]
+    limits: Limits
+    admit: Callable[[str], bool]
+    counts: Counter[str]
+    time_slice: TimeSlice = field(default_factory=TimeSlice)
+
+    async def read(self, queued: QueuedUrl[Item], mark: SitemapMark, status: int, body: AsyncIterable[bytes]) -> None:
+        """Queue the URLs of a file.
+
+        Raises:
+            PageFailed: the file cannot be read, or only in part; the URLs of that part are queued.
+            Exception: an error of the client, of ``seen``, or of the journal.
+        """
+        if status not in _SUCCESSFUL:
+            raise PageFailed(queued.url, status, f"is a sitemap file, and was answered with {status}")
+        file = SitemapFile(is_in_index=mark.is_in_index)
+        scope = _FileScope(queued, mark)
+        try:
+            async for octets in body:
+                await self._add_all(file.feed(octets), file, scope)
+                if file.fault:
+                    break
+            await self._add_all(file.feed(b"", is_end=True), file, scope)
+        finally:
+            if scope.refused:
+                many = counted(scope.refused, "URL")
+                logger.warning("%s: %s refused; the first, %s", printable(queued.url), many, scope.first_refusal)
+        if file.fault:
+            raise PageFailed(queued.url, status, file.fault)
+
+    async def _add_all(self, slices: Iterable[list[SitemapEntry]], file: SitemapFile, scope: _FileScope[Item]) -> None:
+        for entries in slices:
+            await self.dispatcher.ready()  # a journal that is far behind is waited for
+            for entry in (*entries, None):
+                if entry is not None:
+                    self._add(entry, scope, is_file=file.is_index)
+                if not self.time_slice.is_open():
+                    await asyncio.sleep(0)
+
+    def _add(self, entry: SitemapEntry, scope: _FileScope[Item], *, is_file: bool) -> None:
+        """Queue the URL of an entry, unless it is invalid, refused, too old, left out by the limits, or seen."""
+        queued, mark = scope.queued, scope.mark
+        url = resolved_link(entry.url, entry.url) if _ABSOLUTE.match(entry.url) else None
+        try:
+            origin = None if url is None else self.agent.checked_origin(url)
+        except InvalidURL:
+            origin = None
+        if url is None or origin is None:
+            self.counts["bad_links"] += 1
+            scope.refuse(entry.url, "is no http(s) URL")
+        elif not scope.permits(url, origin, is_file=is_file):
+            self.counts["skipped"] += 1
+            scope.refuse(url, "is not below the folder of the file, or at another site")
+        elif mark.is_older(entry.date) or not (is_file or self.limits.follow(url, 0)):
+            self.counts["skipped"] += 1
+        elif self.admit(url):
+            trail = Trail(sitemap=mark._replace(is_in_index=True)) if is_file else NO_TRAIL
+            self.dispatcher.add(origin, url, queued.item, queued.priority, trail)
+
+
+class _FileScope(Generic[Item]):
+    """The URLs that a file may list; see the module.
+
+    Attributes:
+        queued: the file.
+        mark: its mark.
+        folder: the folder of the file, as a URL in normal form.
+        refused: how many entries were refused.
+        first_refusal: the first refused entry, and the reason.
+    """
+
+    def __init__(self, queued: QueuedUrl[Item], mark: SitemapMark) -> None:
+        self.queued = queued
+        self.mark = mark
+        asked = (*queued.trail.hops, queued.url)[0]
+        self._origin = Origin.of(asked)
+        path = normal_form(asked).partition("?")[0]
+        self.folder = path[: path.rfind("/") + 1]
+        self.refused = 0
+        self.first_refusal = ""
+
+    def permits(self, url: str, origin: Origin, *, is_file: bool) -> bool:
+        """Return whether the file may list a URL."""
+        if origin.text == self.mark.listed_by:
+            return True
+        return origin == self._origin and (is_file or normal_form(url).startswith(self.folder))
+
+    def refuse(self, url: str, problem: str) -> None:
+        """Count a refused entry."""
+        self.refused += 1
+        self.first_refusal = self.first_refusal or f"{url!r:.200}, {problem}"
