@@ -1,9 +1,11 @@
 """queue.crawl over real servers, with every client that it takes: what the servers' logs say."""
 
 import asyncio
+import gzip
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -27,13 +29,28 @@ class LinkedSite(Site):
     """A site whose front page links to the others."""
 
     links: tuple[str, ...] = ()
+    files: Mapping[str, tuple[bytes, dict[str, str]]] = MappingProxyType({})
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
+        if request.path in self.files:
+            body, headers = self.files[request.path]
+            return web.Response(body=body, headers=headers)
+        if request.path == "/broken.xml":
+            response = web.StreamResponse(headers={"Content-Length": "1000"})
+            await response.prepare(request)
+            await response.write(urlset(f"{self.base}/6"))
+            assert request.transport is not None
+            request.transport.close()
+            return response
         response = await super().respond(request)
         if request.path == "/":
             assert hasattr(response, "text")
             response.text = " ".join(f'<a href="{link}">' for link in self.links)
         return response
+
+
+def urlset(*urls: str) -> bytes:
+    return f"<urlset>{''.join(f'<url><loc>{url}</loc></url>' for url in urls)}</urlset>".encode()
 
 
 OF_HTTPX = ["httpx.AsyncClient", "httpx2.AsyncClient", "httpx.PoliteTransport", "httpx2.PoliteTransport"]
@@ -97,6 +114,41 @@ async def test_every_client_crawls_and_the_servers_find_no_fault(
     assert (report.failed, report.left, turns(gate)) == (0, 0, 0)
     assert sorted(site.pages) == sorted(["/", "/a", "/moved", "/404", "/%7Euser?%26"])
     assert {seen.headers["User-Agent"] for server in (site, other) for seen in server.seen} == {UA}
+    assert_polite(
+        (*site.trace(), *other.trace()), {site.base: site.robots, other.base: other.robots}, agent=UA, min_delay_s=0.0
+    )
+
+
+@pytest.mark.realtime
+async def test_every_client_reads_sitemaps_as_streams(
+    gate: Gatekeeper, web_client: Any, site: LinkedSite, other: LinkedSite
+) -> None:
+    maps = ("/one.xml.gz", "/two", "/moved.xml", "/404.xml", "/broken.xml")
+    site.robots += "".join(f"Sitemap: {site.base}{path}\n" for path in maps) + f"Sitemap: {other.base}/index.xml\n"
+    site.redirects = {"/moved.xml": (302, f"{other.base}/four.xml")}
+    many = [f"{site.base}/1?{number:07}" for number in range(2)]
+    site.files = {
+        "/one.xml.gz": (gzip.compress(urlset(*many * 20_000)), {"Content-Type": "application/gzip"}),
+        "/two": (gzip.compress(urlset(f"{site.base}/2")), {"Content-Encoding": "gzip", "Content-Type": "text/xml"}),
+        "/404.xml": (b"<urlset><url><loc>", {}),
+    }
+    other.files = {
+        "/index.xml": (
+            urlset(f"{other.base}/three.txt").replace(b"urlset", b"sitemapindex").replace(b"url>", b"sitemap>"),
+            {},
+        ),
+        "/three.txt": (f"{site.base}/3\n{other.base}/3\n".encode(), {"Content-Type": "text/plain"}),
+        "/four.xml": (urlset(f"{site.base}/4", f"{other.base}/4"), {}),
+    }
+    pages, errors, queue = Pages(), [], PoliteQueue[object](gate)
+    assert await queue.put_sitemaps(site.base) == 6
+    async with asyncio.timeout(30):
+        report = await queue.crawl(web_client, pages, on_error=lambda page, error: errors.append((page.url, error)))
+    wanted = [*many, *(f"{site.base}/{n}" for n in (2, 3, 4, 6)), f"{other.base}/3"]
+    assert sorted(pages.urls) == sorted(wanted)
+    assert (report.pages, report.sitemaps, report.redirects, report.failed, report.left) == (7, 5, 1, 2, 0)
+    assert {url for url, _ in errors} == {f"{site.base}/404.xml", f"{site.base}/broken.xml"}
+    assert turns(gate) == 0
     assert_polite(
         (*site.trace(), *other.trace()), {site.base: site.robots, other.base: other.robots}, agent=UA, min_delay_s=0.0
     )

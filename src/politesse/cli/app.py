@@ -26,6 +26,7 @@ from politesse.cli.crawl_options import (
     Resume,
     SameHost,
     Sent,
+    Sitemaps,
     Time,
 )
 from politesse.cli.demo import run as run_demo
@@ -206,6 +207,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
     same_host: SameHost = True,
     allow_private: AllowPrivate = False,
+    sitemaps: Sitemaps = False,
 ) -> None:
     """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
 
@@ -217,8 +219,9 @@ def crawl(  # noqa: PLR0913 - the options of the command
     refuses the crawler. 2 if an option is invalid or a file cannot be written. 130 after Ctrl-C.
 
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, depth, started, elapsed_s,
-    links, queued; redirect: status, location, started, elapsed_s; failed: error, status, hops, attempt, depth, started,
-    elapsed_s; disallowed, given-up, refused: reason, rule {line, field, value}, robots_url, note; left: nothing more.
+    links, queued; redirect: status, location, started, elapsed_s; sitemap: status, started, elapsed_s; failed: error,
+    status, hops, attempt, depth, started, elapsed_s; disallowed, given-up, refused: reason, rule {line, field, value},
+    robots_url, note; left: nothing more.
     With a journal, URLs with the outcome left are not recorded, and a crawl that goes on appends.
     """
     options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
@@ -240,6 +243,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
             min_delay,
             out=out,
             journal=journal,
+            sitemaps=sitemaps,
         )
     run(crawl_urls(plan, errors()))
 

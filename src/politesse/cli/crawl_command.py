@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 DEFAULT_MAX_PAGES: Final = 1_000
 _ERRORS: Final = 400  # this status and above: an error page is not a page of its site
 _START: Final = ""  # the item of a start URL; the item of a link is its host, which redirects keep
+_SITEMAP: Final = "sitemap:"  # the item of a sitemap file and of its URLs; no host has this name
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
@@ -74,6 +75,7 @@ class CrawlPlan:
         min_delay_s: the shortest pause between two requests to a host, in seconds.
         out: the file of the records, ``-`` for standard output, or None.
         journal: the file that keeps the URLs for the next run, or None.
+        sitemaps: whether to start from the sitemaps of ``urls``.
 
     Raises:
         InvalidURL: one of the URLs cannot be crawled.
@@ -95,6 +97,7 @@ class CrawlPlan:
     min_delay_s: float = 1.0
     out: Path | None = None
     journal: Path | None = None
+    sitemaps: bool = False
 
     def __post_init__(self) -> None:
         for url in self.urls:
@@ -213,7 +216,10 @@ class CrawlRun:
             async with session as web, queue:
                 try:
                     for url in plan.urls:
-                        await queue.put(url, item=_START)
+                        if plan.sitemaps:
+                            await queue.put_sitemaps(url, item=_SITEMAP)
+                        else:
+                            await queue.put(url, item=_START)
                     self._add_hosts(queue)
                     async with self._shown(gate, queue) as show:
 
@@ -272,6 +278,7 @@ class CrawlRun:
         elapsed_s = time.monotonic() - self._started_mono
         given_up = counts["given-up"] + counts["refused"]
         done = CrawlCounts(counts["page"], counts["failed"], counts["redirect"], counts["disallowed"], given_up)
+        done = replace(done, sitemaps=counts["sitemap"])
         lines = [f"{finished_words(done)} in {elapsed_s:.1f} s"]
         if left:
             lines.append(f"{counted(left, 'URL')} left at {counted(self._left_hosts, 'host')}; {self.ending}")
@@ -307,8 +314,8 @@ class CrawlRun:
         await self._records.make_room()
         is_html = may_be_html(", ".join(response.headers.getall("Content-Type", ())))
         body = await read_body(response.content) if is_html else None
-        if page.item == _START:
-            self._hosts.add(Origin.of(page.url).host)  # the page is the target of a start URL's redirect
+        if page.item == _START or (page.item == _SITEMAP and not page.hops):
+            self._hosts.add(Origin.of(page.url).host)  # the target of a start URL's redirect, or a URL of a sitemap
         links = await self._links(page.url, response, body) if body and response.status < _ERRORS else []
         queued = 0
         for number, link in enumerate(links):

@@ -18,6 +18,14 @@ Sent = Annotated[
         "rules. Name a way to reach you, as in 'ExampleBot/1.0 (+https://example.com/bot)'.",
     ),
 ]
+Sitemaps = Annotated[
+    bool,
+    typer.Option(
+        "--sitemaps",
+        help="Start from the pages in the sitemaps of each URL: the sitemaps that its robots.txt lists, or "
+        "/sitemap.xml. A URL with a path is a sitemap file. Links are followed, too, unless --depth is 0.",
+    ),
+]
 MaxPages = Annotated[
     int | None,
     typer.Option(

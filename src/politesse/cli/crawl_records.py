@@ -77,9 +77,10 @@ class CrawlRecords:
 
     ::
 
-        outcome       "page", "redirect", "failed", "disallowed", "given-up", "refused" or "left"; each has url
+        outcome       "page", "redirect", "sitemap", "failed", "disallowed", "given-up", "refused", "left"; each has url
         page          status, content_type, bytes, truncated, hops, attempt, depth, started, elapsed_s, links, queued
         redirect      status, location, started, elapsed_s
+        sitemap       status, started, elapsed_s
         failed        error, status, hops, attempt, depth, started, elapsed_s
         disallowed    reason (a value of politesse.Reason), rule {line, field, value}, robots_url, note
         given-up      the same as disallowed: its robots.txt was unreachable, or a wait was too long
@@ -99,7 +100,7 @@ class CrawlRecords:
 
     def __init__(self, file: RecordFile | OutputWriter | None, watched: Iterable[str] = ()) -> None:
         self._file = file
-        self._redirects = 0
+        self._redirects = self._sitemaps = 0
         self._error: OSError | None = None
         self.counts: Counter[str] = Counter()
         self.watched: frozenset[str] = frozenset(watched)
@@ -150,7 +151,7 @@ class CrawlRecords:
         )
 
     def note_progress(self, progress: CrawlProgress) -> None:
-        """Record the last finished URL if it was a redirect: only ``on_progress`` reports redirects.
+        """Record the last finished URL if it was a redirect or a sitemap, which only ``on_progress`` reports.
 
         Raises:
             OSError: this record or an earlier record could not be written. This method raises the error, because an
@@ -163,6 +164,10 @@ class CrawlRecords:
             visit = _current(progress.last_url)
             answer = {"status": visit.status, "location": visit.location}
             self._add("redirect", progress.last_url, str(visit.status), **answer, **_times(visit))
+        if progress.sitemaps > self._sitemaps:
+            self._sitemaps = progress.sitemaps
+            visit = _current(progress.last_url)
+            self._add("sitemap", progress.last_url, "sitemap", status=visit.status, **_times(visit))
 
     def add_left(self, url: str) -> None:
         """Record a URL that the crawl has not requested."""

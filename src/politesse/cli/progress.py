@@ -104,7 +104,7 @@ class CrawlBar:
 
 def head_lines(progress: CrawlProgress, elapsed_s: float, width: int) -> list[RenderableType]:
     """Return three lines of at most ``width`` cells: a bar with the time, the finished URLs, and the waiting URLs."""
-    others = progress.failed + progress.redirects + progress.disallowed + progress.given_up
+    others = progress.failed + progress.redirects + progress.disallowed + progress.given_up + progress.sitemaps
     done = progress.pages + others
     known = done + progress.queued + progress.under_way
     if progress.max_pages is not None:

@@ -160,16 +160,15 @@ class CrawlReport(CrawlCounts):
 
     def __str__(self) -> str:
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
-        sitemaps = f", {counted(self.sitemaps, 'sitemap')} read" if self.sitemaps else ""
         bad_links = f", {counted(self.bad_links, 'bad link')}" if self.bad_links else ""
         first_error = f"; first error of handle: {self.first_error}" if self.first_error else ""
-        more = f"{sitemaps}{skipped}{bad_links}"
-        return f"{finished_words(self)}, {self.left:,} left{more}, in {self.elapsed_s:.1f} s{first_error}"
+        return f"{finished_words(self)}, {self.left:,} left{skipped}{bad_links}, in {self.elapsed_s:.1f} s{first_error}"
 
 
 def finished_words(counts: CrawlCounts) -> str:
     """Return the counts of the URLs that are finished as text."""
+    sitemaps = f", {counted(counts.sitemaps, 'sitemap')}" if counts.sitemaps else ""
     return (
         f"{counted(counts.pages, 'page')}, {counts.failed:,} failed, {counted(counts.redirects, 'redirect')}, "
-        f"{counts.disallowed:,} disallowed, {counts.given_up:,} given up"
+        f"{counts.disallowed:,} disallowed, {counts.given_up:,} given up{sitemaps}"
     )

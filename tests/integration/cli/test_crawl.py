@@ -248,6 +248,57 @@ async def test_links_are_followed_if_they_match(out: Path, eager: None) -> None:
     assert done.code == 0
 
 
+def sitemap(*urls: str) -> web.Response:
+    locations = "".join(f"<url><loc>{url}</loc></url>" for url in urls)
+    return web.Response(text=f"<urlset>{locations}</urlset>", content_type="application/xml")
+
+
+async def test_a_crawl_starts_from_sitemaps(out: Path, eager: None) -> None:
+    elsewhere = Pages({"/x": links("/y"), "/y": ""})
+    pages = Pages({"/a": links("/b"), "/b": "", "/c/d": ""})
+    async with serving(pages) as site, serving(elsewhere) as other:
+        there = other.base.replace("127.0.0.1", "localhost")
+        pages.robots = f"Sitemap: {site.base}/list.xml\nSitemap: {site.base}/gone.xml\nSitemap: {there}/x.xml"
+        pages.pages["/list.xml"] = web.Response(status=301, headers={"Location": "/maps/list.xml"})
+        pages.pages["/maps/list.xml"] = sitemap(f"{site.base}/a", f"{site.base}/c/d", f"{there}/never")
+        elsewhere.pages["/x.xml"] = sitemap(f"{there}/x")
+        done = await politesse("crawl", site.base, "--sitemaps", "--out", str(out))
+    found = {record["url"].removeprefix(site.base): record for record in records(out)}
+    assert {url: record["outcome"] for url, record in found.items()} == {
+        "/list.xml": "redirect",
+        "/maps/list.xml": "sitemap",
+        "/gone.xml": "failed",
+        f"{there}/x.xml": "sitemap",
+        **dict.fromkeys(["/a", "/b", "/c/d", f"{there}/x", f"{there}/y"], "page"),
+    }
+    assert (found["/maps/list.xml"]["status"], found["/a"]["depth"], found["/b"]["depth"]) == (200, 0, 1)
+    assert found["/gone.xml"]["error"] == "is a sitemap file, and was answered with 404"
+    assert done.code == 1
+    assert "5 pages, 1 failed, 1 redirect, 0 disallowed, 0 given up, 2 sitemaps in " in done.err
+
+
+async def test_a_url_with_a_path_is_a_sitemap_file(out: Path, eager: None) -> None:
+    pages = Pages({"/docs/a": links("/docs/b"), "/docs/moved": web.Response(status=301, headers={"Location": "/e"})})
+    async with serving(pages) as site:
+        listed = (f"{site.base}/docs/a", f"{site.base}/docs/moved", f"{site.base}/never")
+        pages.pages["/docs/map.xml"] = sitemap(*listed)
+        options = ("--sitemaps", "--depth", "0", "--out", str(out))
+        done = await politesse("crawl", f"{site.base}/docs/map.xml", *options)
+    assert done.code == 0
+    paths = {url.removeprefix(site.base): outcome for url, outcome in outcomes(records(out)).items()}
+    assert paths == {"/docs/map.xml": "sitemap", "/docs/a": "page", "/docs/moved": "redirect", "/e": "page"}
+
+
+async def test_a_redirect_of_a_sitemaps_page_opens_no_other_host(out: Path, eager: None) -> None:
+    elsewhere, pages = Pages({"/x": links("/never")}), Pages({})
+    async with serving(pages) as site, serving(elsewhere) as other:
+        there = f"{other.base.replace('127.0.0.1', 'localhost')}/x"
+        pages.pages["/a"] = web.Response(status=301, headers={"Location": there})
+        pages.pages["/sitemap.xml"] = sitemap(f"{site.base}/a")
+        await politesse("crawl", site.base, "--sitemaps", "--out", str(out))
+    assert [request.path for request in elsewhere.requests] == ["/robots.txt", "/x"]
+
+
 async def test_a_pattern_that_is_none_is_an_error_in_one_line() -> None:
     done = await politesse("crawl", "http://a.example/", "--deny", "http://b.example/")
     assert done.code == 2

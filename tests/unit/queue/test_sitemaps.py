@@ -54,7 +54,7 @@ async def test_the_sitemaps_that_robots_txt_lists_are_the_start_of_a_crawl(
     assert sorted(pages.urls) == [f"{A}/1", f"{A}/2", f"{A}/maps/1", f"{B}/2"]
     assert {(page.item, page.depth, page.attempt, page.hops) for page in pages.handled} == {("item", 0, 1, ())}
     assert (report.pages, report.sitemaps, report.disallowed, report.failed, report.left) == (4, 2, 1, 0, 0)
-    assert ", 0 left, 2 sitemaps read, in " in str(report)
+    assert ", 0 given up, 2 sitemaps, 0 left, in " in str(report)
 
 
 @pytest.mark.parametrize("url", [A, f"{A}/", f"{A}#top"])
