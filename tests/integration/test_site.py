@@ -143,7 +143,7 @@ async def test_browser_shows_pages_and_a_search_without_an_error(width: int, sch
         await page.route(re.compile("^https?:"), answer)
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: errors.append(str(error)))
-        for place in ("", "guides/pacing/", "reference/politesse.queue/", "policy/"):
+        for place in ("", "guides/pacing/", "reference/politesse.queue/", "compare/"):
             await page.goto(HERE + place, wait_until="load")
             assert await page.evaluate("document.documentElement.scrollWidth") <= width
             assert await page.evaluate("document.body.dataset.mdColorScheme") == COLOURS[scheme]
