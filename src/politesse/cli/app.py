@@ -28,6 +28,7 @@ from politesse.cli.crawl_options import (
     Sent,
     Sitemaps,
     Time,
+    Warc,
 )
 from politesse.cli.demo import run as run_demo
 from politesse.cli.file_commands import explain_url, lint_all, print_codes
@@ -196,6 +197,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
     journal: Journal = None,
     resume: Resume = None,
     *,
+    warc: Warc = None,
     depth: Depth = None,
     allow: Allow = None,
     deny: Deny = None,
@@ -222,7 +224,8 @@ def crawl(  # noqa: PLR0913 - the options of the command
     links, queued; redirect: status, location, started, elapsed_s; sitemap: status, started, elapsed_s; failed: error,
     status, hops, attempt, depth, started, elapsed_s; disallowed, given-up, refused: reason, rule {line, field, value},
     robots_url, note; left: nothing more.
-    With a journal, URLs with the outcome left are not recorded, and a crawl that goes on appends.
+    With a journal, URLs with the outcome left are not recorded, and a crawl that goes on appends. --warc keeps the
+    first 8 MiB of each page.
     """
     options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
     with checked_arguments():
@@ -242,6 +245,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
             time,
             min_delay,
             out=out,
+            warc=warc,
             journal=journal,
             sitemaps=sitemaps,
         )

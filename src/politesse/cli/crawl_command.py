@@ -19,7 +19,7 @@ from politesse import FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, Poli
 from politesse._base.text import counted, printable
 from politesse._gate.identity import Identity
 from politesse.cli.console import BROKEN_PIPE, STANDARD, descriptor, say
-from politesse.cli.crawl_records import CrawlRecords, TimedSession, opened
+from politesse.cli.crawl_records import CrawlRecords, TimedSession, archive_of, opened
 from politesse.cli.progress import LONG_S, CrawlView, bar_with_notes, rough
 from politesse.cli.running import GateOptions, read_body
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from politesse.integrations.warc import WarcFile
     from politesse.queue import CrawlPage, CrawlProgress
     from politesse.status import HostStatus
 
     Shown = Callable[[CrawlProgress], None]
 
 DEFAULT_MAX_PAGES: Final = 1_000
+_MAX_ARCHIVED_BYTES: Final = 8 * 1024 * 1024
 _ERRORS: Final = 400  # this status and above: an error page is not a page of its site
 _START: Final = ""  # the item of a start URL; the item of a link is its host, which redirects keep
 _SITEMAP: Final = "sitemap:"  # the item of a sitemap file and of its URLs; no host has this name
@@ -74,6 +76,7 @@ class CrawlPlan:
         time_s: after how many seconds no more requests begin, or None.
         min_delay_s: the shortest pause between two requests to a host, in seconds.
         out: the file of the records, ``-`` for standard output, or None.
+        warc: the new WARC file of the pages, or None.
         journal: the file that keeps the URLs for the next run, or None.
         sitemaps: whether to start from the sitemaps of ``urls``.
 
@@ -96,6 +99,7 @@ class CrawlPlan:
     time_s: float | None = None
     min_delay_s: float = 1.0
     out: Path | None = None
+    warc: Path | None = None
     journal: Path | None = None
     sitemaps: bool = False
 
@@ -195,6 +199,7 @@ class CrawlRun:
         self._slowest = ""  # the host whose remaining URLs take longest, in words
         self._started_mono = time.monotonic()
         self._denies_private = True
+        self._archive: WarcFile | None = None
         self.ending: str = ""
 
     async def crawl(self) -> None:
@@ -213,7 +218,7 @@ class CrawlRun:
                 connector=aiohttp.TCPConnector(limit=plan.workers, resolver=resolver),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-            async with session as web, queue:
+            async with session as web, queue, archive_of(plan.warc) as self._archive:
                 try:
                     for url in plan.urls:
                         if plan.sitemaps:
@@ -313,10 +318,13 @@ class CrawlRun:
         """Queue the links of a page. The last step records the page; a page without a record is requested again."""
         await self._records.make_room()
         is_html = may_be_html(", ".join(response.headers.getall("Content-Type", ())))
-        body = await read_body(response.content) if is_html else None
+        limit = MAX_BYTES if self._archive is None else _MAX_ARCHIVED_BYTES
+        body = await read_body(response.content, limit) if is_html or self._archive is not None else None
+        if self._archive is not None and body is not None:
+            await self._records.add_to(self._archive, response, body[:limit], truncated=len(body) > limit)
         if page.item == _START or (page.item == _SITEMAP and not page.hops):
             self._hosts.add(Origin.of(page.url).host)  # the target of a start URL's redirect, or a URL of a sitemap
-        links = await self._links(page.url, response, body) if body and response.status < _ERRORS else []
+        links = await self._links(page.url, response, body) if is_html and body and response.status < _ERRORS else []
         queued = 0
         for number, link in enumerate(links):
             if not number % _BATCH:
@@ -326,8 +334,8 @@ class CrawlRun:
         content = {
             "status": response.status,
             "content_type": response.headers.get("Content-Type", ""),
-            "bytes": None if body is None else min(len(body), MAX_BYTES),
-            "truncated": body is not None and len(body) > MAX_BYTES,
+            "bytes": None if body is None else min(len(body), limit),
+            "truncated": body is not None and len(body) > limit,
         }
         self._records.add_page(page, content, len(links), queued)
 

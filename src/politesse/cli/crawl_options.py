@@ -74,6 +74,12 @@ Out = Annotated[
         metavar="FILE", dir_okay=False, allow_dash=True, help="Write one JSON object per URL here; - for stdout."
     ),
 ]
+Warc = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", dir_okay=False, help="Keep the pages in this new WARC file, compressed if it ends with .gz."
+    ),
+]
 Journal = Annotated[
     Path | None,
     typer.Option(

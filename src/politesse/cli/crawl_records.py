@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections import Counter, deque
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from politesse._base.text import described
 from politesse.cli.console import STANDARD, OutputWriter, descriptor, record_of, write_all
+from politesse.errors import ConfigurationError
 from politesse.origin import Origin
 from politesse.queue import CrawlPage, CrawlProgress, PageFailed
 from politesse.queue._results import is_given_up
@@ -21,12 +22,14 @@ from politesse.verdict import Reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from aiohttp import ClientResponse
     from yarl import URL
 
     from politesse import AgentView, PoliteSession, Verdict
+    from politesse.integrations.warc import WarcFile
 
 _RECENT: Final = 10
 
@@ -122,6 +125,14 @@ class CrawlRecords:
         """Record a page, with the number of octets that were read and whether the page has more."""
         more = _request(page) | _times(_current(page))
         self._add("page", page.url, str(content["status"]), **content, **more, links=links, queued=queued)
+
+    async def add_to(self, archive: WarcFile, response: ClientResponse, body: bytes, *, truncated: bool) -> None:
+        """Keep a page; an OSError ends the crawl, as that of a record."""
+        try:
+            await archive.add(response, body, truncated=truncated)
+        except OSError as error:
+            self._error = error
+            raise
 
     def add_failure(self, page: CrawlPage[str], error: BaseException) -> None:
         """Record a URL that has failed: the ``on_error`` of a crawl."""
@@ -223,6 +234,22 @@ class TimedSession:
         async with self._web.get(url, **options) as response:
             visit.status, visit.location = response.status, response.headers.get("Location")
             yield response
+
+
+def archive_of(path: Path | None) -> AbstractAsyncContextManager[WarcFile | None]:
+    """Return the new archive of the pages, or no archive.
+
+    Raises:
+        ConfigurationError: the file exists, or the extra ``warc`` is missing.
+        OSError: the file cannot be created.
+    """
+    if path is None:
+        return nullcontext()
+    try:
+        from politesse.integrations.warc import WarcFile  # noqa: PLC0415 - needs an extra
+    except ImportError as error:
+        raise ConfigurationError(str(error)) from error
+    return WarcFile(path)
 
 
 @contextmanager

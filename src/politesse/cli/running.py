@@ -155,10 +155,10 @@ class OneFetch:
         await self._fetcher.aclose()
 
 
-async def read_body(content: StreamReader) -> bytes:
-    """Read the first part of a page, and perhaps a few octets more."""
+async def read_body(content: StreamReader, limit: int = MAX_BYTES) -> bytes:
+    """Read ``limit`` octets of a page, and perhaps some more."""
     body = bytearray()
-    while len(body) <= MAX_BYTES and (octets := await content.readany()):
+    while len(body) <= limit and (octets := await content.readany()):
         body += octets
     return bytes(body)
 

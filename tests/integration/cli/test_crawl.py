@@ -3,6 +3,7 @@
 """``politesse crawl``: over the demo's web, over servers that misbehave, and as it is ended."""
 
 import asyncio
+import errno
 import json
 import os
 import random
@@ -21,6 +22,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from warcio.archiveiterator import ArchiveIterator
 from yarl import URL
 
 from politesse import CacheOptions, Gatekeeper, PacingOptions, PoliteQueue
@@ -29,6 +31,7 @@ from politesse.cli.demo import LittleWeb
 from politesse.cli.demo.report import audit
 from politesse.cli.demo.sites import TOKEN
 from politesse.cli.running import GateOptions
+from politesse.integrations.warc import WarcFile
 from politesse.page.html import MAX_BYTES
 from tests.integration.cli.command import COMMAND, Origin, politesse, read_terminal, run_process, serving, start
 from tests.support.tiers import first_of
@@ -312,6 +315,53 @@ async def test_after_its_time_a_crawl_begins_no_more_requests(out: Path) -> None
     assert 0 < Counter(outcomes(records(out)).values())["left"] < 51
     assert done.err.splitlines()[-1].endswith("at 1 host; stopped at --time 1.5")
     assert done.code == 0
+
+
+async def test_pages_are_kept_in_a_warc_file(tmp_path: Path, out: Path, eager: None) -> None:
+    image = bytes(range(256)) * 40_000
+    picture = web.Response(body=image, content_type="image/png")
+    pages = Pages(
+        {
+            "/": links("/image", "/moved"),
+            "/image": picture,
+            "/moved": web.Response(status=301, headers={"Location": "/gone"}),
+        }
+    )
+    kept = tmp_path / "pages.warc.gz"
+    async with serving(pages) as site:
+        done = await politesse("crawl", f"{site.base}/", "--warc", str(kept), "--out", str(out))
+        again = await politesse("crawl", f"{site.base}/", "--warc", str(kept))
+    with kept.open("rb") as file:
+        found = {
+            one.rec_headers.get_header("WARC-Target-URI").removeprefix(site.base): (
+                one.http_headers.get_statuscode(),
+                one.rec_headers.get_header("WARC-Truncated"),
+                one.content_stream().read(),
+            )
+            for one in ArchiveIterator(file)
+            if one.rec_type == "response"
+        }
+    assert (done.code, set(found)) == (0, {"/", "/image", "/gone"})
+    assert found["/"] == ("200", None, (TITLE + links("/image", "/moved")).encode())
+    assert found["/image"] == ("200", "length", image[: 8 * 1024 * 1024])
+    assert found["/gone"][0] == "404"
+    by_path = {record["url"].removeprefix(site.base): record for record in records(out)}
+    assert (by_path["/image"]["bytes"], by_path["/image"]["truncated"]) == (8 * 1024 * 1024, True)
+    assert (again.code, "pages.warc.gz exists: give another name" in again.err) == (2, True)
+
+
+async def test_full_disk_ends_a_crawl_with_a_warc_file(
+    tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(WarcFile, "_write", write)
+    pages = Pages({"/": links(*(f"/{number}" for number in range(20)))})
+    async with serving(pages) as site:
+        done = await politesse("crawl", f"{site.base}/", "--warc", str(tmp_path / "pages.warc"))
+    assert (done.code, "stopped by an error" in done.err, "No space left" in done.err) == (2, True, True)
+    assert len(pages.requests) <= 3
 
 
 async def test_the_summary_tells_how_long_a_slow_host_takes() -> None:
