@@ -212,7 +212,7 @@ class SitemapMark(NamedTuple):
     """Marks a URL as that of a sitemap file; see ``_sitemaps``.
 
     Attributes:
-        listed_by: the origin whose robots.txt lists the file, or the index with the file; empty if none does.
+        listed_by: the origin that has listed the file, or the index with the file; empty if none has.
         is_in_index: whether an index lists the file.
         since_wall: entries with an older date are left out; None for no limit.
     """

@@ -172,8 +172,8 @@ class PoliteQueue(Generic[Item]):
         """Queue sitemap files; ``crawl`` reads each file, and queues its URLs. Other consumers get the files as URLs.
 
         A file may be a sitemap or an index in XML, a list of URLs in text, RSS 2.0 or Atom, also packed by gzip. It may
-        list URLs below its own folder. A file that a robots.txt lists, directly or in an index, may also list all URLs
-        of the robots.txt's origin. The crawl refuses other URLs, and logs how many (WARNING). It reads at most 50,000
+        list URLs below its own folder. The sitemaps of an origin, and the files in their indexes, may also list all
+        URLs of that origin. The crawl refuses other URLs, and logs how many (WARNING). It reads at most 50,000
         entries and 52,428,800 octets of a file (https://www.sitemaps.org/protocol.html).
 
         The files of a host come after its pages, and are not counted as pages. Their URLs have the depth 0; ``maxsize``

@@ -9,8 +9,9 @@ of one file of a host at once. ``maxsize`` does not count here, because the craw
 
 A file may list URLs at its own origin below its own folder, and an index may list files at its own origin. If a
 robots.txt lists a file, or an index with the file, its origin has permitted all its URLs and files, too (sitemaps.org,
-"Sitemap file location", "Submitting Sitemaps via robots.txt"). After a redirect, the place of the URL that was listed
-counts, because that site was asked for. All other entries are refused, counted and logged.
+"Sitemap file location", "Submitting Sitemaps via robots.txt"). The same holds for the ``/sitemap.xml`` of an origin
+whose robots.txt lists no sitemap. A redirect changes neither folder nor origin: the site was asked for the URL that
+redirects. All other entries are refused, counted and logged.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ async def put_sitemaps(
         logger.warning("refused %s of %s: %s %s", many, place, shortened(value), printable(problem))
     queued = 0
     for file in files:
-        listed_by = origin.text if file in listed.urls else ""
+        listed_by = origin.text if target == "/" or file in listed.urls else ""
         mark = SitemapMark(listed_by, since_wall=None if since is None else since.timestamp())
         queued += await intake.put(file, item, priority, Trail(sitemap=mark))
         await asyncio.sleep(0)  # a robots.txt may list thousands of files

@@ -165,6 +165,16 @@ async def test_an_index_lists_files_of_its_site_and_of_the_listing_site(
     assert f"{B}/maps/index.xml: 1 URL refused; the first, 'https://c.example/3.xml', is not below" in caplog.text
 
 
+async def test_files_of_the_sitemap_xml_of_an_origin_may_list_all_its_urls(queue: Queue, pages: Pages) -> None:
+    replies = {f"{A}/sitemap.xml": index(f"{A}/maps/1.xml"), f"{A}/maps/1.xml": urlset(f"{A}/1", f"{B}/1")}
+    await queue.put_sitemaps(A)
+    assert (await crawl(queue, pages, replies)).skipped == 1
+    assert pages.urls == [f"{A}/1"]
+    await queue.put_sitemaps(f"{A}/sitemap.xml")
+    assert (await crawl(queue, pages, replies)).skipped == 2
+    assert pages.urls == [f"{A}/1"]
+
+
 async def test_after_a_redirect_the_folder_of_the_url_that_was_put_counts(queue: Queue, pages: Pages) -> None:
     await queue.put_sitemaps(f"{A}/maps/1.xml")
     replies = {f"{A}/maps/1.xml": moved(f"{B}/2.xml"), f"{B}/2.xml": urlset(f"{A}/maps/1", f"{A}/1", f"{B}/1")}
