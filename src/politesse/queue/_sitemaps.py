@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -48,7 +47,6 @@ Item = TypeVar("Item")
 logger = logging.getLogger("politesse.queue")
 
 _SUCCESSFUL: Final = range(200, 206)  # not 206, because a part of a file is no file
-_ABSOLUTE: Final = re.compile(r"https?://", re.IGNORECASE)
 
 
 async def put_sitemaps(
@@ -132,7 +130,7 @@ class SitemapReader(Generic[Item]):
     def _add(self, entry: SitemapEntry, scope: _FileScope[Item], *, is_file: bool) -> None:
         """Queue the URL of an entry, unless it is invalid, refused, too old, left out by the limits, or seen."""
         queued, mark = scope.queued, scope.mark
-        url = resolved_link(entry.url, entry.url) if _ABSOLUTE.match(entry.url) else None
+        url = resolved_link(entry.url, entry.url)  # None for a relative URL
         try:
             origin = None if url is None else self.agent.checked_origin(url)
         except InvalidURL:

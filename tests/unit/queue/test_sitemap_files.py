@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import logging
+import tracemalloc
 from datetime import UTC, datetime
 from typing import Final
 from xml.sax.saxutils import escape
@@ -208,6 +209,17 @@ async def test_no_more_octets_are_read_than_a_file_may_have(
         body = f"{file[0]}{' ' * (blanks + more)}{file[1]}".encode()
         await read(queue, pages, gzip.compress(body, 1) if is_packed else body, errors, 2**20)
     assert errors.texts == [f"{MAP} has more than 52,428,800 octets"]
+
+
+async def test_a_chunk_is_unpacked_in_slices(queue: Queue, pages: Pages) -> None:
+    body = gzip.compress(f"<urlset>{' ' * 20_000_000}{BOTH}</urlset>".encode())
+    tracemalloc.start()
+    try:
+        await read(queue, pages, body, chunk_octets=len(body))
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+    assert len(pages.urls) == 2
 
 
 @pytest.mark.parametrize("form", ["<url><loc>{}</loc></url>", "{}\n"])

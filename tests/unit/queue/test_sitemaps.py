@@ -1,7 +1,8 @@
 """``put_sitemaps``: which files are queued, which of their URLs are crawled, and what is said about the others."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from politesse import ConfigurationError, Gatekeeper
 from politesse.errors import ClosedError, InvalidURL
 from politesse.queue import CrawlPage, CrawlProgress, CrawlReport, PageFailed, PoliteQueue, QueueClosed
+from politesse.queue._journal import Journal
+from politesse.queue._journal_file import Change
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, Queue, Refusals
 from tests.unit.queue.simulated import Errors, Pages, Replies, Reply, SimulatedWeb, moved
@@ -402,3 +405,27 @@ async def test_a_journal_keeps_files_as_files(tmp_path: Path, pages: Pages) -> N
     assert web.requests == {f"{B}/sitemap.xml": 2, f"{B}/maps/index.xml": 1, f"{A}/new.xml": 1, f"{A}/1": 1}
     assert put == [1, 0, 0, 0, 0]
     assert pages.urls == [f"{A}/1"]
+
+
+async def test_a_file_waits_for_a_journal_that_is_far_behind(
+    tmp_path: Path, gate: Gatekeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, sizes = Journal.commit, []
+
+    async def commit_late(journal: Journal, changes: Sequence[Change]) -> None:
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        await commit(journal, changes)
+
+    def slow_commit(journal: Journal, changes: Sequence[Change]) -> asyncio.Future[None]:
+        sizes.append(len(changes))
+        return asyncio.ensure_future(commit_late(journal, changes))
+
+    monkeypatch.setattr(Journal, "commit", slow_commit)
+    monkeypatch.setattr("politesse.queue._journal._MAX_BEHIND", 100)
+    async with PoliteQueue[object](gate, journal=tmp_path / "crawl.db") as queue:
+        await queue.put_sitemaps(A)
+        body = "".join(f"{A}/{number}\n" for number in range(3_000)).encode()
+        await crawl(queue, Pages(), {f"{A}/sitemap.xml": Reply(body=body, chunk_octets=10**6)}, max_pages=1)
+        assert queue.qsize() == 2_999
+    assert max(sizes) < 100 + 8_192 / len(f"{A}/1\n")  # and the entries of one slice
