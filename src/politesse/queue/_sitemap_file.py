@@ -161,10 +161,8 @@ class SitemapFile:
                 self._unpacking = zlib.decompressobj(_GZIP_BITS)
             yield self._unpacking.decompress(octets, _SLICE)
             octets = self._unpacking.unconsumed_tail or self._unpacking.unused_data
-        if is_end:
-            yield self._unpacking.flush()
-            if not self._unpacking.eof:
-                raise _Fault("is damaged: its gzip data ends early")
+        if is_end and not self._unpacking.eof:
+            raise _Fault("is damaged: its gzip data ends early")
 
     def _read(self, piece: bytes, *, is_end: bool = False) -> None:
         """Read the next unpacked octets; raises _Fault."""
