@@ -16,23 +16,18 @@ from playwright.async_api import Route
 
 from politesse.cli.guide_command import TOPICS
 from tests.integration.browsers import browsing
-from tests.support.modules import HOMES
+from tests.support.modules import HOMES, MODULES
 
 ROOT: Final = Path(__file__).parents[2]
+FOR_DEVELOPERS: Final = {"all", "bench", "docs", "guides", "test"}
 HERE: Final = "http://site.example/"
 COLOURS: Final = {"light": "default", "dark": "slate"}
 POLICY: Final = (ROOT / ".docs/pages/policy.md").read_text(encoding="utf-8")
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PUBLIC: Final = [
     *HOMES,
+    *(name for name in MODULES if re.fullmatch(r"politesse\.integrations\.[a-z]\w*", name)),
     "politesse.clock",
-    "politesse.integrations.aiohttp",
-    "politesse.integrations.crawlee",
-    "politesse.integrations.httpx",
-    "politesse.integrations.httpx2",
-    "politesse.integrations.playwright",
-    "politesse.integrations.requests",
-    "politesse.integrations.scrapy",
     "politesse.origin",
     "politesse.ports",
     "politesse.robotrules",
@@ -161,7 +156,7 @@ def test_policy_states_the_lower_bounds_of_the_project() -> None:
     }
     extras = PROJECT["optional-dependencies"]
     bounds = dict.fromkeys(PROJECT["dependencies"], "always")
-    for extra in ("cli", "crawlee", "html", "httpx", "httpx2", "playwright", "psl", "redis", "requests", "scrapy"):
+    for extra in extras.keys() - FOR_DEVELOPERS:
         bounds |= {one: f"extra `{extra}`" for one in extras[extra] if not one.startswith("politesse")}
     assert {library: bound for library, (bound, _) in stated.items()} == dict(one.split(">=") for one in bounds)
     assert [one for one, need in bounds.items() if not stated[one.split(">=")[0]][1].startswith(need)] == []
