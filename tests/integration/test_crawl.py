@@ -128,7 +128,7 @@ async def test_every_client_reads_sitemaps_as_streams(
     site.redirects = {"/moved.xml": (302, f"{other.base}/four.xml")}
     many = [f"{site.base}/1?{number:07}" for number in range(2)]
     site.files = {
-        "/one.xml.gz": (gzip.compress(urlset(*many * 20_000)), {"Content-Type": "application/gzip"}),
+        "/one.xml.gz": (gzip.compress(urlset(*many[:1] * 40_000, many[1])), {"Content-Type": "application/gzip"}),
         "/two": (gzip.compress(urlset(f"{site.base}/2")), {"Content-Encoding": "gzip", "Content-Type": "text/xml"}),
         "/404.xml": (b"<urlset><url><loc>", {}),
     }
@@ -147,6 +147,8 @@ async def test_every_client_reads_sitemaps_as_streams(
     wanted = [*many, *(f"{site.base}/{n}" for n in (2, 3, 4, 6)), f"{other.base}/3"]
     assert sorted(pages.urls) == sorted(wanted)
     assert (report.pages, report.sitemaps, report.redirects, report.failed, report.left) == (7, 5, 1, 2, 0)
+    # The turn of a file lasts until its last URL is queued, and files come after pages.
+    assert site.pages.index("/1?0000001") < site.pages.index("/two")
     assert {url for url, _ in errors} == {f"{site.base}/404.xml", f"{site.base}/broken.xml"}
     assert turns(gate) == 0
     assert_polite(

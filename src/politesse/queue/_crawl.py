@@ -26,6 +26,7 @@ import logging
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from politesse._base.checks import check_priority
 from politesse._base.tasks import current_task, is_ended_with_task
@@ -93,6 +94,7 @@ class Crawl(Generic[Item, Response]):
         self._workers = int(min(options.workers, self._max_pages))
         self._tally = RunningCounts(dispatcher, options, agent.clock, self._end)
         self._sitemaps = SitemapReader(agent, dispatcher, self._limits, self.admit, self._tally.counts)
+        self._files: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # hosts with a file being read
         self._handed = 0
         self._idle: set[asyncio.Task[object] | None] = set()  # the workers that wait for a turn
         self._is_late = False
@@ -159,6 +161,8 @@ class Crawl(Generic[Item, Response]):
                         if self._limits.is_full(queued.origin_queue.origin):
                             turn.give_back()
                             self._tally.settle("skipped", queued.url)
+                        elif queued.trail.sitemap is not None:
+                            await self._visit_file(turn, queued)
                         else:
                             await self._visit(turn, queued)
                 finally:
@@ -212,6 +216,24 @@ class Crawl(Generic[Item, Response]):
                 self._follow_up(queued, page, answer)
         except BaseException as error:  # noqa: BLE001 - raised again, reported, or the end of the crawl
             self._broken_off(error, queued, page, is_handed=is_handed, is_done=is_done)
+
+    async def _visit_file(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
+        """Visit a sitemap file. If another file of its host is being read, wait, and queue the file again.
+
+        A session may end the turn of a file with the response, before all its URLs are queued. They come first.
+        """
+        host = queued.origin_queue.host.key
+        reading = self._files.setdefault(host, asyncio.Lock())
+        if not reading.locked():
+            async with reading:
+                await self._visit(turn, queued)
+            return
+        try:
+            async with reading:
+                pass
+        finally:
+            turn.give_back()
+            self._put_back(queued)
 
     def _broken_off(
         self, error: BaseException, queued: QueuedUrl[Item], page: CrawlPage[Item], *, is_handed: bool, is_done: bool

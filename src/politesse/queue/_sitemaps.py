@@ -4,8 +4,8 @@ Theory of operation. A sitemap file waits in the queue like any URL, with a Site
 requests it like any URL: in a turn, with redirects, further attempts and the journal. Then SitemapReader reads the file
 as a stream, and queues each entry: a URL as a page of depth 0, a file of an index as another sitemap file.
 
-The files of a host wait behind its pages, and the turn of a file ends with the last entry. So the queue holds the URLs
-of one file of a host at once. ``maxsize`` does not count here, because the crawl would wait for itself.
+The files of a host wait behind its pages, and behind the file that is being read. So the queue holds the URLs of one
+file of a host at once. ``maxsize`` does not count here, because the crawl would wait for itself.
 
 A file may list URLs at its own origin below its own folder, and an index may list files at its own origin. If a
 robots.txt lists a file, or an index with the file, its origin has permitted all its URLs and files, too (sitemaps.org,

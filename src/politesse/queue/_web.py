@@ -3,7 +3,7 @@
 The queue imports no client library: it recognises a client by its methods. In each turn, a client requests the URL
 without following a redirect, reports the answer to the pacer as soon as the headers have come, and ends the turn with
 the response. A client of httpx reads the body before the report; with aiohttp, the handler reads the body within the
-turn. The body of a sitemap file is read as a stream, and its turn ends with the last entry.
+turn. The body of a sitemap file is read as a stream, within the turn.
 """
 
 from __future__ import annotations
@@ -103,13 +103,11 @@ class _AiohttpClient(Generic[Response]):
         url = URL(turn.url, encoded=turn.url.isascii())  # the URL exactly as judged: yarl would decode some escapes
         return self._session.get(url, allow_redirects=False, headers=self._headers)
 
-    async def observe(self, turn: Turn, response: Response, *, is_file: bool) -> Answer:
-        """Report a response to the pacer, and let the turn end with the response; the turn of a file is left open."""
+    async def observe(self, turn: Turn, response: Response, *, is_file: bool) -> Answer:  # noqa: ARG002 - for httpx
+        """Report a response to the pacer, and let the turn end with the response."""
         answer = cast("ClientResponse", response)
         turn.observe(answer.status, answer.headers)
-        if is_file:
-            pass
-        elif answer.connection is None:
+        if answer.connection is None:
             turn.end()
         else:
             answer.connection.add_callback(turn.end)

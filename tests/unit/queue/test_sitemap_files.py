@@ -110,6 +110,11 @@ async def test_urls_are_escaped_as_links_are(queue: Queue, pages: Pages, path: s
     assert pages.urls == [A + path.replace("\u00e9", "%C3%A9").replace(" ", "%20")]
 
 
+async def test_a_url_with_elements_is_no_url(queue: Queue, pages: Pages) -> None:
+    report = await read(queue, pages, f"<urlset><url><loc>{A}/3<b>x</b></loc></url>{BOTH}</urlset>")
+    assert (pages.urls, report.bad_links, report.failed) == ([f"{A}/1", f"{A}/2"], 1, 0)
+
+
 @pytest.mark.parametrize("octets", [b"", b" \n "])
 async def test_an_empty_urlset_is_no_fault_but_an_empty_file_is(
     queue: Queue, pages: Pages, errors: Errors, octets: bytes

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper
+from politesse._gate.turn import entered_turns
 from politesse.errors import ClosedError, InvalidURL
 from politesse.queue import CrawlPage, CrawlProgress, CrawlReport, PageFailed, PoliteQueue, QueueClosed
 from politesse.queue._journal import Journal
@@ -297,25 +298,64 @@ async def test_a_handler_puts_sitemaps_and_each_only_once(queue: Queue, pages: P
     assert (counts, pages.urls) == ([1, 0], [f"{A}/", f"{A}/1"])
 
 
-async def test_the_turn_of_a_file_lasts_until_its_last_url_is_queued(
-    queue: Queue, pages: Pages, clock: ManualClock
-) -> None:
-    """Otherwise the next file of the host would be read at the same time."""
+async def test_the_turn_of_a_file_lasts_until_its_body_is_read(queue: Queue, pages: Pages, clock: ManualClock) -> None:
     meanwhile = []
 
     class SlowFile(Reply):
         async def aiter_bytes(self) -> AsyncIterator[bytes]:
-            yield self.body[:20]
+            yield self.body[:-9]
             await clock.sleep(100)
-            meanwhile.append(web.urls)
-            yield self.body[20:]
+            meanwhile.append((web.urls, queue.qsize()))
+            yield self.body[-9:]
 
     web = SimulatedWeb({f"{A}/1.xml": SlowFile(body=urlset(f"{A}/1").body), f"{A}/2.xml": urlset(f"{A}/2")})
     await queue.put_sitemaps(f"{A}/1.xml")
     await queue.put_sitemaps(f"{A}/2.xml")
     await queue.crawl(web, pages)
-    assert meanwhile == [[f"{A}/1.xml"]]
+    assert meanwhile == [([f"{A}/1.xml"], 2)]
     assert web.urls == [f"{A}/{name}" for name in ("1.xml", "1", "2.xml", "2")]
+
+
+class EagerWeb(SimulatedWeb):
+    """Its responses end the turns, as those of a PoliteSession do once the body has arrived."""
+
+    @asynccontextmanager
+    async def stream(self, *given: Any, **options: Any) -> AsyncIterator[Reply]:
+        async with super().stream(*given, **options) as reply:
+            for turn in entered_turns():
+                turn.observe(200)
+                turn.end()
+            yield reply
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_file_waits_for_the_file_that_is_being_read(
+    queue: Queue, pages: Pages, clock: ManualClock, *, is_cancelled: bool
+) -> None:
+    class SlowFile(Reply):
+        async def aiter_bytes(self) -> AsyncIterator[bytes]:
+            yield self.body[:20]
+            await clock.sleep(100)
+            yield self.body[20:]
+
+    slow = SlowFile(body=urlset(f"{A}/1", f"{A}/2").body)
+    web = EagerWeb({f"{A}/1.xml": slow, f"{A}/2.xml": urlset(f"{A}/3"), f"{A}/3.xml": urlset()})
+    for number in (1, 2, 3):
+        await queue.put_sitemaps(f"{A}/{number}.xml")
+    crawling = asyncio.ensure_future(queue.crawl(web, pages))
+    if is_cancelled:
+        await clock.sleep(50)
+        assert sorted(web.urls) == [f"{A}/1.xml"]
+        assert queue.qsize() == 1  # the other file is with a worker, which waits
+        crawling.cancel()
+    await asyncio.wait([crawling])
+    if is_cancelled:
+        assert sorted(url for url, *_ in queue.left()) == [f"{A}/{number}.xml" for number in (1, 2, 3)]
+    else:
+        names = ("1.xml", "1", "2", "2.xml", "3", "3.xml")
+        assert sorted(web.urls) == sorted(f"{A}/{name}" for name in names)
+        assert web.urls.index(f"{A}/2.xml") > web.urls.index(f"{A}/2")
+        assert set(web.requests.values()) == {1}
 
 
 # Faults
@@ -355,9 +395,9 @@ async def test_on_error_tells_files_from_pages(queue: Queue, pages: Pages) -> No
     await crawl(queue, pages, replies, on_error=lambda page, _: seen.append(page))
     await queue.put(f"{B}/")
     await crawl(queue, pages, {f"{B}/": moved("/")}, on_error=lambda page, _: seen.append(page))
-    assert [(page.url, page.is_sitemap, page.hops) for page in seen] == [
-        (f"{A}/a.xml", True, (f"{A}/sitemap.xml",)),
-        (f"{B}/", False, ()),
+    assert [(page.url, page.is_sitemap, page.hops, page.attempt) for page in seen] == [
+        (f"{A}/a.xml", True, (f"{A}/sitemap.xml",), 1),
+        (f"{B}/", False, (), 1),
     ]
 
 
