@@ -84,10 +84,13 @@ class Crawl:
                 victim = self._chance.choice(list(self._workers))
                 victim.cancel()
                 self.cancelled += 1
-            for worker in self._workers:
-                worker.cancel()
-            ended = await asyncio.gather(*self._workers, return_exceptions=True)
-            assert {type(end) for end in ended} <= {asyncio.CancelledError, type(None)}, ended
+            workers = pending = set(self._workers)
+            while pending:  # aiohttp takes a cancellation for a timeout if both come at once, and the worker goes on
+                for worker in pending:
+                    worker.cancel()
+                _, pending = await asyncio.wait(pending, timeout=2.0)
+            errors = [worker.exception() for worker in workers if not worker.cancelled()]
+            assert not any(errors), errors
         await self._settle()
 
     async def _work(self, session: aiohttp.ClientSession) -> None:

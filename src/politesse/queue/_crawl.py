@@ -116,7 +116,10 @@ class Crawl(Generic[Item, Response]):
                 tasks.append(group.create_task(self._wait_for_end(), name="crawl: end"))
                 if self._limits.max_time_s is not None:
                     tasks.append(group.create_task(self._stop_in_time(self._limits.max_time_s), name="crawl: time"))
-                await self._over.wait()
+                try:
+                    await self._over.wait()
+                finally:
+                    self._over.set()  # ends a worker whose client takes its cancellation for a timeout, as aiohttp may
                 for task in tasks:
                     task.cancel()
         except BaseException as error:

@@ -4,6 +4,9 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -86,6 +89,35 @@ async def test_the_report_names_the_first_error_of_handle_only(filled: Queue) ->
     assert report.failed == 6
     assert report.first_error == "https://h1.example/1: ValueError: https://h1.example/1"
     assert (await filled.crawl(web, handle)).first_error == ""
+
+
+class Swallowing(SimulatedWeb):
+    """Takes a cancellation for a timeout, as aiohttp does if both come at once."""
+
+    @asynccontextmanager
+    async def stream(self, method: str, url: str, **options: Any) -> AsyncIterator[Reply]:
+        async with super().stream(method, url, **options) as reply:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                assert task is not None
+                task.uncancel()
+                raise TimeoutError from None
+            yield reply
+
+
+async def test_cancellation_that_the_client_takes_for_a_timeout_ends_the_crawl(queue: Queue) -> None:
+    web = Swallowing()
+    for number in range(5):
+        await queue.put(f"{A}/{number}")
+    crawling = asyncio.create_task(queue.crawl(web, follow_links, workers=1))
+    while not web.requests:
+        await asyncio.sleep(0)
+    crawling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await crawling
+    assert (web.urls, queue.qsize()) == ([f"{A}/0"], 4)
 
 
 async def test_the_log_says_that_a_crawl_was_cancelled(filled: Queue, caplog: pytest.LogCaptureFixture) -> None:
