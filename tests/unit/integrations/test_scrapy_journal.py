@@ -12,7 +12,7 @@ from scrapy import Request, Spider
 from scrapy.utils.request import RequestFingerprinter
 
 from politesse import ConfigurationError
-from politesse.integrations.scrapy._engine import discard_cut_state
+from politesse.integrations.scrapy._internals import discard_cut_state
 from politesse.integrations.scrapy._queue import QueueJournal
 
 RUNS: Final[list[Run]] = []
@@ -117,7 +117,7 @@ def test_state_that_was_cut_off_as_it_was_written_is_not_read(tmp_path: Path) ->
     run.journal.close()
     state = tmp_path / "requests.queue" / "active.json"
     state.write_text("")  # killed here
-    discard_cut_state(str(tmp_path))
+    discard_cut_state(tmp_path)
     assert not state.exists()
     assert Run(tmp_path).pending() == ["http://example.com/a"]
 
@@ -126,7 +126,7 @@ def test_state_of_a_clean_end_is_kept(tmp_path: Path) -> None:
     state = tmp_path / "requests.queue" / "active.json"
     state.parent.mkdir()
     state.write_text("{}")
-    discard_cut_state(str(tmp_path))
+    discard_cut_state(tmp_path)
     assert state.read_text() == "{}"
 
 

@@ -15,7 +15,7 @@ One line of settings installs everything::
     _robots      robots.txt, fetched through the engine, so that proxies and other middlewares apply
     _http_cache  the requests that Scrapy's HTTP cache answers; RobotParser
     _settings    the Gatekeeper that the settings describe
-    _engine      the internals of Scrapy's engine and scheduler
+    _internals   Scrapy's undocumented names: no other module uses them
 
 Scrapy stores the requests, politesse decides when each may start. A request waits in the scheduler until its host may
 be requested; it counts as active only from then on. So a slow host delays no other host, and JOBDIR keeps the waiting
@@ -49,8 +49,8 @@ _check_scrapy()
 # The imports come after the check, because these modules import Scrapy.
 from politesse.integrations.scrapy._addon import PolitesseAddon  # noqa: E402
 from politesse.integrations.scrapy._downloader import PoliteDownloader  # noqa: E402
-from politesse.integrations.scrapy._engine import requests_under_way  # noqa: E402
 from politesse.integrations.scrapy._http_cache import RobotParser  # noqa: E402
+from politesse.integrations.scrapy._internals import requests_under_way  # noqa: E402
 from politesse.integrations.scrapy._middleware import RobotsTxtMiddleware  # noqa: E402
 from politesse.integrations.scrapy._queue import PolitePriorityQueue  # noqa: E402
 

@@ -25,19 +25,17 @@ import asyncio
 import logging
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from scrapy import Request, Spider, signals
-from scrapy.core.downloader import Downloader, Slot
+from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest
-from scrapy.utils.job import job_dir
 
 from politesse._base.text import printable
 from politesse._gate.turns import TurnWait, try_turn
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, TooFar
-from politesse.integrations.scrapy._engine import CLOSING, SpiderClosing, discard_cut_state, patiently, wake
-from politesse.integrations.scrapy._http_cache import STALE, header_texts
+from politesse.integrations.scrapy import _internals
+from politesse.integrations.scrapy._http_cache import header_texts
 from politesse.integrations.scrapy._middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, RobotsTxtFailed
 from politesse.integrations.scrapy._settings import fleet_of, make_gate, seconds_of
@@ -46,9 +44,10 @@ from politesse.origin import Origin
 from politesse.verdict import Bound, NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-    from twisted.internet.defer import Deferred
     from twisted.python.failure import Failure
 
     from politesse._gate.agent import Agent
@@ -57,8 +56,6 @@ if TYPE_CHECKING:
     from politesse.integrations.scrapy._queue import PolitePriorityQueue
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _DONT_FILTER: Final = "politesse_dont_filter"
 _LEAST_WAIT_S: Final = 0.1
@@ -73,7 +70,7 @@ class ServedStale(OSError):
     """The request is not sent, and HttpCacheMiddleware answers with its stale response, as after an OSError."""
 
 
-class PoliteDownloader(Downloader):
+class PoliteDownloader(_internals.SteppedDownloader):
     """Scrapy's downloader with a turn for every request that has a host; for the setting ``DOWNLOADER``.
 
     Requests to a host never overlap. The pause before the next request counts from the end of the previous request; no
@@ -93,11 +90,11 @@ class PoliteDownloader(Downloader):
         self._bounced: WeakSet[Request] = WeakSet()  # requests that were put back while the spider was closing
         self._under_way: Counter[str] = Counter()
         self._closing: asyncio.Future[None] | None = None
-        directory = job_dir(self.settings)
+        directory = _internals.job_directory(crawler.settings)
         self._has_job_dir = directory is not None
         if directory is not None:
-            discard_cut_state(directory)
-        self._robots = next((one for one in self.middleware.middlewares if isinstance(one, RobotsTxtMiddleware)), None)
+            _internals.discard_cut_state(directory)
+        self._robots = self.find_middleware(RobotsTxtMiddleware)
         if self._robots is None:
             self._fetcher = EngineFetcher(crawler)
             self._gate = make_gate(crawler, self._fetcher)
@@ -112,20 +109,48 @@ class PoliteDownloader(Downloader):
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
-    def get_slot_key(self, request: Request) -> str:
+    def host_slot(self, request: Request) -> str | None:
         """Return the host as the pacer names it; a redirect still carries the slot of the previous host."""
-        if ROBOTS_TXT not in request.meta and (origin := origin_of(request.url)) is not None:
-            return origin.pacing_host
-        return super().get_slot_key(request)
+        origin = None if ROBOTS_TXT in request.meta else origin_of(request.url)
+        return None if origin is None else origin.pacing_host
 
-    def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy's signature
-        """Pass ``request`` through the middlewares and send it."""
+    def entered(self, request: Request, slot: str) -> None:
+        """Note that ``request`` is under way."""
         # Restored, because the target of a redirect must pass the filters for duplicates and for other sites.
         request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
-        key = self.get_slot_key(request)
-        self._under_way[key] += 1
-        fetched: Deferred[Response | Request] = super().fetch(request)
-        return fetched.addErrback(self._kept, request).addBoth(self._left, key, request)
+        self._under_way[slot] += 1
+
+    async def send(self, request: Request, transmit: Callable[[], Awaitable[Response]]) -> Response:
+        """Send ``request`` in its turn."""
+        origin = None if ROBOTS_TXT in request.meta else origin_of(request.url)
+        if origin is None:
+            return await transmit()
+        with await self._turn(request, origin) as turn:
+            await self._fetcher.check_host(origin.host.strip("[]"))
+            response = await transmit()
+            self.waits.note_status(origin.pacing_host, response.status)
+            turn.observe(response.status, header_texts(response.headers))
+            return response
+
+    def failed(self, failure: Failure, request: Request) -> Request | Failure:
+        """Return a copy of a request without a turn, to schedule again, or the failure for its errback."""
+        if isinstance(failure.value, PutBack):
+            return self._put_back(request)
+        if isinstance(failure.value, _internals.SpiderClosing) and (later := self.keep(request)) is not None:
+            return later
+        if isinstance(failure.value, RobotsTxtFailed):
+            raise failure.value.as_in_scrapy()  # no middleware follows: RetryMiddleware would retry the request
+        return failure
+
+    def left(self, request: Request, slot: str) -> None:
+        """Wake the sleeping slots of a host when its last request has ended."""
+        self._under_way[slot] -= 1
+        if not self._under_way[slot]:
+            del self._under_way[slot]
+            if ROBOTS_TXT not in request.meta:
+                if request not in self._last and (origin := origin_of(request.url)):
+                    self._rest(origin, request, has_ended=True)
+                self._wake(slot)
 
     @property
     def is_bypassed(self) -> bool:
@@ -173,7 +198,8 @@ class PoliteDownloader(Downloader):
             self.waits.wait_for_robots(origin, verdict)
         if self.waits.given_up(str(origin)) or verdict.not_before is None:
             return False
-        await patiently(self.crawler, self._clock.sleep(max(_LEAST_WAIT_S, verdict.not_before - self._clock.wall())))
+        wait_s = max(_LEAST_WAIT_S, verdict.not_before - self._clock.wall())
+        await _internals.patiently(self.crawler, self._clock.sleep(wait_s))
         return True
 
     def note_ignored(self, request: Request) -> None:
@@ -187,33 +213,6 @@ class PoliteDownloader(Downloader):
         later = request.replace(dont_filter=True)  # otherwise the filter drops the request as its own duplicate
         later.meta[_DONT_FILTER] = request.dont_filter
         return later
-
-    def _kept(self, failure: Failure, request: Request) -> Request | Failure:
-        """Return a copy of a request without a turn, to schedule again, or the failure for its errback."""
-        if isinstance(failure.value, PutBack):
-            return self._put_back(request)
-        if isinstance(failure.value, SpiderClosing) and (later := self.keep(request)) is not None:
-            return later
-        if isinstance(failure.value, RobotsTxtFailed):
-            raise failure.value.as_in_scrapy()  # no middleware follows: RetryMiddleware would retry the request
-        return failure
-
-    def _get_slot(self, request: Request, spider: Spider | None = None) -> tuple[str, Slot]:  # noqa: ARG002 - Scrapy's signature
-        key, slot = super()._get_slot(request)
-        if not key:
-            slot.delay = 0.0  # without a host, no server needs a delay
-        return key, slot
-
-    async def _download(self, slot: Slot, request: Request) -> Response:
-        origin = None if ROBOTS_TXT in request.meta else origin_of(request.url)
-        if origin is None:
-            return await super()._download(slot, request)
-        with await self._turn(request, origin) as turn:
-            await self._fetcher.check_host(origin.host.strip("[]"))
-            response = await super()._download(slot, request)
-            self.waits.note_status(origin.pacing_host, response.status)
-            turn.observe(response.status, header_texts(response.headers))
-            return response
 
     async def _turn(self, request: Request, origin: Origin) -> Turn:
         view = self._view(request)
@@ -231,7 +230,7 @@ class PoliteDownloader(Downloader):
             longest_s = min(_MOMENT_S, max(1.0, longest_s))
         try:
             # counts=False, because the middleware has counted the verdict.
-            return await patiently(self.crawler, TurnWait(agent, url, longest_s, counts=False).take())
+            return await _internals.patiently(self.crawler, TurnWait(agent, url, longest_s, counts=False).take())
         except TooFar as error:
             raise self._too_far(request, origin, error) from error
         except ConfigurationError as error:
@@ -239,7 +238,7 @@ class PoliteDownloader(Downloader):
         except Disallowed as error:
             raise self._disallowed(request, agent, error.verdict) from error
         except ClosedError as error:
-            raise IgnoreRequest(CLOSING) from error
+            raise IgnoreRequest(_internals.CLOSING) from error
 
     def _too_far(self, request: Request, origin: Origin, error: TooFar) -> IgnoreRequest:
         host, answer = origin.pacing_host, error.not_yet
@@ -256,35 +255,24 @@ class PoliteDownloader(Downloader):
         self.note_ignored(request)
         return IgnoreRequest(why)
 
-    def _refused(self, error: ConfigurationError) -> SpiderClosing:
+    def _refused(self, error: ConfigurationError) -> _internals.SpiderClosing:
         """Close the spider, because the fleet cannot be used; return the exception for its requests."""
         if self._closing is None:
             logger.error("The spider is closed: POLITESSE_FLEET cannot be used: %s", printable(str(error)))
-            closing = self.crawler.engine.close_spider_async(reason="politesse_fleet_refused")
-            self._closing = asyncio.ensure_future(closing)
-        return SpiderClosing(str(error))
+            self._closing = asyncio.ensure_future(_internals.close_spider(self.crawler, "politesse_fleet_refused"))
+        return _internals.SpiderClosing(str(error))
 
     def _disallowed(self, request: Request, agent: Agent, verdict: Verdict) -> IgnoreRequest:
         if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted TOO_SLOW already, for the origin
             agent.counted(verdict)
         if self._robots is None:
             return IgnoreRequest(str(Disallowed(verdict)))
-        if verdict.reason in DEFERRING and STALE in request.meta:
+        if verdict.reason in DEFERRING and _internals.STALE in request.meta:
             raise ServedStale(str(verdict))
         if verdict.reason in DEFERRING and (self.is_bypassed or request in self._handed_out):
             self.waits.wait_for_robots(Origin.of(request.url), verdict)
             return PutBack(str(verdict))
         return self._robots.forbidden(request, verdict)
-
-    def _left(self, result: T, key: str, request: Request) -> T:
-        self._under_way[key] -= 1
-        if not self._under_way[key]:
-            del self._under_way[key]
-            if ROBOTS_TXT not in request.meta:
-                if request not in self._last and (origin := origin_of(request.url)):
-                    self._rest(origin, request, has_ended=True)
-                self._wake(key)
-        return result
 
     def _view(self, request: Request) -> AgentView | None:
         return None if self._robots is None else self._robots.judge(request)
@@ -320,14 +308,14 @@ class PoliteDownloader(Downloader):
     def _wake(self, site: str | None) -> None:
         for queue in self.queues:
             queue.ready.wake(site)
-        wake(self.crawler)
+        _internals.wake(self.crawler)
 
     def _spider_opened(self) -> None:
         if self.is_bypassed:
             logger.warning(
                 "The scheduler does not use PolitePriorityQueue: requests wait in the downloader, where slow or closed "
                 "hosts may take up all %d places of CONCURRENT_REQUESTS and hold up the others",
-                self.total_concurrency,
+                self.crawler.settings.getint("CONCURRENT_REQUESTS"),
             )
 
     async def _spider_closed(self) -> None:

@@ -6,8 +6,8 @@ Scrapy's own middleware. So a crawl can run from its cache while its servers are
 fetches robots.txt from the server, never from the cache, and a fault closes the site. The cache stores each robots.txt
 that was fetched, for the next run.
 
-The policy and the storage of the cache can say in advance whether the cache answers a request; Scrapy documents both
-interfaces. If the cache then does not answer, the downloader judges the request like any other.
+The policy and the storage of the cache can say in advance whether the cache answers a request. If the cache then does
+not answer, the downloader judges the request like any other.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, Self
 
 from cachetools import LRUCache
 from scrapy import Request
-from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
 from scrapy.robotstxt import RobotParser as ScrapyRobotParser
 
 from politesse._http.body import BodyError, BoundedBody
 from politesse.fetch._options import MIN_BODY_BYTES
+from politesse.integrations.scrapy._internals import http_cache, is_fresh, store_response, stored_response
 from politesse.origin import Origin
 from politesse.robots import RobotsTxt
 from politesse.robots.lexer import cut_at_line_end
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy.crawler import Crawler
+    from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
     from scrapy.http import Headers, Response
-
-STALE: Final = "cached_response"
-"""The key under which HttpCacheMiddleware keeps a stale response in the meta of a request that it passes on."""
 
 _MAX_PARSERS: Final = 1000
 _COMBINED: Final = frozenset({"cache-control", "vary"})
@@ -86,6 +84,7 @@ class HttpCache:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._enabled = crawler.settings.getbool("HTTPCACHE_ENABLED")
+        self._ignores_missing = crawler.settings.getbool("HTTPCACHE_IGNORE_MISSING")
         self._parsers: LRUCache[str, RobotParser | None] = LRUCache(_MAX_PARSERS)
 
     def answers(self, request: Request) -> bool:
@@ -96,8 +95,8 @@ class HttpCache:
         copy = request.copy()  # a copy, because policy and storage change the request
         stored = self._stored(cache, copy)
         if stored is None:
-            return bool(cache.ignore_missing)  # with this setting HttpCacheMiddleware ignores the request
-        return bool(cache.policy.is_cached_response_fresh(stored, copy))
+            return self._ignores_missing  # with this setting HttpCacheMiddleware ignores the request
+        return is_fresh(cache, stored, copy)
 
     def recovers(self, request: Request) -> bool:
         """Return whether the cache has a response to ``request``, perhaps stale, to use while the server is down."""
@@ -115,22 +114,19 @@ class HttpCache:
         """Store the response to a request for robots.txt, if it decides which pages may be requested."""
         request = Request(url)
         cache = self._middleware(request)
-        if cache is not None and settles(response.status) and cache.policy.should_cache_response(response, request):
-            cache.storage.store_response(self._crawler.spider, request, response)
+        if cache is not None and settles(response.status):
+            store_response(cache, self._crawler, request, response)
 
     def _middleware(self, request: Request) -> HttpCacheMiddleware | None:
         """Return the middleware if it handles ``request``, else None."""
-        if not self._enabled or request.meta.get("dont_cache"):
-            return None
-        cache = self._crawler.get_downloader_middleware(HttpCacheMiddleware)
-        return cache if cache is not None and cache.policy.should_cache_request(request) else None
+        is_used = self._enabled and not request.meta.get("dont_cache")
+        return http_cache(self._crawler, request) if is_used else None
 
     def _stored(self, cache: HttpCacheMiddleware, request: Request) -> Response | None:
         try:
-            stored: Response | None = cache.storage.retrieve_response(self._crawler.spider, request)
+            return stored_response(cache, self._crawler, request)
         except Exception:  # noqa: BLE001 - a storage may raise anything; HttpCacheMiddleware is next and reports it
             return None
-        return stored
 
     def _read(self, request: Request) -> RobotParser | None:
         cache = self._middleware(request)

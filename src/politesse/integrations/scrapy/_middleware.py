@@ -15,11 +15,11 @@ from politesse._base.text import printable
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.integrations._request import StatedAgents, check_sent
 from politesse.integrations._response import content_codings, headers_alone, may_have_page
-from politesse.integrations.scrapy._engine import CLOSING, SpiderClosing, count, patiently
 from politesse.integrations.scrapy._http_cache import HttpCache
+from politesse.integrations.scrapy._internals import CLOSING, SpiderClosing, patiently
 from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, RobotsTxtFailed
 from politesse.integrations.scrapy._settings import make_gate
-from politesse.integrations.scrapy._waits import DEFERRING
+from politesse.integrations.scrapy._waits import DEFERRING, count
 from politesse.page import PageDirectives
 from politesse.page.headers import header_pairs
 from politesse.verdict import Reason, Verdict

@@ -41,16 +41,15 @@ import sqlite3
 from collections import Counter, OrderedDict
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
-from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol, ScrapyPriorityQueue
 from scrapy.utils.request import request_from_dict
 
 from politesse.errors import ConfigurationError
+from politesse.integrations.scrapy import _internals
 from politesse.integrations.scrapy._downloader import PoliteDownloader
-from politesse.integrations.scrapy._engine import STATE, flush_seen, journal_path, requests_under_way, wake
 from politesse.integrations.scrapy._http_cache import HttpCache
 from politesse.integrations.scrapy._middleware import PAGE
 from politesse.integrations.scrapy._waits import host_of, slot_of
@@ -114,7 +113,7 @@ class ReadySlots:
         return None
 
 
-class PolitePriorityQueue(DownloaderAwarePriorityQueue):
+class PolitePriorityQueue(_internals.SlotQueue):
     """Scrapy's queue by slots, with a slot for each origin; it hands out no request of a site that is not ready.
 
     This class is for the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader. The length of the queue does not
@@ -134,11 +133,11 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
     def __init__(
         self,
         crawler: Crawler,
-        downstream_queue_cls: type[QueueProtocol],
+        downstream_queue_cls: type[_internals.DownstreamQueue],
         key: str,
         slot_startprios: dict[str, Iterable[int]] | None = None,
         *,
-        start_queue_cls: type[QueueProtocol] | None = None,
+        start_queue_cls: type[_internals.DownstreamQueue] | None = None,
     ) -> None:
         self._draining: set[str] = set()
         self.ready: ReadySlots = ReadySlots(lambda slot: self._polite.is_ready(slot, is_last=slot in self._draining))
@@ -146,9 +145,9 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         if self._journal is not None and self._journal.was_killed:
             slot_startprios = self._journal.state
         super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
-        self._downloader_interface = cast("DownloaderInterface", self)  # this object has the methods of the interface
+        self.select_slots()
         self._http_cache = HttpCache(crawler)
-        downloader = crawler.engine.downloader
+        downloader = _internals.downloader_of(crawler)
         if not isinstance(downloader, PoliteDownloader):
             raise ConfigurationError(
                 f"SCHEDULER_PRIORITY_QUEUE: PolitePriorityQueue needs a PoliteDownloader, not {downloader!r}"
@@ -162,18 +161,15 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
                 super().push(request_from_dict(request, spider=crawler.spider))
             logger.warning("The last run in JOBDIR was killed; restored from its journal: %d requests", len(self))
 
-    def pqfactory(self, slot: str, startprios: Iterable[int] = ()) -> ScrapyPriorityQueue:
-        """Return the queue of a new slot."""
+    def note_slot(self, slot: str) -> None:
+        """Put a new slot at the end of the line."""
         self.ready.add(slot)
-        return super().pqfactory(slot, startprios)
 
-    def stats(self, possible_slots: Iterable[str]) -> list[tuple[int, str]]:  # noqa: ARG002 - Scrapy's signature
-        """Return only the next slot, because Scrapy selects a slot from the result."""
-        slot = self.ready.first(self.pqueues)
-        # A ready host has no request under way, so the number of its active downloads is 0.
-        return [] if slot is None else [(0, slot)]
+    def next_slot(self) -> str | None:
+        """Return the first ready slot, or None."""
+        return self.ready.first(self.slots)
 
-    def get_slot_key(self, request: Request) -> str:
+    def slot_name(self, request: Request) -> str:
         """Return the slot of ``request``."""
         return _CACHED if self._http_cache.answers(request) else self._slot_of_site(request)
 
@@ -183,7 +179,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         super().push(request)
         if self._journal is not None:
             self._journal.pushed(request)
-            flush_seen(self.crawler)
+            _internals.flush_seen(self.crawler)
 
     def pop(self) -> Request | None:
         """Return the next request whose site is ready, or None."""
@@ -194,7 +190,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
             return None
         slot = self._slot_of_site(request)
         self._polite.hand_out(request, is_last=slot in self._draining)
-        if slot not in self.pqueues:
+        if slot not in self.slots:
             self._draining.discard(slot)
         return request
 
@@ -210,18 +206,18 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
 
     def note_left(self) -> None:
         """Count the requests of sites that were given up."""
-        for slot, queue in self.pqueues.items():
+        for slot, queue in self.slots.items():
             if (site := self._polite.waits.given_up(slot)) is not None:
-                self._polite.tally.left(site, len(queue), on_disk=bool(self.key))
+                self._polite.tally.left(site, len(queue), on_disk=self._journal is not None)
 
     def __len__(self) -> int:
-        return sum(map(len, self.pqueues.values())) - sum(len(self.pqueues[slot]) for slot in self._given_up())
+        return sum(map(len, self.slots.values())) - sum(len(self.slots[slot]) for slot in self._given_up())
 
     def _slot_of_site(self, request: Request) -> str:
-        return slot_of(request.url) or self._polite.get_slot_key(request)
+        return slot_of(request.url) or self._polite.slot_name(request)
 
     def _given_up(self) -> list[str]:
-        return [slot for slot in self.pqueues if slot not in self._draining and self._polite.waits.given_up(slot)]
+        return [slot for slot in self.slots if slot not in self._draining and self._polite.waits.given_up(slot)]
 
     def _drain(self) -> None:
         """Hand out all requests of the sites that were given up; DontCloseSpider keeps the spider open for them."""
@@ -229,7 +225,7 @@ class PolitePriorityQueue(DownloaderAwarePriorityQueue):
         if self._draining:
             for slot in self._draining:
                 self.ready.wake(slot)
-            wake(self.crawler)
+            _internals.wake(self.crawler)
             raise DontCloseSpider
 
 
@@ -248,7 +244,7 @@ class QueueJournal:
         self._crawler = crawler
         self._directory = Path(key)
         self._copy = Path(f"{key}.copy")
-        self._path = journal_path(self._directory)
+        self._path = _internals.journal_path(self._directory)
         self._out: dict[Request, bytes] = {}
         self.was_killed = self._path.exists()
         if self.was_killed:
@@ -264,7 +260,7 @@ class QueueJournal:
     @property
     def state(self) -> dict[str, Iterable[int]]:
         """The state of the queue at its last close: the priorities of each slot."""
-        path = self._directory / STATE
+        path = self._directory / _internals.STATE
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
     def pending(self) -> Iterator[dict[str, object]]:
@@ -312,7 +308,7 @@ class QueueJournal:
             )
 
     def _note_done(self) -> None:
-        under_way = requests_under_way(self._crawler)
+        under_way = _internals.requests_under_way(self._crawler)
         for request in [request for request in self._out if request not in under_way]:
             fingerprint = self._out.pop(request)
             if not self._file.execute(_REMOVE, (fingerprint,)).rowcount:  # the request came from the copy

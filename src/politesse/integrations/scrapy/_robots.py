@@ -23,8 +23,9 @@ from politesse._http.redirects import REDIRECTS, Hops
 from politesse.fetch._addresses import AddressGuard
 from politesse.fetch._lookups import SystemResolver
 from politesse.fetch._options import MIN_BODY_BYTES, FetchOptions
-from politesse.integrations.scrapy._engine import count, patiently
 from politesse.integrations.scrapy._http_cache import HttpCache, decoded_body, header_texts, settles
+from politesse.integrations.scrapy._internals import patiently
+from politesse.integrations.scrapy._waits import count
 from politesse.origin import Origin
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
 

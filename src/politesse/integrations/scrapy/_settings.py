@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from scrapy import Spider
 from scrapy.utils.asyncio import is_asyncio_available
-from scrapy.utils.job import job_dir
 
 from politesse._base.checks import check_choice, check_types
 from politesse._base.text import type_name
@@ -26,10 +24,13 @@ from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.shared import SharedPacer
 from politesse.errors import ConfigurationError, InvalidURL
+from politesse.integrations.scrapy._internals import has_started, job_directory
 from politesse.robots.agents import first_word
 from politesse.stores.memory import MemoryStore, SharedMemoryStore
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
@@ -55,7 +56,7 @@ def make_gate(crawler: Crawler, fetcher: Fetcher) -> Gatekeeper:
         ConfigurationError: a setting is invalid, or a crawl starts and Scrapy does not run on asyncio.
     """
     # The check waits for the crawl, because no reactor may be installed before.
-    if crawler.crawling is True and not is_asyncio_available():
+    if has_started(crawler) and not is_asyncio_available():
         raise ConfigurationError(
             "politesse needs asyncio, and Scrapy runs on another reactor: "
             "set TWISTED_REACTOR = 'twisted.internet.asyncioreactor.AsyncioSelectorReactor'"
@@ -130,8 +131,8 @@ def _store(settings: BaseSettings, pacer: SharedPacer) -> Store | str | Path | N
         return cast("Store | str | Path", given)
     if pacer.fleet is not None:
         return None if given is None else MemoryStore()
-    folder = job_dir(settings) if given is None else None
-    return _COPIES.setdefault(pacer, SharedMemoryStore()) if folder is None else Path(folder, _STORE)
+    folder = job_directory(settings) if given is None else None
+    return _COPIES.setdefault(pacer, SharedMemoryStore()) if folder is None else folder / _STORE
 
 
 def _is_off(given: object) -> bool:

@@ -21,14 +21,13 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from politesse._base.text import printable, shortened
 from politesse._cache.options import is_fault_of_kind
 from politesse._pacing.refusals import is_served
 from politesse.errors import InvalidURL
 from politesse.events import Decided, Event, FleetAway, FleetBack, HostClosed, RobotsFetched
-from politesse.integrations.scrapy._engine import count
 from politesse.origin import Origin
 from politesse.ports import FaultKind
 from politesse.verdict import CLOSINGS, Bound, NotYet, Reason, Verdict, utc
@@ -51,6 +50,12 @@ _LONG_S: Final = 60.0  # a longer wait is logged
 _HTTP: Final = ("http://", "https://")
 _WITHOUT_HOST: Final = frozenset({"data", "file"})
 _MAX_NAMED: Final = 10  # the summary names at most this many sites
+
+
+def count(crawler: Crawler, stat: str, number: Any = 1) -> None:  # noqa: ANN401 - Scrapy says int, and adds any number
+    """Add to a stat of the crawl."""
+    if crawler.stats is not None:
+        crawler.stats.inc_value(stat, number)
 
 
 @lru_cache(maxsize=100_000)
