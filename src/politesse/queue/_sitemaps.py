@@ -4,14 +4,15 @@ Theory of operation. A sitemap file waits in the queue like any URL, with a Site
 requests it like any URL: in a turn, with redirects, further attempts and the journal. Then SitemapReader reads the file
 as a stream, and queues each entry: a URL as a page of depth 0, a file of an index as another sitemap file.
 
-The files of a host wait behind its pages, and behind the file that is being read. So the queue holds the URLs of one
-file of a host at once. ``maxsize`` does not count here, because the crawl would wait for itself.
+The files of a host wait behind its pages, and behind the file that is being read. So the URLs of two files of a host
+are never queued together, unless the files list URLs of another host. ``maxsize`` does not count here, because the
+crawl would wait for itself.
 
 A file may list URLs at its own origin below its own folder, and an index may list files at its own origin. If a
 robots.txt lists a file, or an index with the file, its origin has permitted all its URLs and files, too (sitemaps.org,
 "Sitemap file location", "Submitting Sitemaps via robots.txt"). The same holds for the ``/sitemap.xml`` of an origin
-whose robots.txt lists no sitemap. A redirect changes neither folder nor origin: the site was asked for the URL that
-redirects. All other entries are refused, counted and logged.
+whose robots.txt lists no sitemap. After redirects, the folder and the origin of the first URL count. All other entries
+are refused, counted and logged.
 """
 
 from __future__ import annotations
