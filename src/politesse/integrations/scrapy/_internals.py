@@ -10,14 +10,15 @@ Downloader
     The way of a request: ``fetch``, ``get_slot_key``, ``_get_slot``, ``_download``; ``middleware.middlewares``;
     ``Slot.delay``. A turn is taken after Scrapy's slot releases the request, and before the request is sent.
 Queue
-    The slots of DownloaderAwarePriorityQueue: ``pqueues``, ``pqfactory``, and the two methods of
-    ``_downloader_interface``. The queue selects the next slot, and names the slots after origins.
+    The slots of DownloaderAwarePriorityQueue: ``pqueues``, ``pqfactory``, and ``_downloader_interface`` with ``stats``
+    and ``get_slot_key``. The queue selects the next slot, and names the slots after origins.
 Job directory
-    ``job_dir``; the names of the scheduler's files; ``scheduler.df.file``, the file of the filter for duplicates. The
-    journal restores the scheduler's queue after a ``kill -9``.
+    ``job_dir``; the scheduler's ``requests.queue/active.json``; ``scheduler.df.file``, the file of the filter for
+    duplicates. The journal restores the scheduler's queue after a ``kill -9``.
 HTTP cache
-    ``policy`` and ``storage`` of HttpCacheMiddleware, the methods of a policy, and the meta key of a stale response. A
-    request that the cache answers takes no turn.
+    ``policy`` of HttpCacheMiddleware with ``should_cache_request``, ``should_cache_response`` and
+    ``is_cached_response_fresh``; ``storage`` with ``retrieve_response`` and ``store_response``; the meta key
+    ``cached_response``. A request that the cache answers takes no turn.
 """
 
 from __future__ import annotations
