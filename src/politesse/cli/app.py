@@ -209,7 +209,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
     same_host: SameHost = True,
     allow_private: AllowPrivate = False,
-    sitemaps: Sitemaps = False,
+    sitemaps: Sitemaps = None,
 ) -> None:
     """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
 
@@ -229,7 +229,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
     """
     options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
     with checked_arguments():
-        journal = journal_of(journal, resume, has_urls=bool(urls))
+        journal = journal_of(journal, resume, has_urls=bool(urls or sitemaps))
         plan = CrawlPlan(
             urls or [],
             options,
@@ -247,7 +247,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
             out=out,
             warc=warc,
             journal=journal,
-            sitemaps=sitemaps,
+            sitemaps=sitemaps or (),
         )
     run(crawl_urls(plan, errors()))
 

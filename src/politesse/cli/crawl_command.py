@@ -78,7 +78,7 @@ class CrawlPlan:
         out: the file of the records, ``-`` for standard output, or None.
         warc: the new WARC file of the pages, or None.
         journal: the file that keeps the URLs for the next run, or None.
-        sitemaps: whether to start from the sitemaps of ``urls``.
+        sitemaps: sites or sitemap files to start from, beside ``urls``.
 
     Raises:
         InvalidURL: one of the URLs cannot be crawled.
@@ -101,11 +101,15 @@ class CrawlPlan:
     out: Path | None = None
     warc: Path | None = None
     journal: Path | None = None
-    sitemaps: bool = False
+    sitemaps: Sequence[str] = ()
+
+    @property
+    def origins(self) -> set[Origin]:
+        """The origins of all URLs to start from."""
+        return {Origin.of(url) for url in (*self.urls, *self.sitemaps)}
 
     def __post_init__(self) -> None:
-        for url in self.urls:
-            Origin.of(url)
+        _ = self.origins  # checks the URLs
         Limits(self.depth, self.allow, self.deny)  # checks the patterns
         self.urls = list({normal_form(url): url for url in reversed(self.urls)}.values())[::-1]
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # ignored, as in the other commands
@@ -125,7 +129,7 @@ class CrawlPlan:
         if self.allow_private:
             return False
         resolver = SystemResolver()
-        for origin in {Origin.of(url) for url in self.urls}:
+        for origin in self.origins:
             with suppress(OSError):  # a name without an address does not permit private addresses
                 addresses = await resolver.resolve(origin.host.strip("[]"), origin.port)
                 if not all(is_public(ip_address(address.partition("%")[0])) for address in addresses):
@@ -146,7 +150,7 @@ def journal_of(journal: Path | None, resume: Path | None, *, has_urls: bool) -> 
         raise ConfigurationError(f"--resume {resume}: there is no such file; --journal begins one")
     if not has_urls and resume is None:
         raise ConfigurationError(
-            "Missing argument URL: give one to start from, or --resume with the journal of an earlier crawl"
+            "Missing argument URL: give one, or --sitemaps, or --resume with the journal of an earlier crawl"
         )
     return journal or resume
 
@@ -193,9 +197,9 @@ class CrawlRun:
         self._plan = plan
         self._err = err
         self._records = records
-        self._hosts = {Origin.of(url).host for url in plan.urls}
+        self._hosts = {origin.host for origin in plan.origins}
         self._left = list(plan.urls)  # the URLs without a record
-        self._left_hosts = len({Origin.of(url).pacing_host for url in plan.urls})
+        self._left_hosts = len({origin.pacing_host for origin in plan.origins})
         self._slowest = ""  # the host whose remaining URLs take longest, in words
         self._started_mono = time.monotonic()
         self._denies_private = True
@@ -221,10 +225,9 @@ class CrawlRun:
             async with session as web, queue, archive_of(plan.warc) as self._archive:
                 try:
                     for url in plan.urls:
-                        if plan.sitemaps:
-                            await queue.put_sitemaps(url, item=_SITEMAP)
-                        else:
-                            await queue.put(url, item=_START)
+                        await queue.put(url, item=_START)
+                    for url in plan.sitemaps:
+                        await queue.put_sitemaps(url, item=_SITEMAP)
                     self._add_hosts(queue)
                     async with self._shown(gate, queue) as show:
 
@@ -295,6 +298,8 @@ class CrawlRun:
                 lines.append(f"go on with: politesse crawl{any_host}{private}{depth} --resume {self._plan.journal}")
         elif self.ending:
             lines.append(self.ending)
+        if self._records.first_failure:
+            lines.append(f"failed first: {self._records.first_failure}")
         refusals = self._records.refusals
         if refusals:
             named = ", ".join(f"{host} ({why})" for host, why in islice(refusals.items(), _MAX_NAMED))

@@ -19,11 +19,12 @@ Sent = Annotated[
     ),
 ]
 Sitemaps = Annotated[
-    bool,
+    list[str] | None,
     typer.Option(
         "--sitemaps",
-        help="Start from the pages in the sitemaps of each URL: the sitemaps that its robots.txt lists, or "
-        "/sitemap.xml. A URL with a path is a sitemap file. Links are followed, too, unless --depth is 0.",
+        metavar="URL",
+        help="Start from the pages in the sitemaps of this site, too: the sitemaps that its robots.txt lists, or "
+        "/sitemap.xml. A URL with a path is a sitemap file. May be given several times.",
     ),
 ]
 MaxPages = Annotated[

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from politesse._base.text import described
+from politesse._base.text import described, printable
 from politesse.cli.console import STANDARD, OutputWriter, descriptor, record_of, write_all
 from politesse.errors import ConfigurationError
 from politesse.origin import Origin
@@ -97,6 +97,7 @@ class CrawlRecords:
         counts: the records by outcome.
         denied: the URLs of ``watched`` that were disallowed, given up or refused.
         refusals: maps each host that refuses this crawler to the words of its refusal.
+        first_failure: the first URL that has failed, and why; empty if none has.
         watched: URLs whose refusal matters.
         recent: the last outcomes, the newest first: a word and a URL.
     """
@@ -108,6 +109,7 @@ class CrawlRecords:
         self.counts: Counter[str] = Counter()
         self.watched: frozenset[str] = frozenset(watched)
         self.denied: list[str] = []
+        self.first_failure: str = ""
         self.refusals: dict[str, str] = {}
         self.recent: deque[tuple[str, str]] = deque(maxlen=_RECENT)
 
@@ -140,6 +142,7 @@ class CrawlRecords:
             return  # the page was handled, but its response could not be closed
         visit = _current(page)
         text = error.problem if isinstance(error, PageFailed) else described(error)
+        self.first_failure = self.first_failure or f"{printable(page.url):.200} {text}"
         self._add("failed", page.url, "failed", error=text, status=visit.status, **_request(page), **_times(visit))
 
     def add_refusal(self, _: object, verdict: Verdict) -> None:

@@ -94,9 +94,7 @@ class HostEvent(StrEnum):
     EMPTIED = "no URL is left"
 
 
-IN_LINE: Final = frozenset({HostPhase.READY, HostPhase.GIVEN_UP})
-"""The phases of the hosts in the line of ready hosts."""
-
+IN_LINE: Final = frozenset({HostPhase.READY, HostPhase.GIVEN_UP})  # of the hosts in the line of ready hosts
 _OUTSIDE: Final = frozenset(HostPhase) - IN_LINE
 _NEXT: Final[dict[HostEvent, dict[HostPhase, HostPhase]]] = {
     HostEvent.URL_PUT: {HostPhase.EMPTY: HostPhase.READY, HostPhase.UNKNOWN: HostPhase.READY},
@@ -215,16 +213,17 @@ class SitemapMark(NamedTuple):
         listed_by: the origin that has listed the file, or the index with the file; empty if none has.
         is_in_index: whether an index lists the file.
         since_wall: entries with an older date are left out; None for no limit.
+        is_guess: whether no site and no program has named the file, so that it need not exist.
     """
 
     listed_by: str = ""
     is_in_index: bool = False
     since_wall: float | None = None
+    is_guess: bool = False
 
     def is_older(self, date: str) -> bool:
         """Return whether a date is surely before ``since_wall``."""
-        wall = None if self.since_wall is None else latest_wall(date)
-        return wall is not None and self.since_wall is not None and wall < self.since_wall
+        return self.since_wall is not None and (wall := latest_wall(date)) is not None and wall < self.since_wall
 
 
 class Trail(NamedTuple):

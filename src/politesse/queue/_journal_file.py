@@ -138,7 +138,8 @@ def _row(number: int, url: str, item: str | None, priority: float, hops: str | N
     return JournalRow(number, url, None if item is None else json.loads(item), priority, trail)
 
 
-def _mark(listed_by: object, is_in_index: object, since_wall: object) -> SitemapMark:
-    if not (isinstance(listed_by, str) and isinstance(is_in_index, bool) and isinstance(since_wall, float | None)):
-        raise TypeError(f"sitemap={listed_by!r}, {is_in_index!r}, {since_wall!r}")
-    return SitemapMark(listed_by, is_in_index, since_wall)
+def _mark(listed_by: object, is_in_index: object, since_wall: object, is_guess: object) -> SitemapMark:
+    are_bool = isinstance(is_in_index, bool) and isinstance(is_guess, bool)
+    if not (isinstance(listed_by, str) and are_bool and isinstance(since_wall, float | None)):
+        raise TypeError(f"sitemap={listed_by!r}, {is_in_index!r}, {since_wall!r}, {is_guess!r}")
+    return SitemapMark(listed_by, bool(is_in_index), since_wall, bool(is_guess))

@@ -113,7 +113,9 @@ def _patterns(name: str, given: Iterable[str]) -> tuple[_Pattern, ...]:
         if not isinstance(text, str):
             raise wrong_type(name, text, "patterns of type str")
         if "://" in text or not text or text == ".":
-            raise ConfigurationError(f"{name}={text!r:.100}: give a host or a path, as in 'example.com' or '/docs/'")
+            raise ConfigurationError(
+                f"{name}={text!r:.100}: give a host or a path, as in 'example.com:8080' or '/docs/'"
+            )
         try:
             patterns.append(_Pattern(text))
         except InvalidURL as error:

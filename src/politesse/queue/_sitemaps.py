@@ -47,6 +47,7 @@ Item = TypeVar("Item")
 
 logger = logging.getLogger("politesse.queue")
 
+_MISSING: Final = frozenset({404, 410})
 _SUCCESSFUL: Final = range(200, 206)  # not 206, because a part of a file is no file
 
 
@@ -69,7 +70,8 @@ async def put_sitemaps(
     queued = 0
     for file in files:
         listed_by = origin.text if target == "/" or file in listed.urls else ""
-        mark = SitemapMark(listed_by, since_wall=None if since is None else since.timestamp())
+        since_wall = None if since is None else since.timestamp()
+        mark = SitemapMark(listed_by, since_wall=since_wall, is_guess=target == "/" and not listed.urls)
         queued += await intake.put(file, item, priority, Trail(sitemap=mark))
         await asyncio.sleep(0)  # a robots.txt may list thousands of files
     return queued
@@ -102,6 +104,9 @@ class SitemapReader(Generic[Item]):
             PageFailed: the file cannot be read, or only in part; the URLs of that part are queued.
             Exception: an error of the client, of ``seen``, or of the journal.
         """
+        if mark.is_guess and status in _MISSING:
+            logger.info("%s: robots.txt lists no sitemap, and there is no such file", printable(queued.url))
+            return
         if status not in _SUCCESSFUL:
             raise PageFailed(queued.url, status, f"is a sitemap file, and was answered with {status}")
         file = SitemapFile(is_in_index=mark.is_in_index)
@@ -145,7 +150,7 @@ class SitemapReader(Generic[Item]):
         elif mark.is_older(entry.date) or not (is_file or self.limits.follow(url, 0)):
             self.counts["skipped"] += 1
         elif self.admit(url):
-            trail = Trail(sitemap=mark._replace(is_in_index=True)) if is_file else NO_TRAIL
+            trail = Trail(sitemap=mark._replace(is_in_index=True, is_guess=False)) if is_file else NO_TRAIL
             self.dispatcher.add(origin, url, queued.item, queued.priority, trail)
 
 

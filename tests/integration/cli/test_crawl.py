@@ -265,7 +265,7 @@ async def test_a_crawl_starts_from_sitemaps(out: Path, eager: None) -> None:
         pages.pages["/list.xml"] = web.Response(status=301, headers={"Location": "/maps/list.xml"})
         pages.pages["/maps/list.xml"] = sitemap(f"{site.base}/a", f"{site.base}/c/d", f"{there}/never")
         elsewhere.pages["/x.xml"] = sitemap(f"{there}/x")
-        done = await politesse("crawl", site.base, "--sitemaps", "--out", str(out))
+        done = await politesse("crawl", "--sitemaps", site.base, "--out", str(out))
     found = {record["url"].removeprefix(site.base): record for record in records(out)}
     assert {url: record["outcome"] for url, record in found.items()} == {
         "/list.xml": "redirect",
@@ -277,6 +277,7 @@ async def test_a_crawl_starts_from_sitemaps(out: Path, eager: None) -> None:
     assert (found["/maps/list.xml"]["status"], found["/a"]["depth"], found["/b"]["depth"]) == (200, 0, 1)
     assert found["/gone.xml"]["error"] == "is a sitemap file, and was answered with 404"
     assert done.code == 1
+    assert f"failed first: {site.base}/gone.xml is a sitemap file, and was answered with 404" in done.err
     assert "5 pages, 1 failed, 1 redirect, 0 disallowed, 0 given up, 2 sitemaps in " in done.err
 
 
@@ -285,11 +286,25 @@ async def test_a_url_with_a_path_is_a_sitemap_file(out: Path, eager: None) -> No
     async with serving(pages) as site:
         listed = (f"{site.base}/docs/a", f"{site.base}/docs/moved", f"{site.base}/never")
         pages.pages["/docs/map.xml"] = sitemap(*listed)
-        options = ("--sitemaps", "--depth", "0", "--out", str(out))
-        done = await politesse("crawl", f"{site.base}/docs/map.xml", *options)
+        options = ("--depth", "0", "--out", str(out))
+        done = await politesse("crawl", "--sitemaps", f"{site.base}/docs/map.xml", *options)
     assert done.code == 0
     paths = {url.removeprefix(site.base): outcome for url, outcome in outcomes(records(out)).items()}
     assert paths == {"/docs/map.xml": "sitemap", "/docs/a": "page", "/docs/moved": "redirect", "/e": "page"}
+
+
+async def test_a_crawl_starts_from_sitemaps_and_pages_and_a_site_needs_no_sitemap(out: Path, eager: None) -> None:
+    pages, others = Pages({"/a": ""}), Pages({"/": links("/b"), "/b": ""})
+    pages.pages["/sitemap.xml"] = sitemap()
+    async with serving(pages) as site, serving(others) as other:
+        pages.pages["/sitemap.xml"] = sitemap(f"{site.base}/a")
+        options = ("--sitemaps", site.base, "--sitemaps", other.base)
+        done = await politesse("crawl", f"{other.base}/", *options, "--out", str(out))
+        without = other.base
+    assert (done.code, "failed first" in done.err) == (0, False)
+    found = {record["url"]: record["outcome"] for record in records(out)}
+    pages_found = {url for url, outcome in found.items() if outcome == "page"}
+    assert pages_found == {f"{site.base}/a", f"{without}/", f"{without}/b"}
 
 
 async def test_a_redirect_of_a_sitemaps_page_opens_no_other_host(out: Path, eager: None) -> None:
@@ -298,7 +313,7 @@ async def test_a_redirect_of_a_sitemaps_page_opens_no_other_host(out: Path, eage
         there = f"{other.base.replace('127.0.0.1', 'localhost')}/x"
         pages.pages["/a"] = web.Response(status=301, headers={"Location": there})
         pages.pages["/sitemap.xml"] = sitemap(f"{site.base}/a")
-        await politesse("crawl", site.base, "--sitemaps", "--out", str(out))
+        await politesse("crawl", "--sitemaps", site.base, "--out", str(out))
     assert [request.path for request in elsewhere.requests] == ["/robots.txt", "/x"]
 
 
@@ -419,7 +434,7 @@ async def test_hostile_urls_and_headers_are_written_as_ascii(out: Path, eager: N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Missing argument URL: give one to start from, or --resume"),
+        ([], "Missing argument URL: give one, or --sitemaps, or --resume"),
         (["--resume", "missing.db"], "there is no such file; --journal begins one"),
         (["--journal", "a.db", "--resume", "a.db"], "name the same file"),
         (["no url"], "no url"),

@@ -365,7 +365,7 @@ async def test_a_file_waits_for_the_file_that_is_being_read(
 async def test_a_file_that_is_answered_with_an_error_has_failed(
     queue: Queue, pages: Pages, errors: Errors, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
-    await queue.put_sitemaps(A)
+    await queue.put_sitemaps(f"{A}/sitemap.xml")
     body = b"" if status == 204 else urlset(f"{A}/1").body
     report = await crawl(queue, pages, {f"{A}/sitemap.xml": Reply(status, body=body)}, on_error=errors)
     assert (report.failed, report.pages, report.sitemaps) == (1, 0, 0)
@@ -374,6 +374,15 @@ async def test_a_file_that_is_answered_with_an_error_has_failed(
     assert (url, error.status) == (f"{A}/sitemap.xml", status)
     [record] = [record for record in caplog.records if "sitemap.xml" in record.getMessage()]
     assert record.levelno == logging.WARNING
+
+
+@pytest.mark.parametrize(("status", "failed"), [(404, 0), (410, 0), (500, 1)])
+async def test_a_site_that_lists_no_sitemap_needs_no_sitemap_xml(
+    queue: Queue, pages: Pages, status: int, failed: int
+) -> None:
+    await queue.put_sitemaps(A)
+    report = await crawl(queue, pages, {f"{A}/sitemap.xml": Reply(status)})
+    assert (report.failed, report.pages) == (failed, 0)
 
 
 async def test_a_connection_that_breaks_keeps_the_urls_before(
@@ -389,7 +398,7 @@ async def test_a_connection_that_breaks_keeps_the_urls_before(
 
 
 async def test_on_error_tells_files_from_pages(queue: Queue, pages: Pages) -> None:
-    await queue.put_sitemaps(A)
+    await queue.put_sitemaps(f"{A}/sitemap.xml")
     replies: dict[str, Replies] = {f"{A}/sitemap.xml": [Reply(503), moved("/a.xml")], f"{A}/a.xml": Reply(404)}
     seen = []
     await crawl(queue, pages, replies, on_error=lambda page, _: seen.append(page))
