@@ -77,7 +77,9 @@ class RobotsTxtMiddleware:
 
     def __init__(self, crawler: Crawler) -> None:
         if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
-            raise NotConfigured
+            raise NotConfigured(
+                "ROBOTSTXT_OBEY is False in the project, so no robots.txt is obeyed; remove the setting"
+            )
         self.fetcher: EngineFetcher = EngineFetcher(crawler)
         self.gate: Gatekeeper = make_gate(crawler, self.fetcher)
         self.downloader: PoliteDownloader | None = None
