@@ -154,7 +154,7 @@ async def test_queue_needs_the_polite_downloader() -> None:
 
 
 async def test_middleware_is_off_without_robotstxt_obey() -> None:
-    with pytest.raises(NotConfigured, match="so no robots.txt is obeyed"):
+    with pytest.raises(NotConfigured, match=r"so no robots\.txt is obeyed"):
         RobotsTxtMiddleware.from_crawler(crawler_with(ROBOTSTXT_OBEY=False))
 
 
