@@ -64,10 +64,11 @@ class Server:
             seen.status = response.status
             if not response.prepared:
                 await response.prepare(request)
+                seen.ended = time.monotonic()  # before the client has the end
                 await response.write_eof()
             return response
         finally:
-            seen.ended = time.monotonic()
+            seen.ended = seen.ended or time.monotonic()
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
         raise NotImplementedError
