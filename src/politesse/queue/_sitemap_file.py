@@ -23,7 +23,7 @@ import zlib
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
-from xml.parsers.expat import ExpatError, ParserCreate
+from xml.parsers.expat import ErrorString, ExpatError, ParserCreate, errors
 
 from politesse._base.text import shortened
 from politesse.origin import MAX_URL_LENGTH
@@ -47,6 +47,12 @@ _GZIP_BITS: Final = 31  # of zlib: a header of gzip, and the largest window
 _XML_BEGINS: Final = (b"<", b"\xff\xfe", b"\xfe\xff")  # the octets after "<" are the byte order marks of UTF-16
 _HTML_BEGINS: Final = re.compile(rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _URL_BEGINS: Final = re.compile(rb"https?://", re.IGNORECASE)
+_ENDS_EARLY: Final = {
+    errors.XML_ERROR_NO_ELEMENTS,
+    errors.XML_ERROR_UNCLOSED_TOKEN,
+    errors.XML_ERROR_PARTIAL_CHAR,
+    errors.XML_ERROR_UNCLOSED_CDATA_SECTION,
+}
 _PERIOD: Final = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
 
 
@@ -242,7 +248,10 @@ class _XmlReader:
             self._parser.Parse(piece, is_end)
             self._check_limits()
         except (_Fault, ExpatError, LookupError, ValueError) as error:  # the last two: of an unknown encoding
-            problem = "ends early" if is_end else str(error).partition(": line ")[0]  # of expat, without our line
+            if isinstance(error, ExpatError) and ErrorString(error.code) in _ENDS_EARLY:
+                problem = "ends early"
+            else:
+                problem = str(error).partition(": line ")[0]  # of expat, without its line
             raise _Fault(f"line {self._line - 1 + self._parser.CurrentLineNumber}: {problem}") from None
 
     def _check_limits(self) -> None:
