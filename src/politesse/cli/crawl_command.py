@@ -19,7 +19,7 @@ from politesse import FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, Poli
 from politesse._base.text import counted, printable
 from politesse._gate.identity import Identity
 from politesse.cli.console import BROKEN_PIPE, STANDARD, descriptor, say
-from politesse.cli.crawl_records import CrawlRecords, TimedSession, archive_of, opened
+from politesse.cli.crawl_records import CrawlRecords, archive_of, opened
 from politesse.cli.progress import LONG_S, CrawlView, bar_with_notes, rough
 from politesse.cli.running import GateOptions, read_body
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
@@ -214,7 +214,7 @@ class CrawlRun:
         if self._denies_private:
             fetch, resolver = replace(fetch, private_addresses="deny"), PublicResolver()
         async with plan.gate(fetch) as gate:
-            queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=records.add_refusal, journal=plan.journal)
+            queue: PoliteQueue[str] = PoliteQueue(gate, journal=plan.journal)
             # One connection for each worker, and no cookies, so that each request is like that of a new visitor.
             session = PoliteSession(
                 gate,
@@ -230,13 +230,8 @@ class CrawlRun:
                         await queue.put_sitemaps(url, item=_SITEMAP)
                     self._add_hosts(queue)
                     async with self._shown(gate, queue) as show:
-
-                        def note(progress: CrawlProgress) -> None:
-                            records.note_progress(progress)
-                            show(progress)
-
                         report = await queue.crawl(
-                            TimedSession(web),
+                            web,
                             self._handle,
                             workers=plan.workers,
                             max_pages=plan.max_pages,
@@ -245,8 +240,8 @@ class CrawlRun:
                             deny=plan.deny,
                             max_pages_per_host=plan.max_per_host,
                             max_time_s=plan.time_s,
-                            on_progress=note,
-                            on_error=records.add_failure,
+                            out=records.add,
+                            on_progress=show,
                         )
                 finally:
                     self._left = [url for url, *_ in queue.left()]
@@ -276,7 +271,7 @@ class CrawlRun:
     async def record_left(self) -> None:
         """Record the remaining URLs once, unless a journal keeps them; raises OSError."""
         while self._left and self._plan.journal is None:
-            self._records.add_left(self._left.pop())
+            self._records.add({"url": self._left.pop(), "outcome": "left"})
         await self._records.flush()
 
     def summary(self) -> str:
@@ -319,8 +314,8 @@ class CrawlRun:
             return bar_with_notes(self._err)
         return CrawlView(self._err, gate, queue, self._records).shown()
 
-    async def _handle(self, page: CrawlPage[str], response: aiohttp.ClientResponse) -> None:
-        """Queue the links of a page. The last step records the page; a page without a record is requested again."""
+    async def _handle(self, page: CrawlPage[str], response: aiohttp.ClientResponse) -> dict[str, object]:
+        """Queue the links of a page, and return what its record tells about the content."""
         await self._records.make_room()
         is_html = may_be_html(", ".join(response.headers.getall("Content-Type", ())))
         limit = MAX_BYTES if self._archive is None else _MAX_ARCHIVED_BYTES
@@ -336,13 +331,13 @@ class CrawlRun:
                 await asyncio.sleep(0)  # thousands of links must not delay the other pages
             host = Origin.of(link).host
             queued += (not self._plan.same_host or host in self._hosts) and page.put(link, item=host)
-        content = {
-            "status": response.status,
+        return {
             "content_type": response.headers.get("Content-Type", ""),
             "bytes": None if body is None else min(len(body), limit),
             "truncated": body is not None and len(body) > limit,
+            "links": len(links),
+            "queued": queued,
         }
-        self._records.add_page(page, content, len(links), queued)
 
     async def _links(self, url: str, response: aiohttp.ClientResponse, body: bytes) -> list[str]:
         """Return the links of a page; a thread reads them, because a hostile page takes a second."""

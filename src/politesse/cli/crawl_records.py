@@ -4,59 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections import Counter, deque
-from contextlib import asynccontextmanager, contextmanager, nullcontext
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from politesse._base.text import described, printable
-from politesse.cli.console import STANDARD, OutputWriter, descriptor, record_of, write_all
+from politesse._base.text import printable
+from politesse.cli.console import STANDARD, OutputWriter, descriptor, write_all
 from politesse.errors import ConfigurationError
 from politesse.origin import Origin
-from politesse.queue import CrawlPage, CrawlProgress, PageFailed
-from politesse.queue._results import is_given_up
-from politesse.verdict import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from aiohttp import ClientResponse
-    from yarl import URL
 
-    from politesse import AgentView, PoliteSession, Verdict
     from politesse.integrations.warc import WarcFile
 
 _RECENT: Final = 10
-
-
-@dataclass(slots=True)
-class Visit:
-    """The present or last request of a worker.
-
-    Attributes:
-        started_wall: the Unix time of its start.
-        started_mono: the monotonic time of its start.
-        status: the status of the answer, or None before the answer.
-        location: the Location header of the answer.
-        recorded: the page or the URL of the written record, or None.
-    """
-
-    started_wall: float = field(default_factory=time.time)
-    started_mono: float = field(default_factory=time.monotonic)
-    status: int | None = None
-    location: str | None = None
-    recorded: object = None
-
-
-CURRENT_VISIT: Final[ContextVar[Visit]] = ContextVar("CURRENT_VISIT")
-"""The visit of this task: each worker of a crawl has its own task, and requests and reports one URL at a time."""
-
-_NO_VISIT: Final = Visit(recorded="none")
 
 
 class RecordFile:
@@ -76,38 +42,25 @@ class RecordFile:
 
 
 class CrawlRecords:
-    """Writes one record of each URL, and counts the records.
-
-    ::
-
-        outcome       "page", "redirect", "sitemap", "failed", "disallowed", "given-up", "refused", "left"; each has url
-        page          status, content_type, bytes, truncated, hops, attempt, depth, started, elapsed_s, links, queued
-        redirect      status, location, started, elapsed_s
-        sitemap       status, started, elapsed_s
-        failed        error, status, hops, attempt, depth, started, elapsed_s
-        disallowed    reason (a value of politesse.Reason), rule {line, field, value}, robots_url, note
-        given-up      the same as disallowed: its robots.txt was unreachable, or a wait was too long
-        refused       the same as disallowed: its site refuses this crawler, and note says how
-        left          only url: the crawl ended before the URL was requested
+    """Writes and counts the records of ``queue.crawl``, and adds one with the outcome "left" for each remaining URL.
 
     Args:
         file: gets the records, or None.
+        watched: URLs whose refusal matters.
 
     Attributes:
         counts: the records by outcome.
         denied: the URLs of ``watched`` that were disallowed, given up or refused.
         refusals: maps each host that refuses this crawler to the words of its refusal.
         first_failure: the first URL that has failed, and why; empty if none has.
-        watched: URLs whose refusal matters.
         recent: the last outcomes, the newest first: a word and a URL.
     """
 
     def __init__(self, file: RecordFile | OutputWriter | None, watched: Iterable[str] = ()) -> None:
         self._file = file
-        self._redirects = self._sitemaps = 0
-        self._error: OSError | None = None
+        self._watched = frozenset(watched)
+        self._error: OSError | None = None  # of the archive
         self.counts: Counter[str] = Counter()
-        self.watched: frozenset[str] = frozenset(watched)
         self.denied: list[str] = []
         self.first_failure: str = ""
         self.refusals: dict[str, str] = {}
@@ -123,11 +76,6 @@ class CrawlRecords:
         if self._file is not None:
             await self._file.flush()
 
-    def add_page(self, page: CrawlPage[str], content: Mapping[str, object], links: int, queued: int) -> None:
-        """Record a page, with the number of octets that were read and whether the page has more."""
-        more = _request(page) | _times(_current(page))
-        self._add("page", page.url, str(content["status"]), **content, **more, links=links, queued=queued)
-
     async def add_to(self, archive: WarcFile, response: ClientResponse, body: bytes, *, truncated: bool) -> None:
         """Keep a page; an OSError ends the crawl, as that of a record."""
         try:
@@ -136,107 +84,22 @@ class CrawlRecords:
             self._error = error
             raise
 
-    def add_failure(self, page: CrawlPage[str], error: BaseException) -> None:
-        """Record a URL that has failed: the ``on_error`` of a crawl."""
-        if CURRENT_VISIT.get(_NO_VISIT).recorded is page:
-            return  # the page was handled, but its response could not be closed
-        visit = _current(page)
-        text = error.problem if isinstance(error, PageFailed) else described(error)
-        self.first_failure = self.first_failure or f"{printable(page.url):.200} {text}"
-        self._add("failed", page.url, "failed", error=text, status=visit.status, **_request(page), **_times(visit))
-
-    def add_refusal(self, _: object, verdict: Verdict) -> None:
-        """Record a URL that may not be requested, or was given up: the ``on_disallowed`` of a queue."""
-        rule, source = verdict.rule, verdict.source
-        if verdict.url in self.watched:
-            self.denied.append(verdict.url)
-        outcome = "given-up" if is_given_up(verdict) else "disallowed"
-        if verdict.reason is Reason.REFUSED:
-            outcome = "refused"
-            self.refusals[Origin.of(verdict.url).pacing_host] = verdict.note
-        self._add(
-            outcome,
-            verdict.url,
-            outcome.replace("-", " "),
-            reason=verdict.reason,
-            rule=None if rule is None else record_of(rule, "line field value"),
-            robots_url=None if source is None else source.robots_url,
-            note=verdict.note or ("" if source is None else source.fault),
-        )
-
-    def note_progress(self, progress: CrawlProgress) -> None:
-        """Record the last finished URL if it was a redirect or a sitemap, which only ``on_progress`` reports.
-
-        Raises:
-            OSError: this record or an earlier record could not be written. This method raises the error, because an
-                error of ``on_progress`` ends the crawl, and an error of ``handle`` does not.
-        """
+    def add(self, record: dict[str, Any]) -> None:
+        """Write and count a record; raises OSError, also that of the archive."""
         if self._error is not None:
             raise self._error
-        if progress.redirects > self._redirects:
-            self._redirects = progress.redirects
-            visit = _current(progress.last_url)
-            answer = {"status": visit.status, "location": visit.location}
-            self._add("redirect", progress.last_url, str(visit.status), **answer, **_times(visit))
-        if progress.sitemaps > self._sitemaps:
-            self._sitemaps = progress.sitemaps
-            visit = _current(progress.last_url)
-            self._add("sitemap", progress.last_url, "sitemap", status=visit.status, **_times(visit))
-
-    def add_left(self, url: str) -> None:
-        """Record a URL that the crawl has not requested."""
-        self._add("left", url, "left")
-
-    def _add(self, outcome: str, url: str, word: str, **more: object) -> None:
         if self._file is not None:
-            try:
-                self._file.add(json.dumps({"url": url, "outcome": outcome, **more}).encode() + b"\n")
-            except OSError as error:
-                self._error = error
-                raise
+            self._file.add(json.dumps(record).encode() + b"\n")
+        url, outcome = record["url"], record["outcome"]
+        if outcome == "failed":
+            self.first_failure = self.first_failure or f"{printable(url):.200} {record['error']}"
+        if outcome == "refused":
+            self.refusals[Origin.of(url).pacing_host] = record["note"]
+        if "reason" in record and url in self._watched:
+            self.denied.append(url)
         self.counts[outcome] += 1
-        self.recent.appendleft((word, url))
-
-
-def _current(finished: object) -> Visit:
-    """Return the visit that ends now; a new visit if its request never began."""
-    visit = CURRENT_VISIT.get(_NO_VISIT)
-    if visit.recorded is not None:
-        visit = Visit()
-    visit.recorded = finished
-    return visit
-
-
-def _request(page: CrawlPage[str]) -> dict[str, Any]:
-    return {"hops": page.hops, "attempt": page.attempt, "depth": page.depth}
-
-
-def _times(visit: Visit) -> dict[str, Any]:
-    elapsed_s = time.monotonic() - visit.started_mono
-    started = datetime.fromtimestamp(visit.started_wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
-    return {"started": f"{started[:-3]}Z", "elapsed_s": round(elapsed_s, 3)}
-
-
-class TimedSession:
-    """The session of a crawl: notes the start and the answer of each request."""
-
-    def __init__(self, web: PoliteSession) -> None:
-        self._web = web
-        self.gate: AgentView = web.gate
-
-    @property
-    def closed(self) -> bool:
-        """Whether the session is closed."""
-        return self._web.closed
-
-    @asynccontextmanager
-    async def get(self, url: URL, **options: Any) -> AsyncGenerator[ClientResponse, None]:  # noqa: ANN401
-        """Request a URL with the session, and note the times."""
-        visit = Visit()
-        CURRENT_VISIT.set(visit)
-        async with self._web.get(url, **options) as response:
-            visit.status, visit.location = response.status, response.headers.get("Location")
-            yield response
+        word = record["status"] if outcome in {"page", "redirect"} else outcome.replace("-", " ")
+        self.recent.appendleft((str(word), url))
 
 
 def archive_of(path: Path | None) -> AbstractAsyncContextManager[WarcFile | None]:

@@ -38,7 +38,7 @@ from politesse.queue._crawl_results import CrawlPage, PageFailed
 from politesse.queue._hosts import Trail
 from politesse.queue._results import QueueClosed, check_in_loop
 from politesse.queue._sitemaps import SitemapReader
-from politesse.queue._tally import RunningCounts
+from politesse.queue._tally import RunningCounts, Visit
 from politesse.queue._web import SeenUrls, check_handle, has_other_scheme, normal_form, resolved_link, resolved_location
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ class Crawl(Generic[Item, Response]):
         client: makes the requests.
         handle: called with each page and its response.
         options: see CrawlOptions.
+
+    Attributes:
+        tally: counts and records the URLs.
     """
 
     def __init__(
@@ -92,8 +95,8 @@ class Crawl(Generic[Item, Response]):
         self._max_pages = inf if options.max_pages is None else options.max_pages
         self._limits = options.limits
         self._workers = int(min(options.workers, self._max_pages))
-        self._tally = RunningCounts(dispatcher, options, agent.clock, self._end)
-        self._sitemaps = SitemapReader(agent, dispatcher, self._limits, self.admit, self._tally.counts)
+        self.tally = RunningCounts(dispatcher, options, agent.clock, self._end)
+        self._sitemaps = SitemapReader(agent, dispatcher, self._limits, self.admit, self.tally.counts)
         self._files: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # hosts with a file being read
         self._handed = 0
         self._idle: set[asyncio.Task[object] | None] = set()  # the workers that wait for a turn
@@ -128,7 +131,7 @@ class Crawl(Generic[Item, Response]):
         if self._error is not None:
             self._log_end(self._error)
             raise self._error
-        return self._tally.report()
+        return self.tally.report()
 
     def admit(self, url: str) -> bool:
         """Return whether a URL is new, and mark it as seen. An error of ``seen`` is raised, and ends the crawl."""
@@ -140,10 +143,6 @@ class Crawl(Generic[Item, Response]):
             self._end(error)
             raise
         return is_new
-
-    def note_refusal(self, url: str) -> None:
-        """Report that a URL was refused."""
-        self._tally.show_progress(url, within_turn=False)
 
     async def _wait_for_end(self) -> None:
         try:
@@ -163,7 +162,7 @@ class Crawl(Generic[Item, Response]):
                     with turn:
                         if self._limits.is_full(queued.origin_queue.origin):
                             turn.give_back()
-                            self._tally.settle("skipped", queued.url)
+                            self.tally.settle("skipped", queued.url)
                         elif queued.trail.sitemap is not None:
                             await self._visit_file(turn, queued)
                         else:
@@ -199,26 +198,26 @@ class Crawl(Generic[Item, Response]):
         """Request the URL of a turn and settle the URL in one of the ways of the theory of operation."""
         hops, attempt, depth, mark = queued.trail
         page = CrawlPage(queued.url, queued.item, hops, attempt, depth, self._offer, is_sitemap=mark is not None)
-        is_handed = is_done = False
+        visit = Visit(queued, page, self._agent.clock)
         try:
             async with self._client.request(turn) as response:
-                answer = await self._client.observe(turn, response, is_file=page.is_sitemap)
+                visit.answer = answer = await self._client.observe(turn, response, is_file=page.is_sitemap)
                 is_final = answer.target is None and answer.status not in BUSY_STATUSES
                 if is_final and mark is not None:
                     async with self._client.body(response) as body:
                         await self._sitemaps.read(queued, mark, answer.status, body)
                 elif is_final:
-                    is_handed = True
+                    visit.is_handed = True
                     self._handed += 1
                     self._limits.note_page(queued.origin_queue.origin)
-                    await self._handle(page, response)
-                is_done = True
+                    visit.result = await self._handle(page, response)
+                visit.is_done = True
             if is_final:
-                self._tally.settle("pages" if is_handed else "sitemaps", queued.url)
+                self._settle("pages" if visit.is_handed else "sitemaps", visit)
             else:
-                self._follow_up(queued, page, answer)
+                self._follow_up(visit, answer)
         except BaseException as error:  # noqa: BLE001 - raised again, reported, or the end of the crawl
-            self._broken_off(error, queued, page, is_handed=is_handed, is_done=is_done)
+            self._broken_off(error, visit)
 
     async def _visit_file(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
         """Visit a sitemap file. If another file of its host is being read, wait, and queue the file again.
@@ -238,34 +237,38 @@ class Crawl(Generic[Item, Response]):
             turn.give_back()
             self._put_back(queued)
 
-    def _broken_off(
-        self, error: BaseException, queued: QueuedUrl[Item], page: CrawlPage[Item], *, is_handed: bool, is_done: bool
-    ) -> None:
+    def _settle(self, count: str, visit: Visit[Item], **more: object) -> None:
+        """Settle a visit; a URL whose record cannot be written is queued again."""
+        if not self.tally.settle_visit(count, visit, **more):
+            self._put_back(visit.queued)
+
+    def _broken_off(self, error: BaseException, visit: Visit[Item]) -> None:
         """Settle a URL whose visit raised an error; an error that ends the worker is raised again."""
+        queued = visit.queued
         if is_ended_with_task(error, asyncio.current_task()):
-            if is_handed and is_done:
-                self._tally.counts["pages"] += 1  # the worker was cancelled while it closed the response
+            if visit.is_handed and visit.is_done:  # the worker was cancelled while it closed the response
+                self._settle("pages", visit)
             else:
                 self._put_back(queued)
             raise error
         is_closed = self._client.is_closed or self._agent.state.closing is None
         if error is self._error:  # an error of ``seen``
             self._put_back(queued)
-        elif is_closed or (isinstance(error, ClosedError) and not is_handed):
+        elif is_closed or (isinstance(error, ClosedError) and not visit.is_handed):
             self._put_back(queued)
             closed = ClosedError(self._closed_message())
             closed.__cause__ = error
             self._end(closed)
         else:
-            self._fail(page, error, by_handle=is_handed)
+            self._fail(visit, error)
 
-    def _follow_up(self, queued: QueuedUrl[Item], page: CrawlPage[Item], answer: Answer) -> None:
+    def _follow_up(self, visit: Visit[Item], answer: Answer) -> None:
         """Queue the target of a redirect, or another attempt. If neither is possible, the URL has failed."""
-        problem = ""
+        queued, problem = visit.queued, ""
         if answer.target is None:
             if queued.trail.attempt < _MAX_ATTEMPTS:
                 self._put_back(queued, queued.trail.attempt + 1)
-                self._tally.settle("retried", queued.url)
+                self.tally.settle("retried", queued.url)
             else:
                 problem = f"was answered with {answer.status} to {queued.trail.attempt} attempts"
         elif (target := resolved_location(queued.url, answer.target)) is None:
@@ -274,18 +277,17 @@ class Crawl(Generic[Item, Response]):
             problem = f"redirects to itself with {answer.status}, as sites do that want a cookie first"
         elif len(queued.trail.hops) >= _MAX_HOPS:
             problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
-        elif not page.is_sitemap and not self._limits.follow(target, queued.trail.depth):
-            self._tally.counts["skipped"] += 1
-            self._tally.settle("redirects", queued.url)
+        elif not visit.page.is_sitemap and not self._limits.follow(target, queued.trail.depth):
+            self.tally.counts["skipped"] += 1
+            self._settle("redirects", visit, location=answer.target)
         else:
             # Servers redirect between spellings of a URL; in a crawl both spellings are the same URL.
             if normal_form(target) == normal_form(queued.url) or self.admit(target):
                 trail = queued.trail._replace(hops=(*queued.trail.hops, queued.url), attempt=1)
-                origin, item = Origin.of(target), queued.item
-                self._dispatcher.add(origin, target, item, queued.priority, trail, instead_of=queued)
-            self._tally.settle("redirects", queued.url)
+                self._dispatcher.add(Origin.of(target), target, queued.item, queued.priority, trail, instead_of=queued)
+            self._settle("redirects", visit, location=answer.target)
         if problem:
-            self._fail(page, PageFailed(queued.url, answer.status, problem), by_handle=False)
+            self._fail(visit, PageFailed(queued.url, answer.status, problem))
 
     def _offer(self, page: CrawlPage[Item], link: StrOrURL | None, item: Item | None, priority: float) -> bool:
         """Queue the target of a link; see ``CrawlPage.put``."""
@@ -299,36 +301,36 @@ class Crawl(Generic[Item, Response]):
                 origin = self._agent.checked_origin(url)
                 check_in_loop()
                 if not self._limits.follow(url, page.depth + 1):
-                    self._tally.counts["skipped"] += 1
+                    self.tally.counts["skipped"] += 1
                 elif not self._dispatcher.closed and self.admit(url):
                     self._dispatcher.add(origin, url, item, priority, Trail(depth=page.depth + 1))
                     return True
                 return False
-        self._tally.counts["bad_links"] += not has_other_scheme(text)
+        self.tally.counts["bad_links"] += not has_other_scheme(text)
         return False
 
     def _put_back(self, queued: QueuedUrl[Item], attempt: int | None = None) -> None:
         """Queue a URL again unchanged, or as another attempt."""
         trail = queued.trail if attempt is None else queued.trail._replace(attempt=attempt)
-        origin, url = queued.origin_queue.origin, queued.url
-        self._dispatcher.add(origin, url, queued.item, queued.priority, trail, instead_of=queued)
+        origin = queued.origin_queue.origin
+        self._dispatcher.add(origin, queued.url, queued.item, queued.priority, trail, instead_of=queued)
 
-    def _fail(self, page: CrawlPage[Item], error: BaseException, *, by_handle: bool) -> None:
-        """Count and report a URL that has failed."""
-        if by_handle:
-            self._tally.first_error = self._tally.first_error or f"{printable(page.url)}: {described(error)}"
-            logger.error("handle failed on %s\n%s", printable(page.url), printable_traceback(error))
+    def _fail(self, visit: Visit[Item], error: BaseException) -> None:
+        """Count, record and report a URL that has failed."""
+        page, url = visit.page, printable(visit.page.url)
+        if visit.is_handed:
+            self.tally.first_error = self.tally.first_error or f"{url}: {described(error)}"
+            logger.error("handle failed on %s\n%s", url, printable_traceback(error))
         else:
-            level = logging.WARNING if page.is_sitemap else logging.INFO
-            logger.log(level, "%s failed: %s", printable(page.url), described(error))
+            logger.log(logging.WARNING if page.is_sitemap else logging.INFO, "%s failed: %s", url, described(error))
         if self._options.on_error is not None:
             try:
                 self._options.on_error(page, error)
             except Exception as failure:  # noqa: BLE001 - ends the crawl
                 self._end(failure)
-        if by_handle and self._options.stop_on_error:
+        if visit.is_handed and self._options.stop_on_error:
             self._end(error)
-        self._tally.settle("failed", page.url)
+        self._settle("failed", visit, error=error.problem if isinstance(error, PageFailed) else described(error))
 
     def _end(self, error: BaseException) -> None:
         """End the crawl with an error, unless an earlier error has ended it."""

@@ -243,7 +243,7 @@ class Dispatcher(Frontier[Item]):
             if self.journal is not None:
                 self.journal.ended(queued)  # this comes after the URLs that on_disallowed has put
             if self.note_refusal is not None:
-                self.note_refusal(queued.url)
+                self.note_refusal(verdict)
             self._finish_if_done()
 
     def _note_answer(self, queued: QueuedUrl[Item]) -> None:

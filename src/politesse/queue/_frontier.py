@@ -86,7 +86,7 @@ class Frontier(Generic[Item]):
         refused: how many URLs were refused.
         given_up: how many of the refused URLs were given up because of a wait.
         consumers: the tasks that have taken a turn.
-        note_refusal: the function of the running crawl that is called with each refused URL; None without a crawl.
+        note_refusal: the function of the running crawl that is called with each refusal; None without a crawl.
         journal: records each change; None for no journal.
     """
 
@@ -120,7 +120,7 @@ class Frontier(Generic[Item]):
         self.under_way: dict[int, str] = {}
         self.closed: bool = False
         self.consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
-        self.note_refusal: Callable[[str], None] | None = None
+        self.note_refusal: Callable[[Verdict], None] | None = None
         self._failure: BaseException | None = None
         self._finished = asyncio.Event()
         self._finished.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from politesse._base.checks import check_least, check_wait, wrong_type
 from politesse._gate.view import AgentView
@@ -15,6 +15,7 @@ from politesse.queue._intake import Intake
 from politesse.queue._limits import Limits
 from politesse.queue._results import QueueStatistics, described, statistics_of
 from politesse.queue._sitemaps import put_sitemaps
+from politesse.queue._tally import record_writer
 from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, check_callback, client_of
 
 if TYPE_CHECKING:
@@ -226,6 +227,7 @@ class PoliteQueue(Generic[Item]):
         deny: Iterable[str] = (),
         max_pages_per_host: int | None = None,
         max_time_s: float | None = None,
+        out: str | os.PathLike[str] | Callable[[dict[str, Any]], object] | None = None,
         on_progress: Callable[[CrawlProgress], object] | None = None,
         on_error: Callable[[CrawlPage[Item], BaseException], object] | None = None,
         stop_on_error: bool = False,
@@ -257,6 +259,11 @@ class PoliteQueue(Generic[Item]):
             deny: it follows none to URLs that match one of these patterns.
             max_pages_per_host: how many pages of a host ``handle`` gets at most. The others count as ``skipped``.
             max_time_s: after this many seconds, no more requests begin. The pages under way are finished.
+            out: a file to which each URL, as soon as it is finished, appends a record as a line of JSON; or a function
+                that gets each record as a dict. A record has ``url``, ``outcome`` ("page", "redirect", "sitemap",
+                "failed", "disallowed", "given-up" or "refused"), ``status``, ``hops``, ``attempt``, ``depth``,
+                ``started`` (UTC), ``elapsed_s``, a ``location`` or an ``error``, and of a page the members of a dict
+                that ``handle`` returns. Without a request it has ``reason``, ``rule``, ``robots_url`` and ``note``.
             on_progress: called whenever a URL is finished or refused; must not block.
             on_error: called with a page and its error: an error of ``handle`` or of the request, or PageFailed.
             stop_on_error: whether the first error of ``handle`` ends the crawl and is raised.
@@ -265,24 +272,27 @@ class PoliteQueue(Generic[Item]):
             ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or a crawl is running.
             ClosedError: the gatekeeper or ``web`` was closed.
             StoreError: the journal cannot be read or written, or another queue uses it.
-            Exception: an error of ``seen``, ``on_progress``, ``on_error`` or ``on_disallowed``; see ``stop_on_error``.
+            OSError: ``out`` cannot be opened or written.
+            Exception: an error of ``seen``, ``out``, ``on_progress``, ``on_error`` or ``on_disallowed``; see also
+                ``stop_on_error``.
         """
         dispatcher = self._dispatcher
         if self._intake.admit is not None:
             raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
         limits = Limits(depth, allow, deny, max_pages_per_host, max_time_s)
-        options = CrawlOptions(workers, seen, max_pages, limits, on_progress, on_error, stop_on_error)
-        crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
-        self._intake.admit, dispatcher.note_refusal = crawl.admit, crawl.note_refusal
-        try:
-            report = await crawl.run()
-            await dispatcher.flush()
-        except BaseException:
-            with suppress(StoreError):  # the StoreError is logged; the error of the crawl is raised
+        with record_writer(out) as write:
+            options = CrawlOptions(workers, seen, max_pages, limits, on_progress, on_error, stop_on_error, write)
+            crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
+            self._intake.admit, dispatcher.note_refusal = crawl.admit, crawl.tally.note_refusal
+            try:
+                report = await crawl.run()
                 await dispatcher.flush()
-            raise
-        finally:
-            self._intake.admit = dispatcher.note_refusal = None
+            except BaseException:
+                with suppress(StoreError):  # the StoreError is logged; the error of the crawl is raised
+                    await dispatcher.flush()
+                raise
+            finally:
+                self._intake.admit = dispatcher.note_refusal = None
         return report
 
     async def join(self) -> None:

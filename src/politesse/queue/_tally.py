@@ -1,18 +1,61 @@
-"""The counts of a crawl: for its report, and for ``on_progress``."""
+"""The counts of a crawl, for its report and for ``on_progress``, and its records, one of each finished URL."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from politesse._base.checks import wrong_type
 from politesse.queue._crawl_results import CrawlProgress, CrawlReport
+from politesse.queue._results import is_given_up
+from politesse.verdict import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from politesse.clock import Clock
+    from politesse.queue._crawl_results import CrawlPage
     from politesse.queue._dispatch import Dispatcher
-    from politesse.queue._web import CrawlOptions
+    from politesse.queue._hosts import QueuedUrl
+    from politesse.queue._web import Answer, CrawlOptions
+    from politesse.verdict import Verdict
+
+    Write = Callable[[dict[str, Any]], object]
+
+Item = TypeVar("Item")
+
+_OUTCOMES: Final = {"pages": "page", "redirects": "redirect", "sitemaps": "sitemap", "failed": "failed"}
+
+
+class Visit(Generic[Item]):
+    """The visit of a URL in a turn.
+
+    Attributes:
+        queued: the URL.
+        page: the same URL, as the program sees it.
+        answer: the answer, or None before it has come.
+        result: the result of ``handle``; a dict adds its members to the record.
+        is_handed: whether ``handle`` was called.
+        is_done: whether the answer has been handled.
+        started_wall: the Unix time of the request.
+        started_mono: the monotonic time of the request.
+    """
+
+    __slots__ = ("answer", "is_done", "is_handed", "page", "queued", "result", "started_mono", "started_wall")
+
+    def __init__(self, queued: QueuedUrl[Item], page: CrawlPage[Item], clock: Clock) -> None:
+        self.queued = queued
+        self.page = page
+        self.answer: Answer | None = None
+        self.result: object = None
+        self.is_handed = self.is_done = False
+        self.started_wall = clock.wall()
+        self.started_mono = clock.monotonic()
 
 
 class RunningCounts:
@@ -45,6 +88,54 @@ class RunningCounts:
         """Count a URL, and report progress."""
         self.counts[count] += 1
         self.show_progress(url)
+
+    def settle_visit(self, count: str, visit: Visit[Any], **more: object) -> bool:
+        """Count and record the URL of a visit, and report progress; return False if no record could be written."""
+        page, answer = visit.page, visit.answer
+        if self._options.out is not None:
+            record = {
+                "url": page.url,
+                "outcome": _OUTCOMES[count],
+                "status": None if answer is None else answer.status,
+                "hops": page.hops,
+                "attempt": page.attempt,
+                "depth": page.depth,
+                "started": _utc(visit.started_wall),
+                "elapsed_s": round(self._clock.monotonic() - visit.started_mono, 3),
+                **more,
+            }
+            more_of_handle = visit.result if isinstance(visit.result, dict) else {}
+            if not self._record(record | more_of_handle | record):  # the order of the first, the values of the last
+                return False
+        self.settle(count, visit.queued.url)
+        return True
+
+    def note_refusal(self, verdict: Verdict) -> None:
+        """Record a URL that was refused, and report progress; the queue has counted it."""
+        rule, source = verdict.rule, verdict.source
+        if self._options.out is not None:
+            outcome = "given-up" if is_given_up(verdict) else "disallowed"
+            self._record(
+                {
+                    "url": verdict.url,
+                    "outcome": "refused" if verdict.reason is Reason.REFUSED else outcome,
+                    "reason": verdict.reason,
+                    "rule": None if rule is None else {"line": rule.line, "field": rule.field, "value": rule.value},
+                    "robots_url": None if source is None else source.robots_url,
+                    "note": verdict.note or ("" if source is None else source.fault),
+                }
+            )
+        self.show_progress(verdict.url, within_turn=False)
+
+    def _record(self, record: dict[str, Any]) -> bool:
+        """Write a record. If that fails, end the crawl and return False."""
+        try:
+            if self._options.out is not None:
+                self._options.out(record)
+        except Exception as error:  # noqa: BLE001 - ends the crawl
+            self._end(error)
+            return False
+        return True
 
     def show_progress(self, url: str, *, within_turn: bool = True) -> None:
         """Report progress. A URL that has just finished is no longer under way, though its turn has not ended."""
@@ -79,3 +170,29 @@ class RunningCounts:
         given_up = self._dispatcher.given_up - self._given_up_before
         disallowed = self._dispatcher.refused - self._refused_before - given_up
         return {**self.counts, "disallowed": disallowed, "given_up": given_up}
+
+
+@contextmanager
+def record_writer(out: str | os.PathLike[str] | Write | None) -> Generator[Write | None, None, None]:
+    """Return the function that writes each record: ``out`` itself, or one that appends to the file ``out``.
+
+    Raises:
+        ConfigurationError: ``out`` is neither a path nor a function.
+        OSError: the file cannot be opened.
+    """
+    if out is None or callable(out):
+        yield out
+        return
+    if not isinstance(out, str | os.PathLike):
+        raise wrong_type("out", out, "the path of a file, or a function that is not asynchronous")
+    with Path(out).open("ab") as file:
+
+        def write(record: dict[str, Any]) -> None:
+            file.write(json.dumps(record).encode() + b"\n")
+            file.flush()
+
+        yield write
+
+
+def _utc(wall: float) -> str:
+    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -12,7 +12,7 @@ import inspect
 import re
 from contextlib import aclosing, nullcontext
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from yarl import URL
 
@@ -189,6 +189,7 @@ class CrawlOptions(NamedTuple, Generic[Item]):
     on_progress: Callable[[CrawlProgress], object] | None
     on_error: Callable[[CrawlPage[Item], BaseException], object] | None
     stop_on_error: bool
+    out: Callable[[dict[str, Any]], object] | None
 
     def check(self) -> None:
         """Raise ConfigurationError for an option with an invalid value."""
@@ -197,6 +198,7 @@ class CrawlOptions(NamedTuple, Generic[Item]):
             check_least("max_pages", self.max_pages, 1)
         check_callback("on_progress", self.on_progress)
         check_callback("on_error", self.on_error)
+        check_callback("out", self.out)
         if self.seen is not None and not (hasattr(self.seen, "__contains__") and hasattr(self.seen, "add")):
             raise wrong_type("seen", self.seen, "a set, or an object with __contains__ and add")
         check_types({"stop_on_error": (self.stop_on_error, bool)}, required=True)
