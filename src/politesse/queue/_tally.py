@@ -1,4 +1,4 @@
-"""The counts of a crawl, for its report and for ``on_progress``, and its records, one of each finished URL."""
+"""The counts of a crawl, for its report and for ``on_progress``, and a record of each finished URL."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class RunningCounts:
 
 @contextmanager
 def record_writer(out: str | os.PathLike[str] | Write | None) -> Generator[Write | None, None, None]:
-    """Return the function that writes each record: ``out`` itself, or one that appends to the file ``out``.
+    """Return the function that writes each record: ``out`` itself, or a function that appends to this file.
 
     Raises:
         ConfigurationError: ``out`` is neither a path nor a function.
