@@ -35,6 +35,7 @@ __all__ = [
     "SiteFileFetched",
     "TurnDropped",
     "TurnExpired",
+    "TurnGranted",
 ]
 
 
@@ -60,20 +61,18 @@ class ComponentFailed(Event):
 class Decided(Event):
     """A verdict was given.
 
+    >>> import asyncio
+    >>> from politesse import Gatekeeper
+    >>> from politesse.testing import ScriptedFetcher
+    >>> async def watch():
+    ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+    ...         gate.subscribe(lambda event: isinstance(event, Decided) and print(event.verdict.reason))
+    ...         await gate.check("https://example.com/")
+    >>> asyncio.run(watch())
+    unavailable
+
     Attributes:
         verdict: the verdict.
-
-    Example:
-        >>> import asyncio
-        >>> from politesse import Gatekeeper
-        >>> from politesse.events import Decided
-        >>> from politesse.testing import ScriptedFetcher
-        >>> async def watch():
-        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
-        ...         gate.subscribe(lambda event: isinstance(event, Decided) and print(event.verdict.reason))
-        ...         await gate.check("https://example.com/")
-        >>> asyncio.run(watch())
-        unavailable
     """
 
     verdict: Verdict
@@ -85,16 +84,13 @@ class MatchingBounded(Event):
 
     Each Disallow of these rules counts as matching, and no Allow does. Only hostile files reach the bound.
 
+    >>> from politesse.verdict import Match, Reason, Verdict
+    >>> match = Match(Reason.DISALLOW_RULE, bound_reached=True)
+    >>> MatchingBounded(Verdict("https://example.com/", "examplebot", False, match)).verdict.match.bound_reached
+    True
+
     Attributes:
         verdict: the verdict.
-
-    Example:
-        >>> from politesse import Reason, Verdict
-        >>> from politesse.events import MatchingBounded
-        >>> from politesse.verdict import Match
-        >>> match = Match(Reason.DISALLOW_RULE, bound_reached=True)
-        >>> MatchingBounded(Verdict("https://example.com/", "examplebot", False, match)).verdict.match.bound_reached
-        True
     """
 
     verdict: Verdict
@@ -104,6 +100,13 @@ class MatchingBounded(Event):
 class RobotsFetched(Event):
     """A fetch of robots.txt has ended, with or without success.
 
+    >>> from politesse import Origin
+    >>> from politesse.verdict import AccessResult, Source
+    >>> url = "https://a.example/robots.txt"
+    >>> source = Source(url, AccessResult.UNAVAILABLE, 404, url, 1_800_000_000.0, 1_800_086_400.0)
+    >>> RobotsFetched(Origin.of(url), 404, "", 0.2, source).source.result
+    <AccessResult.UNAVAILABLE: 'unavailable'>
+
     Attributes:
         origin: the origin of the file.
         status: the HTTP status, or None without an answer.
@@ -111,14 +114,6 @@ class RobotsFetched(Event):
         elapsed_s: seconds that the fetch took, with redirects and the wait for a place.
         source: the copy or the failure on which verdicts are now based.
         truncated: whether the fetcher cut the file, so that its last lines are missing.
-
-    Example:
-        >>> from politesse import Origin
-        >>> from politesse.verdict import AccessResult, Source
-        >>> url = "https://a.example/robots.txt"
-        >>> source = Source(url, AccessResult.UNAVAILABLE, 404, url, 1_800_000_000.0, 1_800_086_400.0)
-        >>> RobotsFetched(Origin.of(url), 404, "", 0.2, source).source.result
-        <AccessResult.UNAVAILABLE: 'unavailable'>
     """
 
     origin: Origin
@@ -193,6 +188,25 @@ class HostOpened(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnGranted(Event):
+    """A caller got a turn; this event is not logged.
+
+    >>> from politesse.verdict import Match, Reason, Verdict
+    >>> verdict = Verdict("https://example.com/", "examplebot", True, Match(Reason.NO_RULE))
+    >>> TurnGranted(verdict, waited_s=1.5).waited_s
+    1.5
+
+    Attributes:
+        verdict: the verdict on the URL of the turn.
+        waited_s: the seconds that the caller waited: in ``gate.turn``, with the fetch of robots.txt; in ``queue.turn``,
+            for a URL of any host; 0 for ``try_turn`` and ``try_turns``, which do not wait.
+    """
+
+    verdict: Verdict
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class LongWait(Event):
     """A request waits for its turn for longer than a minute, or has waited for five seconds for a turn that is held.
 
@@ -253,16 +267,14 @@ class TurnDropped(Event):
 class LongDelay(Event):
     """A turn was requested at a site whose Crawl-delay or Request-rate is longer than ``max_crawl_delay_s``.
 
+    >>> from politesse import Origin
+    >>> LongDelay(Origin.of("https://example.com"), delay_s=3_600.0, done="skip").done
+    'skip'
+
     Attributes:
         origin: the site.
         delay_s: the delay that the site states, in seconds.
         done: ``"obey"``, ``"cap"`` or ``"skip"``.
-
-    Example:
-        >>> from politesse import Origin
-        >>> from politesse.events import LongDelay
-        >>> LongDelay(Origin.of("https://example.com"), delay_s=3_600.0, done="skip").done
-        'skip'
     """
 
     origin: Origin

@@ -81,6 +81,9 @@ class RemotePacer:
     def in_flight(self) -> int:
         return self.server.in_flight
 
+    def closings(self) -> Mapping[Bound, int]:
+        return self.server.closings()
+
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         self._check_open()
         key = request[:3]

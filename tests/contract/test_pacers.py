@@ -450,6 +450,15 @@ async def test_closed_until_reports_the_closing_and_only_that(desk: Desk) -> Non
     assert await desk.pacer.closed_until(HOST) is None
 
 
+async def test_closings_count_the_hosts_that_are_closed_now_by_the_limit(desk: Desk) -> None:
+    await desk.visit()
+    assert desk.pacer.closings() == {}
+    await desk.close_host(MIDNIGHT + 30.0, Bound.RETRY_AFTER)
+    assert desk.pacer.closings() == {Bound.RETRY_AFTER: 1}
+    await desk.pass_time(30.001)
+    assert desk.pacer.closings() == {}
+
+
 async def test_a_fetch_counts_where_no_request_is_remembered(desk: Desk) -> None:
     await desk.fetch()
     assert await desk.refused(rules("Crawl-delay: 5")) == (5.0, Bound.CRAWL_DELAY)

@@ -83,9 +83,11 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
         agent.state.check_usable()
         self._check_arguments()
         self._url = url_text(self.url)
-        deadline_mono = None if max_wait_s is None else clock.monotonic() + max_wait_s
+        since_mono = clock.monotonic()
+        deadline_mono = None if max_wait_s is None else since_mono + max_wait_s
         check_lines = None
         permit: Permit | None = None  # the permit that was given back, whose place in line is kept
+        turn: Turn | None = None
         try:
             if entered_turns():
                 check_lines = self._refuse_to_wait_for_itself
@@ -112,8 +114,14 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
                 self._verdict = None  # a TOO_SLOW verdict, which was counted already
             raise
         finally:
-            if self.counts and self._verdict is not None:
-                agent.counted(self._verdict)
+            self._publish(turn, since_mono)
+
+    def _publish(self, turn: Turn | None, since_mono: float) -> None:
+        """Count and publish the verdict, then publish that the turn was granted."""
+        if self.counts and self._verdict is not None:
+            self.agent.counted(self._verdict)
+        if turn is not None:
+            self.agent.granted(turn.verdict, since_mono)
 
     def _check_arguments(self) -> None:
         if self.max_wait_s is not None:

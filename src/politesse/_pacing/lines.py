@@ -54,7 +54,12 @@ _SOONER_S: Final = 0.001
 
 
 class LocalLines:
-    """The lines of all hosts, and the permits that the lines grant; see LocalPacer for the arguments."""
+    """The lines of all hosts, and the permits that the lines grant; see LocalPacer for the arguments.
+
+    Attributes:
+        waiting: how many tasks wait for a permit; callbacks do not count.
+        in_flight: how many permits have not ended.
+    """
 
     def __init__(
         self,
@@ -81,6 +86,8 @@ class LocalLines:
         self._wakeups = Wakeups(clock, self._look_at)
         self._orders = count()
         self._closed = False
+        self.waiting: int = 0
+        self.in_flight: int = 0
 
     def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
         """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""
@@ -132,6 +139,7 @@ class LocalLines:
             return permit
         finally:
             host.leave(waiter)
+            self.waiting -= 1
             if alarm is not None:
                 alarm.cancel()
             if permit is None or host.options.max_concurrent > 1:
@@ -161,16 +169,6 @@ class LocalLines:
                 elif waiter is not host.called:
                     host.leave(waiter)
                     waiter.callback()
-
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for a permit."""
-        return sum(waiter.callback is None for host in self._hosts.values() for waiter in host.line())
-
-    @property
-    def in_flight(self) -> int:
-        """How many permits have not ended."""
-        return sum(len(host.under_way) for host in self._hosts.values())
 
     def __len__(self) -> int:
         """How many hosts are active."""
@@ -202,12 +200,14 @@ class LocalLines:
         if permit.answered_s is None:
             self.answered(permit, None, NO_HEADERS)
         host.end(permit, self._monotonic())
+        self.in_flight -= 1
         self._advance(host)
 
     def given_back(self, permit: LocalPermit) -> None:
         """Take back a permit that was not used for a request."""
         host = permit.paced
         host.give_back(permit)
+        self.in_flight -= 1
         self._advance(host)
 
     def renewed(self, permit: LocalPermit) -> bool:
@@ -238,6 +238,7 @@ class LocalLines:
     def _grant(self, host: PacedHost, agent: AgentPace, url: str, now_mono: float, order: int) -> LocalPermit:
         permit = LocalPermit(self, host, agent, url, order)
         host.grant(permit, now_mono)
+        self.in_flight += 1
         if self._recalls is not None:
             self._recalls.note(host)
         if host.closed_mono != NEVER:
@@ -253,6 +254,7 @@ class LocalLines:
             loop = self._wakeups.own_loop()
         waiter.woken = Future(loop=loop)
         host.join(waiter)
+        self.waiting += 1
         if host.waiting == 1 or len(host.firsts) > 1:
             self._advance(host)
         if host.is_full and host.under_way[0].started_mono + HELD_S <= now_mono:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -262,6 +263,13 @@ class LocalPacer(LocalLines):
         now_mono, now_wall = self._monotonic(), self._wall()
         hosts = chain(self._hosts.values(), self._active.resting(now_mono))
         return {host.host: host.snapshot(now_mono, now_wall) for host in hosts}
+
+    def closings(self) -> Counter[Bound]:
+        """Return how many hosts are closed now, by the limit that closes them. Any thread may call this."""
+        hosts = list(self._hosts.values())  # one step of the interpreter, so no thread changes the dict meanwhile
+        now_mono = self._monotonic()
+        closings = (host.backoff.closing for host in hosts)
+        return Counter(closing.bound_by for closing in closings if closing.until_mono > now_mono)
 
     def lines(self, host: str, /) -> tuple[PacedLine]:
         """Return the line of ``host``."""

@@ -41,7 +41,7 @@ from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.fleet.pacer import FleetPacer
     from politesse._pacing.local import LocalPacer
@@ -188,6 +188,10 @@ class ScopedPacer:
         waits only for a domain or address already holds the permit of its key.
         """
         return {name: pace for scope in reversed(self._scopes) for name, pace in scope.pacer.hosts().items()}
+
+    def closings(self) -> Mapping[Bound, int]:
+        """Return how many keys are closed now, by the limit that closes them."""
+        return self._first.closings()
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
         """Return the line of each key of ``host`` that is known."""

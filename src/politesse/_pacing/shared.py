@@ -247,6 +247,10 @@ class GateShare:
         """Return the state of each busy host, through all gates."""
         return self.pacer.hosts()
 
+    def closings(self) -> Mapping[Bound, int]:
+        """Return how many hosts are closed now, at all gates, by the limit that closes them."""
+        return self.pacer.closings()
+
     def lines(self, host: str, /) -> Iterable[PacedLine]:
         """Return the lines in which a request to ``host`` waits; all gates share them."""
         return self.pacer.lines(host)

@@ -62,11 +62,13 @@ class Dispatcher(Frontier[Item]):
 
     async def take(self) -> tuple[Turn, QueuedUrl[Item]]:
         """Wait for a turn. Raises the same errors as ``PoliteQueue.turn``."""
+        since_mono = self._agent.clock.monotonic()
         await self.ready()
         try:
             while True:
                 taken = await self.try_take()
                 if taken is not None:
+                    self._agent.granted(taken[0].verdict, since_mono)
                     return taken
                 if self.closed and not self.size:
                     raise QueueClosed("the queue was closed, and nothing is left in it")

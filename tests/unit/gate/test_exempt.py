@@ -16,7 +16,7 @@ from politesse import (
     Reason,
     TooFar,
 )
-from politesse.events import Decided, Event
+from politesse.events import Decided, Event, TurnGranted
 from politesse.testing import ManualClock, ScriptedFetcher
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -120,7 +120,7 @@ async def test_exempt_request_is_reported_and_counted(gate: Gatekeeper) -> None:
     turn = await gate.take_turn(f"{SITE}/page", exempt=WHY)
     turn.end()
     verdict = turn.verdict
-    assert events == [Decided(verdict)]
+    assert events == [Decided(verdict), TurnGranted(verdict, 0.0)]
     assert (verdict.allowed, verdict.reason, verdict.note) == (True, Reason.POLICY_EXEMPT, WHY)
     gate.set_policy("example.com", HostPolicy(deny=True))
     with pytest.raises(Disallowed):

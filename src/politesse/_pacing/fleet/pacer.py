@@ -18,7 +18,7 @@ from politesse.events import ComponentFailed, Publisher
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.local import LocalPacer
@@ -158,6 +158,10 @@ class FleetPacer:
                     fleet_wait=reservation.not_yet if pace.fleet_wait is None else pace.fleet_wait,
                 )
         return found
+
+    def closings(self) -> Mapping[Bound, int]:
+        """Return how many hosts that are busy in this process are closed now, by the limit that closes them."""
+        return self._own.closings()
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
         """Return the line of ``host`` in this process."""

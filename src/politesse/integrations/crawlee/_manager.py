@@ -124,6 +124,7 @@ class PoliteRequestManager(RequestManager):
         taken = await self._frontier.try_take()
         if taken is None:
             return None
+        self.gate.granted(taken[0].verdict)
         request = taken[1].item
         assert request is not None  # noqa: S101 - ``_read_ahead`` puts no URL without its request
         self._handed[request.unique_key] = taken
