@@ -96,6 +96,7 @@ class VerdictBasis:
         confirmed_mono: monotonic time of the fetch or of the last 304; ``source`` has the wall time.
         site_usage: the file's preferences about the use of content, or None.
         note: see Verdict.
+        digest: begins with the SHA-256 of the file; empty without a file.
     """
 
     agent: str
@@ -103,6 +104,7 @@ class VerdictBasis:
     confirmed_mono: float
     site_usage: StatesUsage | None
     note: str = ""
+    digest: bytes = b""
 
 
 class Verdict:
@@ -157,6 +159,16 @@ class Verdict:
         basis = self._basis
         age_s = self._read_mono - basis.confirmed_mono
         return age_s if basis.source is None else max(age_s, self._read_wall - basis.source.fetched_wall)
+
+    @property
+    def decided_wall(self) -> float:
+        """The Unix time of the decision; minus infinity if it is unknown."""
+        return self._read_wall
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the copy of robots.txt, in hexadecimal digits; empty without a file."""
+        return self._basis.digest[:_DIGEST_BYTES].hex()
 
     @property
     def note(self) -> str:
@@ -247,7 +259,7 @@ class Verdict:
         return f"{words}: {printable(self.note)}" if self.note else words
 
 
-def verdict_of_hit(
+def verdict_of_basis(
     url: str,
     allowed: bool,  # noqa: FBT001 - it is the answer
     match: Match,
@@ -255,7 +267,7 @@ def verdict_of_hit(
     read_mono: float,
     read_wall: float,
 ) -> Verdict:
-    """Return a verdict that shares its basis with others; ``read_mono`` and ``read_wall`` date the decision."""
+    """Return a verdict on a basis, which others may share; ``read_mono`` and ``read_wall`` date the decision."""
     self = object.__new__(Verdict)
     self.url = url
     self.allowed = allowed
@@ -266,6 +278,7 @@ def verdict_of_hit(
     return self
 
 
+_DIGEST_BYTES: Final = 32
 _BOUND_REACHED: Final = (
     "the rules take too much work to compare them all; of the others a Disallow counts as matching, an Allow as not"
 )

@@ -18,6 +18,7 @@ HOMES: Final = [
     "politesse.errors",
     "politesse.events",
     "politesse.fetch",
+    "politesse.ledger",
     "politesse.options",
     "politesse.page",
     "politesse.queue",

@@ -9,6 +9,7 @@ import pytest
 
 import politesse
 import politesse.fetch
+import politesse.ledger
 import politesse.options
 import politesse.page
 import politesse.queue
@@ -25,6 +26,7 @@ from tests.support.modules import MODULES
     [
         politesse,
         politesse.fetch,
+        politesse.ledger,
         politesse.options,
         politesse.page,
         politesse.queue,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.origin import Origin
 
-_DIGEST_BYTES: Final = 120  # the memory for the digest of a file as a key of the dict
+_DIGEST_BYTES: Final = 140  # the memory for the digest of a file as a key of the dict
 _NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
 _PARSE_IN_THREAD_BYTES: Final = 6 * 1024  # takes 5 ms at worst (thousands of lines, URLs as rules)
 
@@ -119,7 +119,8 @@ class Entry(FileEntry):
         """Return the rules of ``agent``, or None; set ``deciding`` and ``basis`` for the agent."""
         rules = self.rules.get(agent)
         if rules is not None:
-            self.basis = VerdictBasis(agent, self.source, self.confirmed_mono, rules.site_usage)
+            digest = self.rules.digest
+            self.basis = VerdictBasis(agent, self.source, self.confirmed_mono, rules.site_usage, digest=digest)
             self.deciding = rules
         return rules
 
@@ -297,7 +298,7 @@ class RobotsCache(FileCache[Entry]):
 
 
 def _digest(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=16).digest()
+    return hashlib.sha256(body).digest()
 
 
 def _compile(

@@ -27,7 +27,17 @@ from politesse.events import Decided, Event, LongDelay, MatchingBounded, TurnGra
 from politesse.origin import Origin, split
 from politesse.ports import FaultKind, TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
-from politesse.verdict import WITHOUT_RULE, Bound, NotYet, Reason, StatesUsage, Verdict, utc, verdict_of_hit
+from politesse.verdict import (
+    WITHOUT_RULE,
+    Bound,
+    NotYet,
+    Reason,
+    StatesUsage,
+    Verdict,
+    VerdictBasis,
+    utc,
+    verdict_of_basis,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +112,7 @@ class Agent:
             return None
         entry.used = True
         match = match_rules(url, url[place:], rules)
-        return verdict_of_hit(url, match.allowed or state.reports, match, entry.basis, now_mono, now_wall), entry
+        return verdict_of_basis(url, match.allowed or state.reports, match, entry.basis, now_mono, now_wall), entry
 
     def judged(self, url: str) -> Verdict | None:
         """Return the verdict on ``url``, neither counted nor published, or None if a fetch is needed."""
@@ -340,11 +350,14 @@ class Agent:
         self, url: str, judgement: Judgement, entry: Entry | None = None, site_usage: StatesUsage | None = None
     ) -> Verdict:
         """Make a verdict. Unless a host policy decided, ``entry`` is the source."""
-        state, match = self.state, judgement.match
-        source, age_s = None, 0.0
-        if entry is not None and match.reason not in BY_POLICY:
-            source, age_s = entry.source, entry.age_s(state.clock.monotonic(), state.clock.wall())
+        match, now_mono, now_wall = judgement.match, self.clock.monotonic(), self.clock.wall()
+        if entry is None or match.reason in BY_POLICY:
+            basis = VerdictBasis(self.name, None, now_mono, site_usage, judgement.note)
+        else:
+            source = entry.source
             if judgement.not_before is not None:
                 source = replace(source, not_before=judgement.not_before)
-        allowed = match.allowed or state.reports
-        return Verdict(url, self.name, allowed, match, source, age_s, judgement.note, site_usage)
+            basis = VerdictBasis(
+                self.name, source, entry.confirmed_mono, site_usage, judgement.note, entry.rules.digest
+            )
+        return verdict_of_basis(url, match.allowed or self.state.reports, match, basis, now_mono, now_wall)

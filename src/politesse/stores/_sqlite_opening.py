@@ -53,6 +53,12 @@ _MEANINGS: Final = {
 _LOST: Final = frozenset({_CANTOPEN, _CORRUPT, _IOERR, _NOTADB, _PROTOCOL, _READONLY})
 _PARTS: Final = "CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 
+_NO_SQLITE: Final = (
+    "a file needs the standard module sqlite3, and this Python was built without it: "
+    "install the package of your system that holds it, or another Python"
+)
+_READER_WAIT_S: Final = 4.0  # for a process that is just setting up the file
+
 # The open files, including those of the parent process: process, device, inode, connection.
 _OPEN: Final[set[tuple[int, int, int, int]]] = set()
 
@@ -112,11 +118,7 @@ def check_file(path: Path, parts: Sequence[Part]) -> None:
         Locked: another connection holds a required lock; try again.
     """
     if sqlite3 is None:
-        raise ImportError(
-            "a file needs the standard module sqlite3, and this Python was built without it: "
-            "install the package of your system that holds it, or another Python",
-            name="sqlite3",
-        )
+        raise ImportError(_NO_SQLITE, name="sqlite3")
     with _errors_of(path):
         _check_path(path)
         _check_fork(path)
@@ -161,6 +163,35 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
         except BaseException:
             connection.close()
             raise
+
+
+def open_for_reading(path: Path, part: Part) -> sqlite3.Connection:
+    """Open an existing file that has the tables of ``part``, which this connection cannot change.
+
+    Args:
+        path: an absolute path.
+        part: the required tables.
+
+    Raises:
+        StoreError: as for ``check_file``, but the file may be read-only; or it lacks the tables.
+    """
+    if sqlite3 is None:
+        raise ImportError(_NO_SQLITE, name="sqlite3")
+    with _errors_of(path):
+        _check_fork(path)
+        # In a folder that is read-only, SQLite cannot make the file for shared memory. It then needs none, if no other
+        # process can write.
+        is_fixed = not os.access(path.parent, os.W_OK | os.X_OK) and not path.with_name(f"{path.name}-wal").exists()
+        connection = _connect(path, "mode=ro&immutable=1" if is_fixed else "mode=ro", _READER_WAIT_S)
+        try:
+            found = _is_politesse(path, connection) and not _missing(path, connection, [part])
+        except BaseException:
+            connection.close()
+            raise
+        if not found:
+            connection.close()
+            raise StoreError(f"{path} is no {part.name}")
+        return connection
 
 
 def held_file(path: Path, *, wait_s: float) -> sqlite3.Connection:

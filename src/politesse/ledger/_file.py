@@ -1,0 +1,99 @@
+"""The files of a ledger: their names, their tables, and the end of the chain in a file.
+
+``ledger.db`` is followed by ``ledger.0002.db``, ``ledger.0003.db`` and so on. No file is ever renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from politesse.errors import StoreError
+from politesse.ledger._rows import BEGIN, START, content_of, hash_of
+from politesse.stores._sqlite_opening import Part
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_ROWS: Final = (
+    "CREATE TABLE ledger_rows (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, content TEXT NOT NULL, "
+    "hash BLOB NOT NULL)"
+)
+_SNAPSHOTS: Final = "CREATE INDEX ledger_snapshots ON ledger_rows (kind) WHERE kind = 'snapshot'"
+_BODIES: Final = "CREATE TABLE ledger_bodies (digest BLOB PRIMARY KEY, body BLOB NOT NULL)"
+
+LEDGER: Final = Part("ledger", (_ROWS, _SNAPSHOTS, _BODIES))
+"""The tables of a ledger: rows as in LedgerRow, and the bodies of the snapshots by their SHA-256."""
+
+_NUMBERED: Final = re.compile(r"(.+)\.(\d{4,})")
+
+
+def member(path: Path, number: int) -> Path:
+    """Return the path of a file of the series that begins at ``path``."""
+    return path if number == 1 else path.with_name(f"{path.stem}.{number:04}{path.suffix}")
+
+
+def members(path: Path) -> dict[int, Path]:
+    """Map numbers to the existing files of a series, in order: all files, or from the numbered file ``path`` on."""
+    first, numbered = 1, _NUMBERED.fullmatch(path.stem)
+    if numbered is not None:
+        path, first = path.with_name(numbered[1] + path.suffix), int(numbered[2])
+    found = {1: path} if path.exists() else {}
+    for name in path.parent.glob("*") if path.parent.is_dir() else ():
+        match = _NUMBERED.fullmatch(name.stem)
+        if match is not None and name.suffix == path.suffix and match[1] == path.stem:
+            found[int(match[2])] = name
+    return {number: found[number] for number in sorted(found) if number >= first}
+
+
+class Chain:
+    """The end of the chain in a file, within a transaction that holds the lock for writing.
+
+    Attributes:
+        number: the number of the last row; 0 in a new file.
+        kind: the kind of the last row; empty in a new file.
+        hash: the hash of the last row.
+        first: the content of the first row; empty in a new file.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._added: list[tuple[int, str, str, bytes]] = []
+        query = "SELECT number, kind, hash FROM ledger_rows ORDER BY number DESC LIMIT 1"
+        last: tuple[int, str, bytes] = connection.execute(query).fetchone() or (0, "", START)
+        self.number, self.kind, self.hash = last
+        row = connection.execute("SELECT content FROM ledger_rows WHERE number = 1").fetchone()
+        self.first: Mapping[str, object] = {} if row is None else json.loads(row[0])
+
+    def begin(self, series: str, file: int, previous: bytes, wall: float) -> None:
+        """Add the first row of a file, which binds the file to its series and to the seal of the file before."""
+        self.first = {"format": 1, "series": series, "file": file, "previous": previous.hex(), "wall": wall}
+        self.hash = previous
+        self.add(BEGIN, content_of(self.first))
+
+    def add(self, kind: str, content: str) -> None:
+        """Add a row; ``write`` writes it."""
+        self.number += 1
+        self.kind, self.hash = kind, hash_of(self.hash, self.number, kind, content)
+        self._added.append((self.number, kind, content, self.hash))
+
+    def keep(self, body: bytes) -> str:
+        """Keep a body, and return its digest."""
+        digest = sha256(body)
+        self._connection.execute("INSERT OR IGNORE INTO ledger_bodies VALUES (?, ?)", (digest.digest(), body))
+        return digest.hexdigest()
+
+    def write(self) -> None:
+        """Write the rows that were added."""
+        self._connection.executemany("INSERT INTO ledger_rows VALUES (?, ?, ?, ?)", self._added)
+        self._added.clear()
+
+
+def check_series(path: Path, chain: Chain, series: str) -> None:
+    """Raise StoreError if a file with rows belongs to another ledger than ``series``."""
+    if chain.number and chain.first.get("series") != series:
+        raise StoreError(f"{path} belongs to another ledger, and is left as it is: give another path, or move it")

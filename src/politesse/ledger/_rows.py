@@ -1,0 +1,225 @@
+"""The rows of a ledger: their content as canonical JSON, and the hash that chains them. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from politesse.origin import MAX_URL_LENGTH, Origin
+from politesse.usage.model import Preference, Purpose, Usage
+from politesse.verdict import AccessResult, Reason, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BEGIN, OPEN, CLOSE, SEAL = "begin", "open", "close", "seal"
+SNAPSHOT, DECISION, TURN, DROPPED = "snapshot", "decision", "turn", "dropped"
+
+START: Final = bytes(32)
+"""Stands for the hash before the first row of a series."""
+
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class LedgerRow(NamedTuple):
+    """A row as it is stored.
+
+    Attributes:
+        number: the number of the row in its file, from 1.
+        kind: the kind of the row.
+        content: JSON in ASCII: an object without blanks.
+        hash: see ``hash_of``.
+    """
+
+    number: int
+    kind: str
+    content: str
+    hash: bytes
+
+
+def hash_of(previous: bytes, number: int, kind: str, content: str) -> bytes:
+    """Return the SHA-256 of the previous row's hash and of ``NUMBER KIND CONTENT`` in ASCII."""
+    return sha256(b"%b%d %b %b" % (previous, number, kind.encode(), content.encode())).digest()
+
+
+def content_of(fields: Mapping[str, object]) -> str:
+    """Return the content of a row; fields without a value (None, empty, False in optional flags) are left out."""
+    return _encode({name: value for name, value in fields.items() if value not in _ABSENT})
+
+
+_ABSENT: Final[tuple[object, ...]] = (None, "", {})
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A copy of a file, or the lack of the file, as it was known from a moment on.
+
+    >>> from politesse import Origin
+    >>> url = "https://example.com/robots.txt"
+    >>> Snapshot(Origin.of(url), url, AccessResult.UNAVAILABLE, 404, url, 1_800_000_000.0).body
+    b''
+
+    Attributes:
+        origin: the origin of the file.
+        url: the URL of the file.
+        result: the result of the fetch.
+        status: the HTTP status, or None without an answer.
+        final_url: the URL that answered, after redirects.
+        fetched_wall: the Unix time of the answer, or of the 304 that last confirmed it.
+        digest: the SHA-256 of the body in hexadecimal digits; empty if there is no file.
+        body: the file, decoded from its content encoding; empty if there is no file.
+        headers: the relevant headers of the answer, names in lower case. A copy from a store has fewer headers.
+        fault: the failure, as a phrase; else empty. With a SUCCESSFUL result, the reason why an older copy serves.
+        recorded_wall: the Unix time at which the copy began to serve in the process that recorded it.
+    """
+
+    origin: Origin
+    url: str
+    result: AccessResult
+    status: int | None
+    final_url: str
+    fetched_wall: float
+    digest: str = ""
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
+    recorded_wall: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDecision:
+    """A decision: may this URL be requested?
+
+    >>> RecordedDecision("https://example.com/a", "examplebot", True, Reason.NO_RULE, 1_800_000_000.0).line is None
+    True
+
+    Attributes:
+        url: the URL in question.
+        agent: the product tokens that selected the groups.
+        allowed: the answer.
+        reason: the reason.
+        decided_wall: the Unix time of the decision.
+        line: the number of the line that decided, or None.
+        rule: the text of that line, or empty.
+        digest: the digest of the copy on which the decision rests, as in Snapshot; empty without a file.
+        fetched_wall: the ``fetched_wall`` of that copy or failure, or None if none was needed.
+        note: the reason of a host policy, of an exemption or of a refusal, or empty.
+        usage: the preferences of that copy about the use of the page; maps purposes, such as ``"ai-train"``, to
+            ``"allowed"`` or ``"disallowed"``.
+    """
+
+    url: str
+    agent: str
+    allowed: bool
+    reason: Reason
+    decided_wall: float
+    line: int | None = None
+    rule: str = ""
+    digest: str = ""
+    fetched_wall: float | None = None
+    note: str = ""
+    usage: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTurn:
+    """A turn that was used: one request.
+
+    >>> RecordedTurn("https://example.com/a", "example.com", "examplebot", 1_800_000_000.0, 1_800_000_000.5, 200).status
+    200
+
+    Attributes:
+        url: the URL that was requested.
+        host: the paced host.
+        agent: the product tokens of the agent.
+        started_wall: the Unix time at which the turn was granted.
+        ended_wall: the Unix time at which the turn ended.
+        status: the HTTP status that was observed, or None.
+        exempt: the reason of an exemption from robots.txt, or empty.
+    """
+
+    url: str
+    host: str
+    agent: str
+    started_wall: float
+    ended_wall: float
+    status: int | None = None
+    exempt: str = ""
+
+
+def content_of_snapshot(snapshot: Snapshot) -> str:
+    """Return the content of a snapshot's row, without its body."""
+    fields = {
+        "wall": snapshot.recorded_wall,
+        "url": snapshot.url,
+        "result": snapshot.result,
+        "status": snapshot.status,
+        "final_url": snapshot.final_url,
+        "fetched_wall": snapshot.fetched_wall,
+        "digest": snapshot.digest,
+        "headers": dict(snapshot.headers),
+        "fault": snapshot.fault,
+    }
+    return content_of(fields)
+
+
+def content_of_decision(verdict: Verdict) -> str:
+    """Return the content of a decision's row."""
+    source, rule = verdict.source, verdict.rule
+    usage = None if verdict.site_usage is None else verdict.usage
+    fields = {
+        "wall": verdict.decided_wall,
+        "url": verdict.url[:MAX_URL_LENGTH],
+        "agent": verdict.agent,
+        "allowed": verdict.allowed,
+        "reason": verdict.reason,
+        "line": None if rule is None else rule.line,
+        "rule": "" if rule is None else str(rule),
+        "digest": verdict.digest,
+        "fetched_wall": None if source is None else source.fetched_wall,
+        "note": verdict.note,
+        "usage": None if usage is None else stated(usage),
+    }
+    return content_of(fields)
+
+
+def content_of_turn(turn: RecordedTurn) -> str:
+    """Return the content of a turn's row."""
+    return content_of({name: getattr(turn, name) for name in RecordedTurn.__slots__})
+
+
+def stated(usage: Usage) -> dict[str, str]:
+    """Map purposes to the preferences that are stated for them."""
+    found = {purpose.value: usage.preference(purpose) for purpose in Purpose} if usage.applied else {}
+    return {purpose: preference.value for purpose, preference in found.items() if preference is not Preference.UNSTATED}
+
+
+def snapshot_of(content: Mapping[str, Any], body: bytes) -> Snapshot:
+    """Return the snapshot of a row's content; raises LookupError, TypeError or ValueError if it is damaged."""
+    return Snapshot(
+        origin=Origin.of(content["url"]),
+        url=content["url"],
+        result=AccessResult(content["result"]),
+        status=content.get("status"),
+        final_url=content["final_url"],
+        fetched_wall=content["fetched_wall"],
+        digest=content.get("digest", ""),
+        body=body,
+        headers=content.get("headers", {}),
+        fault=content.get("fault", ""),
+        recorded_wall=content["wall"],
+    )
+
+
+def decision_of(content: Mapping[str, Any]) -> RecordedDecision:
+    """Return the decision of a row's content; raises as ``snapshot_of``."""
+    given = {**content, "reason": Reason(content["reason"]), "decided_wall": content["wall"]}
+    del given["wall"]
+    return RecordedDecision(**given)
+
+
+def turn_of(content: Mapping[str, Any]) -> RecordedTurn:
+    """Return the turn of a row's content; raises as ``snapshot_of``."""
+    return RecordedTurn(**content)
