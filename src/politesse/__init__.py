@@ -13,7 +13,7 @@
     sync            the gate for threads
     testing/, cli/  for the tests of a crawler; the command ``politesse``
 
-    _base/          texts, constants, checks, reasons: what all packages share (no package of ours below it)
+    _base/          texts, constants, checks and reasons that all packages share; it imports no other package
     _http/          HTTP: dates, freshness, redirects, bodies (pure)
     _cache/         the copy of each robots.txt, fetched once and kept while fresh
     _pacing/        when the next request to a host may start

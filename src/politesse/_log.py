@@ -3,8 +3,8 @@
 Theory of operation. The gate's Publisher calls an EventLog with each event. The EventLog writes at most one line for an
 event. The logger is the child of ``politesse`` with the name of the publisher's package. The levels:
 
-    WARNING   a site is closed for long; a turn is held while others wait; a turn was dropped or has expired; a bound
-              was reached; a fleet loses its Redis or has it back
+    WARNING   a site is closed for a long time; a turn is held while others wait; a turn was dropped or has expired; a
+              bound was reached; a fleet loses its Redis or has it back
     INFO      a host closes and opens again; robots.txt is unreachable, and reachable again; a wait of over a minute
     DEBUG     each denial, each fetch
     ERROR     a component raised an unexpected exception

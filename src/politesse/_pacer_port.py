@@ -194,7 +194,7 @@ class Pacer(Protocol):
         """
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once when ``request`` is first in line and may start, or at the close.
+        """Call ``callback`` once when ``request`` is first in line and may start, or when the pacer closes.
 
         Call ``try_start`` for the same host and agent in the callback, or within 50 ms; for this time the callback
         keeps its place at the head of the line. Raises ClosedError and WrongEventLoop.

@@ -4,15 +4,15 @@ Only this module imports redis-py, an optional dependency, so that one message r
 
 ======================================================  ==============================================================
 ``redis://user:password@host:6379/0``                   one server
-``rediss://...``                                        the same by TLS
-``unix:///path/of/socket?db=0``                         the same by a socket of this machine
+``rediss://...``                                        the same over TLS
+``unix:///path/of/socket?db=0``                         the same over a socket of this machine
 ``redis+sentinel://host:26379,host2:26379/service/0``   the server that Sentinels name for a service
 ``redis+cluster://host:6379,host2:6379``                a cluster, and the nodes to ask first
 ======================================================  ==============================================================
 
-``rediss+sentinel`` and ``rediss+cluster`` are the same by TLS. The query may hold options of redis-py's connections, as
-``?ssl_ca_certs=/path/of/ca.pem``. User and password are for the Redis servers. The options ``sentinel_username`` and
-``sentinel_password`` are for the Sentinels.
+``rediss+sentinel`` and ``rediss+cluster`` are the same over TLS. The query may hold options of redis-py's connections,
+such as ``?ssl_ca_certs=/path/of/ca.pem``. User and password are for the Redis servers. The options
+``sentinel_username`` and ``sentinel_password`` are for the Sentinels.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class HostClosed(Event):
         closed_s: seconds from now until the host opens.
         url: the URL of the page or robots.txt whose answer closed the host, or empty.
         status: the status of that answer, or None.
-        refusal: how often the host has refused this crawler, if it is closed for that; else None.
+        refusal: how often the host has refused this crawler, if these refusals closed the host; else None.
     """
 
     host: str

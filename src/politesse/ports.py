@@ -134,7 +134,7 @@ class FetchResponse:
     Attributes:
         status: the HTTP status of the last hop.
         final_url: the URL of the last hop.
-        headers: the headers of the last hop; names in lower case, the first line of each name.
+        headers: the headers of the last hop; names in lower case. If a header has several lines, only the first line.
         body: the decoded body, up to the fetcher's limit; a cut body ends with a complete line.
         truncated: whether the body was longer than the limit.
         conditional: whether the last hop was requested with validators, so that a 304 has a meaning.
@@ -313,7 +313,7 @@ class LeasingStore(Store, Protocol):
     """
 
     async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
-        """Return the record if it has another version; otherwise a lease, or a LeaseHeld if another process has it.
+        """Return the record if its version is new; otherwise a lease, or a LeaseHeld if another process has the lease.
 
         No record is put between the reading of the record and the grant of the lease.
 

@@ -74,7 +74,7 @@ class RobotsStatus:
         fault: a phrase that describes the failure, or empty.
         age_s: seconds since robots.txt was fetched or confirmed, or since the fetch failed.
         fetching: whether a fetch is under way.
-        next_fetch: the Unix time from which the next question starts a fetch, or None before the first fetch.
+        next_fetch: the Unix time from which the next check starts a fetch, or None before the first fetch.
     """
 
     origin: Origin

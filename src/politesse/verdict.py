@@ -108,7 +108,7 @@ class VerdictBasis:
 
 
 class Verdict:
-    """Whether this URL may be requested, and why. True in a bare test only if the URL may be requested.
+    """Whether this URL may be requested, and why. True as a condition only if the URL may be requested.
 
     >>> verdict = Verdict("https://example.com/a", "examplebot", False, Match(Reason.POLICY_DENY), note="paused")
     >>> bool(verdict), verdict.reason
@@ -123,7 +123,7 @@ class Verdict:
         match: the reason and the rule.
     """
 
-    # Each question creates a verdict. So verdicts share one VerdictBasis, and compute the age on access.
+    # Each check creates a verdict. So verdicts share one VerdictBasis, and compute the age on access.
     __slots__ = ("_basis", "_read_mono", "_read_wall", "allowed", "match", "url")
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What all rooms share and no user imports: texts, constants, checks of options, tasks, reasons."""
+"""Internal code that all packages share: texts, constants, checks of options, tasks, reasons."""

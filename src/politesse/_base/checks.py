@@ -24,8 +24,8 @@ class PolitesseError(Exception):
 
 
 def _restored(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
-    """Return an error without a call of ``__init__``, whose arguments in subclasses are not ``args``."""
-    # Of two bases that are builtin exceptions, OSError alone can make the error.
+    """Return an error without calling ``__init__``, because a subclass may take other arguments than ``args``."""
+    # If OSError is one of several base classes, only ``OSError.__new__`` can create the error.
     error = OSError.__new__(kind) if issubclass(kind, OSError) else kind.__new__(kind)
     error.args = args
     return error
@@ -125,7 +125,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def check_least(name: str, value: int, least: int) -> None:
-    """Raise ConfigurationError unless ``value`` is a whole number from ``least`` on."""
+    """Raise ConfigurationError unless ``value`` is a whole number, ``least`` or more."""
     check_number(name, value, f"at least {least}", whole=True)
     if value < least:
         raise ConfigurationError(f"{name}={value}: give at least {least}")
@@ -137,7 +137,7 @@ def check_wait(name: str, wait_s: float | None) -> None:
         return
     wanted = "seconds, 0 or more, or None for no limit"
     check_number(name, wait_s, wanted)
-    if not wait_s >= 0:  # NaN is not
+    if not wait_s >= 0:  # also true for NaN
         raise ConfigurationError(f"{name}={wait_s!r}: give {wanted}")
 
 

@@ -52,8 +52,8 @@ class Match:
         allowed: the answer.
         rule: the most specific match, or None if no rule decided.
         reason: the reason; from a file: ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or ROBOTS_TXT.
-        bound_reached: whether the decision reached the bound on its matching work. In that case each Disallow that was
-            not compared counts as matching, and no such Allow does.
+        bound_reached: whether the decision reached the bound on its matching work. Then each Disallow that was not
+            compared counts as a match, and each such Allow does not.
     """
 
     reason: Reason

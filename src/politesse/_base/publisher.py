@@ -65,7 +65,7 @@ class Publisher:
         self._call(event, (*self._log, *self.subscribers))
 
     def forward(self, event: Event) -> None:
-        """Hand an event that another publisher has logged to every subscriber."""
+        """Call every subscriber with an event that another publisher has logged."""
         self._call(event, self.subscribers)
 
     def _call(self, event: Event, subscribers: tuple[Callable[[Event], None], ...]) -> None:

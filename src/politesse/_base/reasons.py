@@ -195,7 +195,7 @@ class Refusal(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class NotYet:
-    """No turn is free now; false in a bare test.
+    """No turn is free now. A NotYet is false as a condition.
 
     >>> NotYet(1_800_000_000.0, Bound.CRAWL_DELAY)
     <NotYet before 2027-01-15T08:00:00Z, bound by crawl-delay>
@@ -206,7 +206,7 @@ class NotYet:
         not_before: the earliest Unix time of a turn; other requests may come first even then.
         bound_by: the limit that sets that time.
         held_by: the URL of the request that has to end first; empty if the host has room.
-        refusal: how often the host has refused this crawler, if it is closed for that; else None.
+        refusal: how often the host has refused this crawler, if these refusals closed the host; else None.
     """
 
     not_before: float

@@ -28,7 +28,7 @@ def is_anything_left() -> bool:
 
 
 def is_ended_with_task(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Return whether ``error`` ends ``task`` itself from outside, or the whole process."""
+    """Return whether ``error`` was sent to ``task`` from outside to end it, or ends the whole process."""
     return is_ended_from_outside(error, task) or isinstance(error, KeyboardInterrupt | SystemExit)
 
 

@@ -23,7 +23,7 @@ def needs_extra(feature: str, extra: str) -> str:
 
 
 def has_utf_8(text: str) -> bool:
-    """Whether UTF-8 can encode a text, which then holds no lone surrogate."""
+    """Whether UTF-8 can encode a text, because it has no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -38,14 +38,14 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    # Without the codec unicode_escape, which cannot be found while the interpreter exits.
+    # Does not use the codec unicode_escape, which cannot be found while the interpreter exits.
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def shortened(text: str, max_length: int = 200) -> str:
     """Return ``printable`` text of at most ``max_length`` characters; ``...`` stands for the rest.
 
-    Messages shorten remote text to the default.
+    Messages use the default length for remote text.
     """
     return printable(text) if len(text) <= max_length else printable(text[:max_length]) + "..."
 
@@ -70,7 +70,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def type_name(value: object) -> str:
-    """Return the name of the type of ``value`` for an error, such as ``httpx.URL``; a built-in type has no module."""
+    """Return the name of the type of ``value`` for an error, such as ``httpx.URL``, or ``int`` for a built-in type."""
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     return kind.__qualname__[:50] if package == "builtins" else f"{package}.{kind.__qualname__}"[:50]
@@ -93,7 +93,7 @@ def printable_traceback(error: BaseException) -> str:
     """Return the traceback of ``error`` for a log. Unlike ``exc_info``, it escapes unprintable characters.
 
     Messages of exceptions may quote remote text. Each line is indented, so that no line looks like a log record. Long
-    lines are shortened. Of many lines, the last lines are kept, which name the exception.
+    lines are shortened. If there are many lines, only the last are kept, because they name the exception.
     """
     lines = [line for line in "".join(traceback.format_exception(error)).split("\n") if line]
     return "\n".join(f"  {shortened(line, _MAX_LINE)}" for line in lines[-_MAX_LINES:])

@@ -5,18 +5,18 @@ places are for requests that have not taken long yet. Requests that find no free
 hosts. A waiting request may hold the turn of its host.
 Each hop ends within the time limit of its fetcher, so two requests never wait for each other for ever.
 
-A server that accepts a connection and never answers would hold a quick place until the time limit, and a hundred such
-servers would hold all places. So a request that has taken longer than ``_MOMENT_S`` loses its quick place if another
-request waits, and counts as slow from then on. The number of slow requests is limited, too, because each holds a
-socket. At that limit, the slow request that started first is given up if it started at least ``_MIN_SLOW_S`` ago: its
-block is cancelled.
+Without further rules, a server that accepts a connection and never answers would hold a quick place until the time
+limit. A hundred such servers would hold all places. So a request that has taken longer than ``_MOMENT_S`` loses its
+quick place if another request waits, and counts as slow from then on. The number of slow requests is limited, too,
+because each holds a socket. At that limit, the slow request that started first is given up if it started at least
+``_MIN_SLOW_S`` ago: its block is cancelled.
 
     waits for a quick place -> quick -> slow -> given up
                                  |        |         |
                                  +--------+---------+--> ended
 
-The line serves its newest and its oldest waiter in turn. If the oldest always came first, a healthy host would wait
-behind a thousand stalled hosts that came earlier. If the newest always came first, the oldest would starve.
+Free places go to the newest and to the oldest waiter alternately. If the oldest always came first, a healthy host would
+wait behind a thousand stalled hosts that came earlier. If the newest always came first, the oldest would starve.
 
 A place is granted before its waiter resumes. A waiter that is cancelled in between releases the place. A timer runs
 only while a request waits.

@@ -3,7 +3,7 @@
 Theory of operation. A file has a key. Each key has at most one entry and at most one flight: a
 task that loads or fetches the file, shared by all waiters. A key is in one of three states:
 
-    entry       a question                                its renewal
+    entry       a lookup                                  its renewal
     holds       is answered at once                       starts after the answer, once it is due
     expired     waits for the flight, which starts        starts from the record of the store, or of the entry
     unknown     waits for the flight, which starts        starts from the record of the store, if any
@@ -136,7 +136,7 @@ class FileCache(ABC, Generic[EntryKind]):
         return entry
 
     def shut(self) -> None:
-        """Stop answering at once: waiting and later questions raise ClosedError. Afterwards call ``aclose``."""
+        """Stop answering at once: waiting and later calls raise ClosedError. Afterwards call ``aclose``."""
         if not self._closed:
             self._closed = True
             self._ending = self._flights.close(f"the gatekeeper was closed while {self.what} was fetched")
@@ -164,7 +164,7 @@ class FileCache(ABC, Generic[EntryKind]):
                 return entry
             renewed = await self._flight(key, origin, path, agent).wait()
             if renewed.answers(agent):
-                return renewed  # fetched for this question, so it serves even after its lifetime
+                return renewed  # fetched for this call, so it serves even after its lifetime
 
     def _flight(self, key: str, origin: Origin, path: str, agent: str) -> FileFlight[EntryKind]:
         """Return the flight of a file with ``agent`` added; start the flight if necessary."""
@@ -185,7 +185,7 @@ class FileCache(ABC, Generic[EntryKind]):
         try:
             self._start(key, entry.origin, entry.path, refresh=True)
         except RuntimeError:
-            return  # no event loop is running; the next question in the loop starts the refresh
+            return  # no event loop is running; the next lookup in the loop starts the refresh
 
     def _start(self, key: str, origin: Origin, path: str, *, refresh: bool = False) -> FileFlight[EntryKind]:
         flight = FileFlight(key, origin, path, self.entries.get(key), refreshes=refresh)
@@ -270,7 +270,7 @@ class FileCache(ABC, Generic[EntryKind]):
         return None if held is None else Judged(record, held, now.mono)
 
     def _was_open(self, record: Record | None) -> bool:
-        """Return whether a record permitted pages until now."""
+        """Return whether a record permitted requests for pages until now."""
         if record is None:
             return False
         now = self._now()

@@ -1,9 +1,9 @@
 """The format of all values in a store: a version, a digest of the content, the content.
 
 The content of a file's record is compressed: a JSON head, a line feed, and the file. The content of a host's state is
-JSON. The version changes if an earlier politesse must not read the content. A reader ignores unknown fields, which a
-later version has added. A missing field gets its default: an earlier version did not know the field, or the head has
-left the field out because it has its default value.
+JSON. The version changes when earlier releases of politesse must not read the new content. A reader ignores unknown
+fields, which a later version has added. A missing field gets its default: an earlier version did not know the field, or
+the head has left the field out because it has its default value.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-# Measured with tracemalloc, in CPython 3.11: an entry and its places in dicts, without the texts of its source; and a
-# record without its body.
+# Measured with tracemalloc in CPython 3.11. The first number is for an entry in its dicts, without the strings of its
+# source. The second number is for a record without its body.
 _ENTRY_BYTES: Final = 700
 _RECORD_BYTES: Final = 300
 _STR_BYTES: Final = 49
@@ -47,7 +47,7 @@ class FileEntry:
         source: the copy or the lack of the file.
         record: the record from which the next attempt goes on if the store has none, or None.
         confirmed_mono: when the source was fetched or last confirmed; ``source`` has the wall time.
-        refresh_mono: from this moment on a question starts a refresh; not after the deadline.
+        refresh_mono: from this moment on, a lookup starts a refresh; not after the deadline.
         refresh_wall: the same moment, on the wall clock.
         deadline_mono: the end of the entry.
         deadline_wall: the end of the entry on the wall clock; infinite for an entry that closes its site.
@@ -89,7 +89,7 @@ class FileEntry:
 
     @property
     def own_bytes(self) -> int:
-        """About how much memory it takes, without the rules that it shares with other entries."""
+        """About how much memory the entry takes, without the rules that it shares with other entries."""
         record, source = self.record, self.source
         size = _ENTRY_BYTES + len(source.robots_url) + len(source.fault)
         if source.final_url is not source.robots_url:
@@ -239,13 +239,13 @@ class Flights(dict[str, FlightKind]):
             else:
                 flight.set_error(error, expected=False)
 
-        # In an empty context: the work outlives its first caller, and must not hold the caller's turns.
+        # The context is empty: the work outlives its first caller, and must not hold the caller's turns.
         flight.task = asyncio.get_running_loop().create_task(work, name=name, context=Context())
         flight.task.add_done_callback(ended)
         return flight
 
     def end(self, key: str, flight: FlightKind) -> None:
-        """Remove ``flight``. Call this before its result is set, because a waiter may ask again at once."""
+        """Remove ``flight``. Call this before its result is set, because a waiter may start the next flight at once."""
         if self.get(key) is flight:
             del self[key]
 

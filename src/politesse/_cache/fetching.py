@@ -1,7 +1,7 @@
 """Fetches a file for the cache hop by hop, so that each hop is permitted, paced and limited.
 
-Thousands of sites of a hoster may redirect to one robots.txt. The first site requests the file, and the answer is kept
-for the other sites:
+Thousands of sites of a hosting provider may redirect to one robots.txt. The first site requests the file, and the
+answer is kept for the other sites:
 
     a request is under way    the other sites wait for its answer
     the answer is fresh       the answer serves each origin once, with its age
@@ -66,7 +66,7 @@ async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publ
     except BaseException as error:
         if is_ended_from_outside(error, asyncio.current_task()):
             raise
-        # A user's fetcher may raise any exception, even its own CancelledError, and each one closes the site.
+        # A user's fetcher may raise any exception, even its own CancelledError. Any exception closes the site.
         publisher.publish(ComponentFailed(request.origin, "fetcher", error))
         return internal_fault("the fetcher", error, request.url)
 
@@ -164,7 +164,7 @@ class _Trip:
     """One fetch with its redirects.
 
     Attributes:
-        seconds: how long its requests were under way, without the wait for one of the concurrent fetches.
+        seconds: how long its requests were under way; the wait for a place in Admission does not count.
         permits: the permits of its requests.
     """
 
@@ -230,7 +230,7 @@ class PacedFetcher:
         permit = await self.pacer.start_fetch(self._request(hop.origin, hop.url))
         limit_s = max(0.0, self.total_timeout_s - trip.seconds) if is_limited else None
         try:
-            if (closed := await self._closed(hop)) is not None:  # this check holds no place: a store may be slow
+            if (closed := await self._closed(hop)) is not None:  # a check without a place: a store may be slow
                 return closed
             return await self.admission.run(partial(self._send, hop, permit, trip), limit_s)
         except GivenUp as error:

@@ -78,7 +78,7 @@ class SiteFiles(FileCache[FileEntry]):
         clock: both clocks.
         publisher: receives SiteFileFetched and ComponentFailed.
         jitter: returns 0 to 1, to spread retries.
-        max_days: a file holds for at most this many days, from 1, the time for a robots.txt, to 7.
+        max_days: a file is valid for at most this many days: 1, as for a robots.txt, to 7.
     """
 
     what = "a file of a site"
@@ -120,7 +120,7 @@ class SiteFiles(FileCache[FileEntry]):
             return None
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
         if not entry.holds(now_mono, now_wall):
-            # An entry must not be judged at a moment before its fetch.
+            # The moment of a judgement must not be before the fetch of the entry.
             late_s = 0.0 if entry.trouble is not None else min(late_s, entry.age_s(now_mono, now_wall))
             if not entry.holds(now_mono - late_s, now_wall - late_s):
                 return None

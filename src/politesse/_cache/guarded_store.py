@@ -13,9 +13,9 @@ A call during a pause fails at once with StorePaused. So does a call that began 
 StorePaused is not published: the failure that begins the pause states its length. So a store that hangs is reported
 once, even if many calls wait for it.
 
-A busy store is not late. At most ``_AT_ONCE`` calls are under way. The others wait in order, and their time limit
-begins when they begin. If the event loop was blocked when the limit ended, the limit begins again, once, because the
-answer may have arrived.
+At most ``_AT_ONCE`` calls are under way. The other calls wait in order. The time limit of a call begins when the call
+begins, so a call is not late because the store is busy. If the event loop was blocked when the limit ended, the limit
+begins again, once, because the answer may have arrived.
 
 An exception other than a StoreError is a bug of the store. The caller gets it, and no pause begins.
 """
@@ -119,7 +119,7 @@ class GuardedStore:
         """Wait for pending work within the time limit, then close the store; raises as its ``aclose`` does.
 
         Returns:
-            None; an error if the store does not close in time.
+            None, or an error if the store does not close in time.
         """
         if self._pending:
             await ends_within(self._clock, self._timeout_s, asyncio.ensure_future(self._end_pending()))

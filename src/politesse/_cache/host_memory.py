@@ -1,12 +1,12 @@
 """The pace that hosts have asked for, kept in the store beside the records of robots.txt.
 
-Theory of operation. A state is kept under the key ``pace/SCOPE/HOST``. For a turn, a note is only an entry in a dict. A
-task writes the notes: it starts with the first note, takes all notes that came since, and ends when no note is left. So
-a single turn is written at once, and under load only the last state of each host is written. The close of the store
-waits for the task.
+Theory of operation. A state is kept under the key ``pace/SCOPE/HOST``. To note a state, a turn only adds an entry to a
+dict. A task writes the notes: it starts with the first note, writes all notes that came since, and ends when no note is
+left. So a single turn is written at once, and under load only the last state of each host is written. The close of the
+store waits for the task.
 
-A state that cannot be written is written with the next note of its host. A closed host has no notes for a while, so its
-state is written again after ``_RETRY_S``.
+A state that cannot be written is written with the next note of its host. A closed host gets no new notes, so its state
+is written again after ``_RETRY_S``.
 
 Several processes may share a store. So a new state is merged with the stored state, which keeps a closure that another
 process has noted. In an UpdatingStore the thread of the store merges both in one step. In another store, a closure that
@@ -109,7 +109,7 @@ class StoredHosts:
             self._write_later(key, take)
 
     def _write_later(self, key: str, take: Callable[[], HostState]) -> None:
-        """Write the state of a closed host again later, because perhaps no request comes to note it."""
+        """Write the state of a closed host again later, because there may be no further request that notes it."""
         answers = take().answers
         if answers is None or not answers.binds or len(self._unwritten) >= _MAX_UNWRITTEN:
             return

@@ -38,7 +38,7 @@ class CacheOptions:
 
     Attributes:
         min_lifetime_s: the least time for which an answer holds, even if its headers state less; 0 or more.
-        refresh_after: the share of its lifetime, 0 to 1, after which the next question starts a refresh; 1 for no
+        refresh_after: the share of its lifetime, 0 to 1, after which the next lookup starts a refresh; 1 for no
             refresh.
         on_forbidden: the meaning of 401 and 403: ``"allow"``, ``"disallow"``, or None for the choice of the dialect.
         on_too_many_requests: the meaning of 429: ``"defer"`` every page, ``"allow"`` as for any other 4xx, or None for
@@ -140,7 +140,7 @@ class AccessPolicy:
 
     @property
     def faults_read(self) -> str:
-        """The meaning of faults that become a copy, in words. Such a copy depends on this meaning."""
+        """How this policy reads the faults that become a copy, in words. A copy from another reading is not used."""
         too_many = f"more than {self.outcomes.max_redirects} redirects: {self.outcomes.too_many_redirects}"
         return f"{too_many}, others: excused" if self.conditions.excuses_faults else too_many
 
@@ -153,7 +153,7 @@ class AccessPolicy:
         return AccessResult.TOO_MANY_REQUESTS if result.kind is FaultKind.HOST_CLOSED else AccessResult.UNREACHABLE
 
     def opens(self, result: FetchResult) -> bool:
-        """Return whether this answer permits pages of a site without a record."""
+        """Return whether this answer permits requests for pages, if the site has no record."""
         meaning = self.meaning_of(result)
         if meaning is AccessResult.UNREACHABLE:
             return self.outcomes.grace.opens_without_copy

@@ -27,8 +27,8 @@ class FetchConditions:
 
     Attributes:
         user_agent: the User-Agent of requests for robots.txt.
-        max_body_bytes: the fetcher's limit of a body; 0 if the fetcher does not tell.
-        private_addresses: see FetchOptions; empty if the fetcher does not tell.
+        max_body_bytes: the fetcher's limit of a body; 0 if the fetcher does not report it.
+        private_addresses: see FetchOptions; empty if the fetcher does not report it.
         excuses_faults: whether the fetcher reports a fault as the lack of a file.
     """
 
@@ -210,7 +210,7 @@ def believed(record: Record, now_wall: float) -> Record:
     """
     copy, trouble = record.copy, record.trouble
     if (copy is None or copy.confirmed_wall <= now_wall) and (trouble is None or trouble.last_wall <= now_wall):
-        return record  # nearly all records end here
+        return record  # true for nearly all records
     latest_wall = now_wall + CLOCK_SKEW_S
     if copy is not None and copy.confirmed_wall > now_wall:
         copy = replace(copy, confirmed_wall=now_wall) if copy.confirmed_wall <= latest_wall else None

@@ -82,7 +82,7 @@ class FileRules(dict[str, RuleSet]):
         return self.weight_bytes
 
     def release(self) -> int:
-        """Count one entry less; return about how many bytes of the cache become free."""
+        """Stop counting an entry that used the rules; return about how many bytes of the cache become free."""
         self.entries -= 1
         if self.entries:
             return 0
@@ -215,7 +215,7 @@ class RobotsCache(FileCache[Entry]):
         self._file_rules.clear()
 
     async def forget(self, origin: Origin) -> None:
-        """Drop the record of ``origin``: the next question fetches robots.txt, or joins a fetch in progress."""
+        """Drop the record of ``origin``: the next lookup fetches robots.txt, or joins a fetch in progress."""
         self._drop(str(origin))
         await self._records.delete(origin)
 
@@ -266,7 +266,7 @@ class RobotsCache(FileCache[Entry]):
         return rules
 
     def _kept_rather(self, entry: Entry, agents: Collection[str]) -> Entry:
-        """Return the entry in memory if it may still serve although the store lost its record; else ``entry``.
+        """Return the entry in memory if it is still usable after the store lost its record; else ``entry``.
 
         By the table of outcomes, it serves until its deadline while robots.txt is unreachable, and after a 429 while it
         is fresh.

@@ -301,7 +301,7 @@ class Agent:
         self.pacer.when_ready(request, callback)
 
     def checked_origin(self, url: str) -> Origin:
-        """Return the origin of ``url``; raise InvalidURL for each URL that ``check`` may ever call invalid."""
+        """Return the origin of ``url``; raise InvalidURL for each URL that ``check`` could reject as invalid."""
         origin, target = split(url)
         match_without_file(url, target, self.state.cache.normalise)
         return origin

@@ -172,7 +172,7 @@ class PageFetcher:
                 detail = f"a redirect to a URL that may not be requested: {error}"
                 return FetchFault(FaultKind.REDIRECT_TARGET, detail[:_MAX_DETAIL], hop.url)
             if isinstance(result, FetchFault) and result.private:
-                result = replace(result, private=None)  # no page leads to the private address of another host
+                result = replace(result, private=None)  # a page must not lead to a private address of another host
             step = after_hop(hops, hop, result)
         # If the target is unknown, the fetcher must not follow redirects itself, because the gate has not permitted
         # them.

@@ -27,7 +27,7 @@ TDMREP_JSON: Final = "/.well-known/tdmrep.json"
 
 _READ_IN_THREAD_BYTES: Final = 64 * 1024
 _MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
-_WEIGHT: Final = 10  # the octets of memory for each octet of the file
+_WEIGHT: Final = 10  # a parsed file needs this many octets of memory for each of its octets
 _KEPT_BYTES: Final = 1_000
 
 
@@ -141,5 +141,5 @@ def _parse(file: SiteFile) -> TdmRep:
 
 def _weight_bytes(kept: tuple[bytes, Reserved]) -> int:
     body, reserved = kept
-    octet = _WEIGHT if reserved.doc.locations else 1  # a file that could not be parsed takes only its text
+    octet = _WEIGHT if reserved.doc.locations else 1  # an unparsable file needs only the memory of its text
     return min(_KEPT_BYTES + octet * len(body), _MAX_KEPT_BYTES)  # the largest file fills the whole cache

@@ -91,7 +91,7 @@ class GateState:
             self.check_loop()
 
     def check_loop(self) -> None:
-        """Raise WrongEventLoop in another event loop than the gate's. Does nothing without a running loop."""
+        """Raise WrongEventLoop if the running event loop is not the gate's. Does nothing without a running loop."""
         loop = _get_running_loop()
         if self.loop is None:
             self.loop = loop
@@ -99,7 +99,7 @@ class GateState:
             raise WrongEventLoop
 
     def when_closed(self, method: Callable[[ClosedError], None]) -> None:
-        """At the close of the gatekeeper, first call a bound method with the error to raise.
+        """When the gatekeeper begins to close, call a bound method with the error to raise.
 
         The method is called at once if the gatekeeper is closed already, and never after its object is garbage.
         """

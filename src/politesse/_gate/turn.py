@@ -61,7 +61,7 @@ class Turn:
 
     Attributes:
         verdict: why the URL may be requested.
-        may_close: whether an answer was observed that may have closed the host, by itself or after others.
+        may_close: whether an observed answer may have closed the host, by itself or together with earlier answers.
     """
 
     verdict: Verdict

@@ -146,7 +146,7 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
         return None if judged is None else self._noted(self._origin, judged)
 
     def _noted(self, origin: Origin, verdict: Verdict) -> Verdict:
-        """Note a verdict in the same step in which it was made, before its context can change."""
+        """Store a verdict in the same step in which it was made, before its context can change."""
         self._origin, self._verdict, self._context = origin, verdict, self.agent.context(origin)
         return verdict
 

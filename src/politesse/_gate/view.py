@@ -202,12 +202,12 @@ class AgentView(Agent):
         """Return the answer for each URL, in order: a turn if it may be requested now. For many hosts at once.
 
         A URL without a turn gets a NotYet, or the verdict that denies it. A value of any type that is no URL gets a
-        verdict with the reason INVALID_URL, so it costs no other URL its turn. If several URLs have the same host, the
-        first of them get turns, as many as the host grants at once. A URL without a turn keeps no place in line: ask
-        again. The robots.txt of an unknown origin is fetched in the background.
+        verdict with the reason INVALID_URL, so the other URLs still get their turns. If several URLs have the same
+        host, the first of them get turns, as many as the host grants at once. A URL without a turn keeps no place in
+        line: ask again. The robots.txt of an unknown origin is fetched in the background.
 
-        In one process the call does not wait at all. A fleet asks its Redis for all hosts in one round trip. A caller
-        that is cancelled during that trip loses no turn.
+        In one process the call does not wait at all. A fleet asks its Redis for all hosts in one round trip. If the
+        caller is cancelled during that trip, no turn is lost.
 
         Use each Turn with ``with``, or call its ``give_back()``: until the turn ends, its host serves no other request.
 
@@ -231,7 +231,7 @@ class AgentView(Agent):
 
         Args:
             origin: the origin, or a URL at this origin.
-            fields: names for its fields; see ``DataTxt.parse``.
+            fields: new names for the fields of the file; see ``DataTxt.parse``.
 
         Raises:
             InvalidURL: if ``origin`` is a str but not a URL.

@@ -46,7 +46,7 @@ class BoundedBody:
 
     A kilobyte of gzip may decode to a gigabyte, so the decoder never produces more than fits. Octets that decode to an
     empty result are bounded, too. The decoder works on blocks of equal size, so the result does not depend on how the
-    body is split: the limit always comes before a fault behind it.
+    body is split: the decoder always reaches the limit before a fault that follows it.
 
     >>> import gzip
     >>> body = BoundedBody("gzip", limit=1024)

@@ -62,7 +62,7 @@ def retry_after_s(headers: Mapping[str, str], now_wall: float) -> float | None:
 
 
 def dated_wall(headers: Mapping[str, str], received_wall: float) -> float:
-    """Return the ``Date`` of a response, by the server's clock; ``received_wall`` without it."""
+    """Return the ``Date`` of a response, by the server's clock; ``received_wall`` if the header is missing."""
     date = http_date(headers.get("date", ""))
     return received_wall if date is None else date
 

@@ -115,7 +115,7 @@ def after_hop(hops: Hops, hop: FetchRequest, result: FetchResult) -> FetchReques
 
 
 def _is_redirected(hop: FetchRequest, result: FetchFault, target: Origin) -> bool:
-    """Return whether the next hop must not reach a private address, because the last was or may have been public."""
+    """Return whether the next hop must not reach a private address, because the last hop may have been public."""
     if result.private is None:  # the host may redirect to itself, but not to a private address of another host
         return target.host != hop.origin.host
     return not result.private

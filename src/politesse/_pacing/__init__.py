@@ -15,7 +15,7 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |  LocalLines  lines.py   clocks, timer, tasks: it checks each host when its time has come
       |- PacedHost      host.py      the state machine of a host: phases, line, requests under way (pure)
       |   |- AgentPace    permit.py    the pace of an agent, and its waiters; Waiter and LocalPermit are there, too
-      |   |- HostBackoff  backoff.py   closings, adaptive delay, quotas (pure)
+      |   |- HostBackoff  backoff.py   closures, adaptive delay, quotas (pure)
       |   |   `- AnswersInRow  refusals.py   the table of what answers mean (pure)
       |   `- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
       |- ActiveHosts    hosts.py     active hosts, and the last requests to idle hosts

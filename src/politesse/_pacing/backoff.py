@@ -1,8 +1,8 @@
-"""The pace and the closings that a host asks for with its answers. Pure; the time is an argument.
+"""The pace and the closures that a host asks for with its answers. Pure; the time is an argument.
 
 Theory of operation. ``refusals.py`` says what an answer means. An answer that means BUSY or REFUSED closes the host for
 our own backoff, or until its Retry-After if that is later, and never for longer than ``backoff_max_s``. Such a time
-without requests is a closing. Each column of this table is a separate backoff. Overlapping answers count once: the
+without requests is a closure. Each column of this table is a separate backoff. Overlapping answers count once: the
 answer to a request that had started before the last such answer does not double the backoff.
 
     event                 BUSY, pages                       BUSY, robots.txt            REFUSED
@@ -50,7 +50,7 @@ FETCH_CLOSING: Final = frozenset({429, 503})
 
 _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
-_LONGEST_REFUSAL_S: Final = 30.0 * DAY_S  # backoff_max_s bounds the closing; this bounds only the doubling
+_LONGEST_REFUSAL_S: Final = 30.0 * DAY_S  # backoff_max_s bounds the closure; this bounds only the doubling
 _SMOOTHING: Final = 0.5
 _RESTS: Final = 1.1  # a rest of this many delays ends a row of requests; the 0.1 is for a late event loop
 _JITTER: Final = 0.1
@@ -63,7 +63,7 @@ _LONG_AGO_S: Final = 30.0 * DAY_S  # stands for minus infinity in a record, whos
 
 @dataclass(slots=True, eq=False)
 class HostBackoff:
-    """The memory of a host's answers.
+    """The facts that the answers of a host leave behind.
 
     Attributes:
         closing: until when the host is closed, by the monotonic clock, so that setting the wall clock opens no host
@@ -232,7 +232,7 @@ class HostBackoff:
         )
 
     def recall(self, record: BackoffRecord, now_mono: float, options: PacingOptions) -> None:
-        """Merge the record of an earlier process, aged to now. The stricter value of each field counts."""
+        """Merge the record of an earlier process, adjusted to now. The stricter value of each field counts."""
         most_s = options.backoff_max_s
         bounded = replace(  # the options of the other process may have permitted longer times
             record,
@@ -261,7 +261,7 @@ class HostBackoff:
 
     @property
     def is_known(self) -> bool:
-        """Whether an answer, a closing or a quota was recorded."""
+        """Whether an answer, a closure or a quota was recorded."""
         return self._answered or self.latency_s > 0.0 or self.remembered_until_mono > -inf
 
     @property

@@ -70,7 +70,7 @@ class PacedHost:
             if no other request is remembered.
         agents: the pace of each agent that has requested a turn. The key is the agent's name and its floor: the least
             interval that the gate demands.
-        backoff: the pace and the closings that the host's answers ask for.
+        backoff: the pace and the closures that the host's answers ask for.
         under_way: the permits that have not ended, the oldest first.
         is_full: whether as many requests are under way as are allowed at once.
         marks: how many requests have set ``last_mono`` so far.
@@ -82,7 +82,7 @@ class PacedHost:
         called: the waiter that was called, or None.
         called_mono: when that waiter was called.
         armed_mono: the time of the host's valid entry in the heap, or None without an entry.
-        closed_mono: the end of the closing that the last HostClosed reported; minus infinity once a later turn was
+        closed_mono: the end of the closure that the last HostClosed reported; minus infinity once a later turn was
             granted.
         long_wait: the cause of the LongWait that was published last, or None.
     """
@@ -177,7 +177,7 @@ class PacedHost:
     def next_look_mono(self, kept_s: float, now_mono: float, now_wall: float) -> float:
         """Return when a host with room has to be checked if nothing changes until then; infinite for never."""
         if self.called is not None:
-            # A task that was called checks the host itself. A callback may never ask for its permit.
+            # A task that was called checks the host itself. A callback might never ask for its permit.
             return inf if self.called.callback is None else self.called_mono + OFFER_S
         if self.waiting:
             return self.next_waiter(now_mono, now_wall)[1]

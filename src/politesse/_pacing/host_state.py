@@ -152,8 +152,8 @@ class HostState:
     def asked_ago_s(self, passed_s: float, max_turn_s: float) -> float | None:
         """Return how many seconds ago the host was last requested, or None for never.
 
-        A request that was under way at the moment counts as the last: as if made now, or ``max_turn_s`` after the
-        moment if that is earlier.
+        If a request was under way at the moment, it counts as the last request. It counts as made now, or
+        ``max_turn_s`` after the moment if that is earlier.
         """
         if self.under_way:
             return max(0.0, passed_s - max_turn_s)

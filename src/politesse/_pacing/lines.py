@@ -146,7 +146,7 @@ class LocalLines:
                 self._advance(host)  # call the next waiter, even if this waiter was called
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, when ``request`` may start and is first in line; or at the close."""
+        """Call ``callback`` once, when ``request`` may start and is first in line, or when the pacer closes."""
         now_mono = self._monotonic()
         host, agent = self._enter(request, now_mono)
         self._wakeups.own_loop()
@@ -282,7 +282,7 @@ class LocalLines:
         return None
 
     def _advance(self, host: PacedHost) -> None:
-        """Note a change of the host, and set the time of its next check."""
+        """Count a change of the host, and set the time of its next check."""
         if host.recalling:
             return
         if self._recalls is not None and host.noted != host.changes:

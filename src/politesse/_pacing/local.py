@@ -1,8 +1,8 @@
-"""The pacer of a single process: lines (``lines.py``), closings, limits, and requests for robots.txt.
+"""The pacer of a single process: lines (``lines.py``), closures, limits, and requests for robots.txt.
 
 Theory of operation. Requests for robots.txt to one host run one at a time. After the first two, the floor separates
-them. Requests for robots.txt and requests for pages do not wait for each other. They share only
-``FetchPermit.opened`` and the closings of the host, in which neither may start. The requests for robots.txt of a host
+them. Requests for robots.txt and requests for pages do not wait for each other. They share only ``FetchPermit.opened``
+and the closures of the host. During a closure, neither kind of request may start. The requests for robots.txt of a host
 stand in one line, first come, first served:
 
     waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
@@ -119,7 +119,7 @@ class FetchLines:
             raise
 
     def _pass_on(self, host: str, line: _FetchLine) -> None:
-        """Give the place to the next request in line; forget an empty line."""
+        """Give the place to the next request in line; if no request waits, delete the line."""
         while line.waiting:
             called = line.waiting.pop(0)
             if not called.done():

@@ -69,7 +69,7 @@ class Offers(Generic[Granted]):
         return None
 
     def wait(self, request: TurnRequest, callback: Callable[[], None]) -> None:
-        """Wait in line for a permit, and call ``callback`` when the permit is granted, or at the close."""
+        """Wait in line for a permit, and call ``callback`` when the permit is granted, or when the pacer closes."""
         offer: _Offer[Granted] = _Offer(callback)
         name = f"a start at {request.host}"
         task = asyncio.get_running_loop().create_task(self._wait(request, offer), name=name)

@@ -2,7 +2,7 @@
 
 Theory of operation. Two kinds of facts are kept apart:
 
-* Facts about the host bind every request to it: the time of its last request (``last_mono``), the end of a closing (a
+* Facts about the host bind every request to it: the time of its last request (``last_mono``), the end of a closure (a
   time without requests, after a 429, 503 or Retry-After), the adaptive delay, and a quota.
 * Statements of robots.txt bind the agent that they name: Crawl-delay, Request-rate, Visit-time. Each request brings
   the statements for its agent, and the floor of its gate, which is the least interval that the gate demands.
@@ -11,7 +11,7 @@ The interval before a request is the longest of the floors, the statements for t
 delay and the quota. The interval counts from the last request of any agent. So a statement for one agent does not
 change the interval of another agent.
 
-A closing or a window of a Visit-time does not lengthen the interval. The request starts when the interval is over, the
+A closure or a window of a Visit-time does not lengthen the interval. The request starts when the interval is over, the
 host is open and the window permits it. The window must be open at that start, not now. A Request-rate may have a
 window, too. When that window ends, the interval may become shorter. So no start is scheduled after that end; at the
 end, the start is calculated again.
@@ -71,8 +71,8 @@ class PacingOptions:
             lowest address.
         domain: a further limit for all hosts of a registered domain together.
         min_delay_s: the least time between the end of a request and the start of the next, per host; 0 or more.
-        max_concurrent: how many requests may be under way to a host at once; then the delay counts from start to
-            start. Positive.
+        max_concurrent: how many requests may be under way to a host at once; positive. With 2 or more, the delay counts
+            from start to start.
         max_crawl_delay_s: a Crawl-delay or Request-rate is long if it asks for more than this many seconds; positive,
             infinite for no limit. The last request to a host is remembered for the same time, at least ten minutes and
             at most a day, so that a pace learnt later binds.
@@ -82,8 +82,8 @@ class PacingOptions:
         adaptive_max_s: the longest such delay, in seconds; 0 to a day.
         backoff_min_s: the least time for which a 429, 502, 503 or 504 closes a host, in seconds; positive. The third
             other 5xx in a row counts as these. The first such answer closes the host for four times its interval if
-            that is longer. Each further one doubles the time, up to 15 minutes, and each other answer halves it. A 429
-            or 503 to robots.txt closes the host for a minute, doubled up to an hour.
+            that is longer. Each further such answer doubles the time, up to 15 minutes, and each other answer halves
+            it. A 429 or 503 to robots.txt closes the host for a minute, doubled up to an hour.
         backoff_max_s: the longest time for which an answer closes a host, even if Retry-After is longer.
         refused_min_s: how long a host that refuses this crawler is closed at first, in seconds; positive. Each further
             refusal doubles the time. See the guide "When a site refuses".
@@ -223,7 +223,7 @@ def bounded(interval_s: float, options: PacingOptions) -> float:
 
 
 class Closing(NamedTuple):
-    """The end of a closing, and its reason.
+    """The end of a closure, and its reason.
 
     Attributes:
         until_mono: the monotonic time of the end; in the past if the host is open.
@@ -265,7 +265,7 @@ def earliest_start(
     Args:
         last_mono: when the host was last requested; minus infinity for never.
         pace: the interval before this request, calculated for ``now_wall``.
-        closing: the closing of the host.
+        closing: the closure of the host.
         timed: the statements for the agent of this request, if any depends on the time of day; else empty.
         now_mono: the monotonic time.
         now_wall: the Unix time.

@@ -7,8 +7,8 @@ is in the phase RECALLING: requests wait in line, and ``try_start`` answers NotY
                           -> failed, or late: the host counts as requested just now
 
 When a host is recalled, its callbacks are called even if no request may start there yet, because the owner of a
-callback may give up a host that is closed for long. Changes are noted in the memory. The memory reads the state later,
-once for several notes, so a note costs little.
+callback may give up a host that is closed for a long time. Changes are noted in the memory. The memory reads the state
+later, once for several notes, so a note costs little.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Recalls:
             await asyncio.shield(recall[1])
 
     def note(self, host: PacedHost) -> None:
-        """Note that the state of a host has changed."""
+        """Record a change of the state of a host, for the memory to read it later."""
         host.noted = host.changes
         self._memory.note(host.host, partial(self._state, host))
 

@@ -39,7 +39,7 @@ HELD_S: Final = 5.0
 _MIN_TIMER_S: Final = 0.001
 
 _STALL_S: Final = 1.0  # if a check comes later than this, the event loop was blocked
-_SAME_S: Final = 1.0  # a closing is not published again if its end moves by less than this
+_SAME_S: Final = 1.0  # a closure is not published again if its end moves by less than this
 
 
 class Reports:
@@ -61,7 +61,7 @@ class Reports:
     def closed(
         self, host: PacedHost, now_mono: float, now_wall: float, url: str = "", status: int | None = None
     ) -> None:
-        """Publish that a host is closed, unless a closing with about the same end was published."""
+        """Publish that a host is closed, unless a closure with about the same end was published."""
         closed_until_mono, bound_by = host.backoff.closing
         if closed_until_mono <= now_mono or closed_until_mono - host.closed_mono < _SAME_S:
             return

@@ -4,12 +4,12 @@ Theory of operation. The statements and answers of a site (Crawl-delay, 429, slo
 the key. Each other scope has only a Limit. Each scope has its own pacer, whose hosts are the keys of that scope.
 Only addresses are looked up: the function of any other scope always returns a key.
 
-Permits are taken in one order: the key, then the limit of the domain, then that of the address. The order is always
-the same, so no two requests wait for each other. If a later scope fails, all permits are given back. A waiter keeps its
-host permit while it waits for the permit of the domain or address: no other request to the same host could start
-earlier. When the waiter has all permits, the earlier permits are stamped again. A permit may be void by then, because
-the host was closed or its limit was lowered. Then the waiter gives all permits back and waits again, at its old places
-in the lines.
+Permits are taken in one order: the key, then the limit of the domain, then the limit of the address. The order is
+always the same, so no two requests wait for each other. If a later scope fails, all permits are given back. A waiter
+keeps its host permit while it waits for the permit of the domain or address: no other request to the same host could
+start earlier. When the waiter has all permits, the earlier permits are stamped again. A permit may be void by then,
+because the host was closed or its limit was lowered. Then the waiter gives all permits back and waits again, at its old
+places in the lines.
 
     request -> host line -> host permit -> domain line -> domain permit -> address line -> all permits -> start
                    ^                                                                        one is void: again
@@ -152,7 +152,7 @@ class ScopedPacer:
             places, again = permits, True
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, when all scopes have granted ``request``; or at the close."""
+        """Call ``callback`` once, when all scopes have granted ``request``, or when the pacer closes."""
         if self._closed:
             raise ClosedError("the pacer is closed")
         self._offers.wait(request, callback)

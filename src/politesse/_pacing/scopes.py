@@ -56,7 +56,7 @@ def by_domain() -> Callable[[str], str]:
 
 @cache
 def _read_once(suffix_list: type[PublicSuffixList]) -> PublicSuffixList:
-    """Return the list, which all pacers share: to read it takes a tenth of a second."""
+    """Return the list, which all pacers share, because reading it takes a tenth of a second."""
     return suffix_list()
 
 

@@ -186,7 +186,7 @@ class GateShare:
         self._closed = False
 
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
-        """Return a permit, or when there may be one. Never waits; raises ClosedError."""
+        """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""
         self._check_open()
         return self.pacer.try_start(request)
 

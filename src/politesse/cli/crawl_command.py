@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_PAGES: Final = 1_000
 _MAX_ARCHIVED_BYTES: Final = 8 * 1024 * 1024
-_ERRORS: Final = 400  # this status and above: an error page is not a page of its site
+_ERRORS: Final = 400  # an answer with this status or above is an error page, which counts as no page of its site
 _START: Final = ""  # the item of a start URL; the item of a link is its host, which redirects keep
 _SITEMAP: Final = "sitemap:"  # the item of a sitemap file and of its URLs; no host has this name
 _BATCH: Final = 100
@@ -260,7 +260,7 @@ class CrawlRun:
                 self._hosts.add(host)
 
     def _note_hosts(self, sizes: Mapping[str, int], hosts: Mapping[str, HostStatus]) -> None:
-        """Keep what the summary tells about the remaining hosts: their number, and the one that takes longest."""
+        """Store two facts for the summary: the number of the remaining hosts, and the host that takes longest."""
         self._left_hosts = len(sizes)
         needs_s = {host: size * hosts[host].interval_s for host, size in sizes.items() if host in hosts}
         slowest = max(needs_s, key=needs_s.__getitem__, default="")
@@ -315,7 +315,7 @@ class CrawlRun:
         return CrawlView(self._err, gate, queue, self._records).shown()
 
     async def _handle(self, page: CrawlPage[str], response: aiohttp.ClientResponse) -> dict[str, object]:
-        """Queue the links of a page, and return what its record tells about the content."""
+        """Queue the links of a page, and return the members of its record that describe the content."""
         await self._records.make_room()
         is_html = may_be_html(", ".join(response.headers.getall("Content-Type", ())))
         limit = MAX_BYTES if self._archive is None else _MAX_ARCHIVED_BYTES

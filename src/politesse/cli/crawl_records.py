@@ -59,7 +59,7 @@ class CrawlRecords:
     def __init__(self, file: RecordFile | OutputWriter | None, watched: Iterable[str] = ()) -> None:
         self._file = file
         self._watched = frozenset(watched)
-        self._error: OSError | None = None  # of the archive
+        self._error: OSError | None = None  # the error of the archive
         self.counts: Counter[str] = Counter()
         self.denied: list[str] = []
         self.first_failure: str = ""
@@ -77,7 +77,7 @@ class CrawlRecords:
             await self._file.flush()
 
     async def add_to(self, archive: WarcFile, response: ClientResponse, body: bytes, *, truncated: bool) -> None:
-        """Keep a page; an OSError ends the crawl, as that of a record."""
+        """Write a page to the archive. An OSError ends the crawl, as it does for a record."""
         try:
             await archive.add(response, body, truncated=truncated)
         except OSError as error:
@@ -85,7 +85,7 @@ class CrawlRecords:
             raise
 
     def add(self, record: dict[str, Any]) -> None:
-        """Write and count a record; raises OSError, also that of the archive."""
+        """Write and count a record; raises OSError, including an earlier error of the archive."""
         if self._error is not None:
             raise self._error
         if self._file is not None:

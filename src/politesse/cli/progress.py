@@ -39,7 +39,7 @@ _PACE: Final = 8
 _WORD: Final = 10
 _TROUBLE: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _SLOW_S: Final = 5.0
-LONG_S: Final = 60.0  # it is said that a host needs this time, or more
+LONG_S: Final = 60.0  # the output shows how long a host needs if it needs this time or more
 _HOST_LOGS: Final = (logging.getLogger("politesse.cache"), logging.getLogger("politesse.pacing"))
 
 
@@ -139,7 +139,7 @@ class CrawlView:
 
     Args:
         console: a terminal.
-        gate: knows the paces.
+        gate: reports the state of each host.
         queue: counts the URLs of each host.
         records: has the last URLs that were finished.
     """

@@ -180,7 +180,7 @@ def run(command: Coroutine[Any, Any, int]) -> NoReturn:
 
 @contextmanager
 def checked_arguments() -> Generator[None, None, None]:
-    """Report an argument that is no URL, or an invalid option, in the way of typer's own errors."""
+    """Report an argument that is no URL, or an invalid option, in the format of typer's own errors."""
     try:
         yield
     except (InvalidURL, ConfigurationError) as error:

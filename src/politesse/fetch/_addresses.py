@@ -66,7 +66,7 @@ class _ConnectorResolver:
 
 
 def resolver_of(connector: aiohttp.BaseConnector | None) -> Resolver:
-    """Return the resolver that a connector of the user was given; the system's resolver if it was given none."""
+    """Return the resolver of a user's connector; the system's resolver if the connector has no other resolver."""
     resolver = getattr(connector, "_resolver", None)  # aiohttp has no public attribute for the resolver
     if isinstance(resolver, AbstractResolver) and not isinstance(resolver, ThreadedResolver):
         return _ConnectorResolver(resolver)
@@ -133,8 +133,8 @@ class PublicResolver(AbstractResolver):
 class AddressGuard(AbstractResolver):
     """Checks every address of a fetch; see the module.
 
-    By default the first hop may go to any address, for crawlers of ``localhost``. After a hop to a public address, no
-    later hop may go to a private address.
+    By default the first hop may go to any address, so that a crawler can request ``localhost``. After a hop to a public
+    address, no later hop may go to a private address.
 
     Args:
         resolver: finds the addresses.
@@ -295,7 +295,7 @@ def _literal(host: str) -> IPAddress | None:
 
 
 def is_literal(host: str) -> bool:
-    """Whether the host of a URL, without brackets, is an IP literal."""
+    """Whether ``host`` is an IP literal; IPv6 literals are given without their brackets."""
     return _literal(host) is not None
 
 

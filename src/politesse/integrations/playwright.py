@@ -65,11 +65,11 @@ async def polite_page(
     subresources: bool = False,
     turn: Turn | None = None,
 ) -> PolitePage:
-    """Make a page polite: check and pace each document that it requests, and replace ``page.goto`` by a polite one.
+    """Make a page polite: check and pace each document that it requests, and replace ``page.goto`` by a polite method.
 
-    Documents are the pages that ``goto`` and ``reload`` open, those that a click, a form, a script or a
-    ``<meta http-equiv=refresh>`` opens, and the contents of frames. Each request states the User-Agent of the gate. If
-    a document is not permitted, the page stays as it is; ``goto`` raises the error, and all other failures are logged.
+    Documents are the pages that ``goto``, ``reload``, a click, a form, a script or a ``<meta http-equiv=refresh>``
+    opens, and the contents of frames. Each request states the User-Agent of the gate. If a document is not permitted,
+    the page stays as it is; ``goto`` raises the error, and all other failures are logged.
 
     A second call for the same page replaces the first. ``goto`` puts the route of politesse before all other routes of
     the page. A route that you add later precedes it until the next ``goto``, so it must end in ``route.fallback()``,
@@ -125,7 +125,7 @@ class _Visit:
 
     Attributes:
         turn: the turn of the hop; None once the route uses it.
-        request: the request of the browser; None before it.
+        request: the request of the browser; None before the browser makes the request.
         target: the next hop, if the answer was a redirect.
         error: the reason why the route gave the browser no answer.
     """
@@ -150,10 +150,10 @@ class PolitePage:
     gate: AgentView
     _max_wait_s: float | None
     _subresources: bool
-    _granted: Turn | None  # for the first visit
-    _visit: _Visit | None = None  # until the browser makes its request
-    _scopes: dict[object, asyncio.Timeout] = field(default_factory=dict)  # of each wait, and each request
-    _redirects: int = 0  # of navigations that the page has started, in a row
+    _granted: Turn | None  # the turn for the first visit
+    _visit: _Visit | None = None  # None once the browser has made its request
+    _scopes: dict[object, asyncio.Timeout] = field(default_factory=dict)  # for each wait and request
+    _redirects: int = 0  # consecutive redirects of navigations that the page has started
     route: Callable[[Route], Awaitable[None]] | None = None
 
     async def goto(self, url: str, **options: Any) -> Response | None:  # noqa: ANN401 - the options of Page.goto
@@ -167,7 +167,7 @@ class PolitePage:
             options: the options of ``Page.goto``; ``timeout`` is in milliseconds.
 
         Returns:
-            The response of the last hop, as ``Page.goto`` does.
+            The response of the last hop, or None, like ``Page.goto``.
 
         Raises:
             Disallowed, InvalidURL, TooFar, TurnHeld, ClosedError: see ``AgentView.turn``.
@@ -194,7 +194,7 @@ class PolitePage:
                     raise visit.error from None
                 if visit.target is None:
                     raise
-                # RFC 9110 10.2.2: a redirect without a fragment keeps that of the URL.
+                # RFC 9110 10.2.2: a redirect without a fragment keeps the fragment of the URL.
                 url = visit.target if "#" in visit.target else visit.target + "".join(url.partition("#")[1:])
             finally:
                 if visit.turn is not None:  # the turn was not used
@@ -249,7 +249,7 @@ class PolitePage:
 
     @asynccontextmanager
     async def scope(self, key: object) -> AsyncGenerator[None]:
-        """Run a block that ``end`` can end: it raises Error then.
+        """Run a block that ``end`` can end; the block then raises Error.
 
         Raises:
             playwright.async_api.Error: also if the page is closed already.
@@ -269,7 +269,7 @@ class PolitePage:
             self._scopes.pop(key, None)
 
     async def _turn(self, url: str, granted: Turn | None) -> Turn:
-        """Return the turn that was granted, if it is for this URL, or take one."""
+        """Return the turn that was granted, if it is for this URL; otherwise take a new turn."""
         if granted is not None and granted.under_way:
             if spelt(granted.url) == url and granted.verdict.agent == self.gate.name:
                 return granted
@@ -280,7 +280,7 @@ class PolitePage:
         """Request each hop in a turn, and give the answer to the browser."""
         request = route.request
         headers = {**request.headers, "user-agent": self.gate.identity.user_agent}
-        headers.pop("cookie", None)  # ``route.fetch`` adds the cookies of the context, those of redirects included
+        headers.pop("cookie", None)  # ``route.fetch`` adds the cookies of the context, also of redirects
         url = request.url.partition("#")[0]
         hop = Hop(url, cast("Method", request.method), headers, request.post_data_buffer)
         limit = None if visit is None else 0  # the timeout of ``goto`` ends the request
@@ -291,7 +291,7 @@ class PolitePage:
             if visit is not None:
                 visit.turn = None
             with turn:
-                data = hop.payload or (b"" if request.post_data_buffer else None)  # with None, that of the first hop
+                data = hop.payload or (b"" if request.post_data_buffer else None)  # None sends the first hop's body
                 response = await route.fetch(
                     url=hop.url, method=hop.method, headers=hop.headers, post_data=data, max_redirects=0, timeout=limit
                 )

@@ -29,7 +29,7 @@ _NO_LIMIT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """Whether a page allows a use, with the deciding statements. True in a bare test if the use is allowed.
+    """Whether a page allows a use, with the deciding statements. True as a condition if the use is allowed.
 
     >>> page = PageDirectives.from_response([("X-Robots-Tag", "nofollow")], None)
     >>> print(page.may_follow)

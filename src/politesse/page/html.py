@@ -41,7 +41,7 @@ _MAX_SNIFFED: Final = 4_096
 
 _HEAD_NAMES: Final = frozenset({"meta", "base", "link"})
 _LINK_NAMES: Final = frozenset({"a", "area"})
-_NUMBER: Final = "politesse-number"  # this comes first, because the first of two attributes with the same name counts
+_NUMBER: Final = "politesse-number"  # written first in a tag: of two attributes with one name, the first counts
 
 
 class Meta(NamedTuple):

@@ -179,7 +179,7 @@ class Scan:
                 self._go_on(replace(state), behind)
 
     def _followed(self, branches: Sequence[_Branch]) -> Sequence[_Branch]:
-        """Return all alternatives while the limit of work permits, otherwise the first."""
+        """Return all branches while the limit of work permits, otherwise only the first branch."""
         if self._room >= 0 or len(branches) == 1:
             return branches
         self.partial = True

@@ -222,7 +222,8 @@ class Crawl(Generic[Item, Response]):
     async def _visit_file(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
         """Visit a sitemap file. If another file of its host is being read, wait, and queue the file again.
 
-        A session may end the turn of a file with the response, before all its URLs are queued. They come first.
+        A session may end the turn of a file with its response, before all URLs of the file are queued. The next file of
+        the host waits until these URLs are queued.
         """
         host = queued.origin_queue.host.key
         reading = self._files.setdefault(host, asyncio.Lock())

@@ -120,7 +120,7 @@ class CrawlCounts:
 
 @dataclass(frozen=True, slots=True)
 class CrawlProgress(CrawlCounts):
-    """How far a crawl is: ``pages``, ``failed`` and the other counts of CrawlReport, and the state of the queue.
+    """The progress of a crawl: ``pages``, ``failed`` and the other counts of CrawlReport, and the state of the queue.
 
     Attributes:
         queued: how many URLs wait.

@@ -94,7 +94,7 @@ class HostEvent(StrEnum):
     EMPTIED = "no URL is left"
 
 
-IN_LINE: Final = frozenset({HostPhase.READY, HostPhase.GIVEN_UP})  # of the hosts in the line of ready hosts
+IN_LINE: Final = frozenset({HostPhase.READY, HostPhase.GIVEN_UP})  # the phases of hosts in the line
 _OUTSIDE: Final = frozenset(HostPhase) - IN_LINE
 _NEXT: Final[dict[HostEvent, dict[HostPhase, HostPhase]]] = {
     HostEvent.URL_PUT: {HostPhase.EMPTY: HostPhase.READY, HostPhase.UNKNOWN: HostPhase.READY},
@@ -207,13 +207,13 @@ class StallWatch:
 
 
 class SitemapMark(NamedTuple):
-    """Marks a URL as that of a sitemap file; see ``_sitemaps``.
+    """Marks a URL as a sitemap file; see ``_sitemaps``.
 
     Attributes:
-        listed_by: the origin that has listed the file, or the index with the file; empty if none has.
+        listed_by: the origin that has listed the file, or the index with the file; empty if no origin has.
         is_in_index: whether an index lists the file.
         since_wall: entries with an older date are left out; None for no limit.
-        is_guess: whether no site and no program has named the file, so that it need not exist.
+        is_guess: whether neither a site nor the program has named the file, so that the file may be missing.
     """
 
     listed_by: str = ""

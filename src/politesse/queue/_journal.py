@@ -68,7 +68,7 @@ class Journal:
     Attributes:
         is_open: whether the file has been read completely.
         resumed: how many URLs were resumed.
-        seen: the URLs that this run and earlier ones have put: the ``seen`` of a crawl.
+        seen: the URLs that this run and earlier runs have put: the ``seen`` of a crawl.
 
     Raises:
         ConfigurationError: see SqliteFile, and ``path_at``.
@@ -117,7 +117,7 @@ class Journal:
         if self.is_open:
             return
         if self._unread is None:
-            self._mark = uuid4().hex  # it is made here, because a queue may be created before a fork
+            self._mark = uuid4().hex  # made here, because a queue may be created before a fork
             try:
                 await self._file.write(self._take_over, None)
             except StoreError as error:
@@ -192,7 +192,7 @@ class Journal:
         return digest in self.seen.earlier and not (by_worker and digest in self._handed)
 
     def added(self, queued: QueuedUrl[Item], instead_of: QueuedUrl[Item] | None) -> None:
-        """Note that a URL was queued, or queued again in place of a URL that has not ended."""
+        """Record that a URL was queued, or queued again in place of a URL that has not ended."""
         number, url, trail, digest = queued.number, queued.url, queued.trail, _digest(queued.url)
         octets = digest.to_bytes(DIGEST_OCTETS)
         hops = json.dumps(trail.hops) if trail.hops else None
@@ -208,7 +208,7 @@ class Journal:
             self._note(Change(tables.END, (broken_off,)))
 
     def handed_out(self, queued: QueuedUrl[Item]) -> None:
-        """Note that a URL was handed out."""
+        """Record that a URL was handed out."""
         if self.is_resumed(queued):
             self._handed.add(_digest(queued.url))
 
@@ -217,7 +217,7 @@ class Journal:
         return self._unread is not None and queued.number <= self._unread.last
 
     def ended(self, queued: QueuedUrl[Item], *, is_broken_off: bool = False) -> None:
-        """Note that a URL has ended. If its turn was broken off (``is_broken_off``), the next run repeats the URL."""
+        """Record that a URL has ended. If its turn was broken off (``is_broken_off``), the next run repeats the URL."""
         if is_broken_off:
             self._broken_off[_digest(queued.url)] = queued.number
         else:

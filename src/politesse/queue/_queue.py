@@ -56,8 +56,9 @@ class PoliteQueue(Generic[Item]):
         max_wait_s: how long a site may make its pages wait without a break, in seconds; 0 or more; None for no limit.
             A site makes pages wait by a Retry-After, a 429 to robots.txt, a Visit-time, or a longer interval. The wait
             for other URLs and the crawler's own ``min_delay_s`` do not count.
-        max_refusals: a site is given up once it has refused this crawler this many times in a row; 1 or more. It is
-            closed for 15 minutes the first time, and twice as long each further time (``PacingOptions.refused_min_s``).
+        max_refusals: a site is given up once it has refused this crawler this many times in a row; 1 or more. The first
+            refusal closes the site for 15 minutes, and each further refusal for twice as long as the last
+            (``PacingOptions.refused_min_s``).
         journal: a file that keeps each URL until it has ended, so that the next run continues: a path, or
             ``"sqlite:///crawl.db"``. The file of the gate's store may also hold the journal. None for no file.
 
@@ -179,12 +180,12 @@ class PoliteQueue(Generic[Item]):
 
         The files of a host come after its pages, and are not counted as pages. Their URLs have the depth 0, unless a
         link has led to them before; ``maxsize`` does not hold for them. If a file cannot be read, or only in part, the
-        crawl counts it as failed, logs it (WARNING), and passes PageFailed to ``on_error``; but a site needs no
-        ``/sitemap.xml``.
+        crawl counts it as failed, logs it (WARNING), and passes PageFailed to ``on_error``. A missing ``/sitemap.xml``
+        is no failure.
 
         Args:
-            url: an origin, for the sitemaps that its robots.txt lists, or its ``/sitemap.xml`` if it lists none; or the
-                URL of a file, for this file.
+            url: an origin, or the URL of a file. For an origin, the sitemaps that its robots.txt lists are queued, or
+                its ``/sitemap.xml`` if robots.txt lists no sitemap.
             since: leaves out entries that were last changed before this time, which needs a zone. An entry without a
                 readable date is not left out.
             item: an object that is handed out with each URL.
@@ -244,7 +245,7 @@ class PoliteQueue(Generic[Item]):
 
         Args:
             web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, or an ``AsyncClient`` of httpx or
-                httpx2. Without an own User-Agent, it sends that of the gate. The crawl does not close it.
+                httpx2. If it has no User-Agent of its own, it sends the gate's. The crawl does not close it.
             handle: an asynchronous function, called with a CrawlPage and the response of ``web``; the body of an httpx
                 response has been read before. The turn ends when the response has been read, or ``handle`` returns.
                 Errors of ``handle`` are logged with the URL, and passed to ``on_error``.
@@ -256,14 +257,16 @@ class PoliteQueue(Generic[Item]):
             allow: if given, the crawl follows links and redirects only to URLs that match one of these patterns. A
                 pattern is a host (``"example.com"``), a domain with all its hosts (``".example.com"``), a path as in
                 robots.txt (``"/docs/*.html$"``), or a host with a path (``"example.com/docs/"``).
-            deny: it follows none to URLs that match one of these patterns.
-            max_pages_per_host: how many pages of a host ``handle`` gets at most. The others count as ``skipped``.
+            deny: the crawl follows no links or redirects to URLs that match one of these patterns.
+            max_pages_per_host: how many pages of a host ``handle`` gets at most. Further URLs of the host count as
+                ``skipped``.
             max_time_s: after this many seconds, no more requests begin. The pages under way are finished.
             out: a file to which each URL, as soon as it is finished, appends a record as a line of JSON; or a function
                 that gets each record as a dict. A record has ``url``, ``outcome`` ("page", "redirect", "sitemap",
                 "failed", "disallowed", "given-up" or "refused"), ``status``, ``hops``, ``attempt``, ``depth``,
-                ``started`` (UTC), ``elapsed_s``, a ``location`` or an ``error``, and of a page the members of a dict
-                that ``handle`` returns. Without a request it has ``reason``, ``rule``, ``robots_url`` and ``note``.
+                ``started`` (UTC), ``elapsed_s``, and a ``location`` or an ``error``. The record of a page also has the
+                members of a dict that ``handle`` returns. The record of a URL that was not requested has ``reason``,
+                ``rule``, ``robots_url`` and ``note``.
             on_progress: called whenever a URL is finished or refused; must not block.
             on_error: called with a page and its error: an error of ``handle`` or of the request, or PageFailed.
             stop_on_error: whether the first error of ``handle`` ends the crawl and is raised.

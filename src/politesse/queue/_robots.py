@@ -23,8 +23,8 @@ end of the wait.
 
 Another caller may close a host while it waits. So each waiting host has a timer: if it makes no progress for
 ``max_wait_s``, a worker tries it. If the worker then finds a closure, the whole time since the last progress counts as
-one wait. An answer without a closure is progress. The wait for other requests to the host, of this queue or of others,
-does not count. Progress does not move the timer: a timer that fires too early is set again.
+one wait. An answer that names no closure counts as progress. The wait for other requests to the host, of this queue or
+of others, does not count. Progress does not move the timer: a timer that fires too early is set again.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Patience(Generic[Item]):
         return not verdict.allowed and not self.defers(origin_queue, verdict)
 
     def waits(self, host: HostQueue[Item], answer: NotYet) -> bool:
-        """Return whether to go on waiting for the pacer; an answer without a closure is progress."""
+        """Return whether to go on waiting for the pacer. If no closure causes the wait, count the wait from now."""
         if answer.refusal is not None and answer.refusal.times >= self._max_refusals:
             return False
         now_mono = self._clock.monotonic()

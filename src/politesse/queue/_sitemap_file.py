@@ -43,7 +43,7 @@ _MAX_TAG: Final = 32 * 1024  # octets of a tag or a comment
 _MAX_DEPTH: Final = 32
 _MAX_NAMES: Final = 1_000
 _GZIP: Final = b"\x1f\x8b"
-_GZIP_BITS: Final = 31  # of zlib: a header of gzip, and the largest window
+_GZIP_BITS: Final = 31  # for zlib: a gzip header, and the largest window
 _XML_BEGINS: Final = (b"<", b"\xff\xfe", b"\xfe\xff")  # the octets after "<" are the byte order marks of UTF-16
 _HTML_BEGINS: Final = re.compile(rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _URL_BEGINS: Final = re.compile(rb"https?://", re.IGNORECASE)
@@ -127,7 +127,7 @@ class SitemapFile:
         return self._xml is not None and self._xml.is_index
 
     def feed(self, octets: bytes, *, is_end: bool = False) -> Iterator[list[SitemapEntry]]:
-        """Yield the entries of each slice of the next octets; with ``is_end``, they are the last octets."""
+        """Read the next octets, and yield the entries of each slice; with ``is_end``, the file ends here."""
         if self.fault:
             return
         try:
@@ -177,7 +177,7 @@ class SitemapFile:
             raise _Fault(f"has more than {MAX_BYTES:,} octets")
         if self._xml is None and self._rest is None:
             read = self._head + piece
-            piece = self._head = read.removeprefix(b"\xef\xbb\xbf").lstrip()  # of UTF-8, a byte order mark
+            piece = self._head = read.removeprefix(b"\xef\xbb\xbf").lstrip()  # the byte order mark of UTF-8
             self._line += read.count(b"\n") - piece.count(b"\n")
             if len(piece) < _HEAD and not is_end:
                 return
@@ -247,11 +247,11 @@ class _XmlReader:
         try:
             self._parser.Parse(piece, is_end)
             self._check_limits()
-        except (_Fault, ExpatError, LookupError, ValueError) as error:  # the last two: of an unknown encoding
+        except (_Fault, ExpatError, LookupError, ValueError) as error:  # LookupError, ValueError: unknown encoding
             if isinstance(error, ExpatError) and ErrorString(error.code) in _ENDS_EARLY:
                 problem = "ends early"
             else:
-                problem = str(error).partition(": line ")[0]  # of expat, without its line
+                problem = str(error).partition(": line ")[0]  # the message of expat, without the line
             raise _Fault(f"line {self._line - 1 + self._parser.CurrentLineNumber}: {problem}") from None
 
     def _check_limits(self) -> None:

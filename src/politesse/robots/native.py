@@ -35,7 +35,7 @@ IMPLEMENTATION: Final = "python" if core is None else "native"
 
 _FIELD, _SITEMAP, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 7)  # _native/scan.h has the same numbers
 
-_NO_OTHERS: Final = OtherRecords()  # the files without such rows share it; nothing is added
+_NO_OTHERS: Final = OtherRecords()  # shared by all files without such rows, and never changed
 
 
 class NativeOutline:

@@ -40,7 +40,7 @@ class OtherRecords:
 
     Attributes:
         directives: (row number, typed value).
-        usage: lines about the use of content; their values are parsed at the first question about this use.
+        usage: lines about the use of content; their values are parsed when a caller first asks about this use.
         sitemaps: the number and the value of each Sitemap line, as a text.
         licenses: License lines with an absolute URL.
         signals: Content-Signals before the first group.

@@ -62,8 +62,8 @@ class SiteUsage:
     """Preferences of a robots.txt for a crawler; made only for files with preferences.
 
     The matching work is bounded, as for rules. If a line is not compared because of the bound, or comes after a
-    thousand lines of its kind, only its refusals count, and for all paths. A few lines are parsed at the first
-    question, many lines at construction.
+    thousand lines of its kind, only its refusals count, and for all paths. A few lines are parsed at the first call,
+    many lines at construction.
 
     Attributes:
         weight_bytes: approximate memory that the preferences take once they are compiled.

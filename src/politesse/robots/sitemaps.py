@@ -51,11 +51,11 @@ class SitemapLines:
     __slots__ = ("_listed",)
 
     def __init__(self, listed: str) -> None:
-        self._listed = listed  # a single text takes a third of the memory of its parts, and is seldom read
+        self._listed = listed  # one string, seldom read, takes a third of the memory of a list
 
     @property
     def values(self) -> list[str]:
-        """The values of all lines, also those that repeat."""
+        """The values of all lines, including repeated values."""
         return [line.partition(" ")[2] for line in self._listed.split("\n")] if self._listed else []
 
     @property

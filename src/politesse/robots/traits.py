@@ -58,7 +58,7 @@ class Syntax:
         """Return the field that a name, without surrounding blanks, stands for."""
         lower = spelling.lower()
         if lower in self.fields:
-            return FieldName(spelling, next(name for name in self.fields if name == lower))  # shares one text
+            return FieldName(spelling, next(name for name in self.fields if name == lower))  # names share one string
         if lower in self.misspelled_fields:
             return FieldName(spelling, self.misspelled_fields[lower], _MISSPELLED)
         for start, field_name in self.field_starts.items():

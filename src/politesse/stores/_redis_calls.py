@@ -9,7 +9,7 @@ them. If a call is cancelled or late before its reply, redis-py closes the conne
 reply.
 
 A call whose connection was lost is made once more, because the server may have restarted since the last call. Making
-any call twice does no harm. Only if the answer to a grant is lost, no process holds the lease until its end.
+any call twice does no harm. But if the answer to a grant is lost, the lease belongs to no process until it ends.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class RedisCalls:
         """Return the result of a script.
 
         Raises:
-            StoreError: the server is away, refuses this client or is late; or a key holds a foreign value.
+            StoreError: the server is away, refuses this client or is late; or another program has written a key.
         """
         given, options = (len(keys), *keys, *args), {_redis.NEVER_DECODE: True}
 
@@ -155,7 +155,7 @@ class RedisCalls:
             raise self._failure(key, error) from error
 
     def foreign(self, key: bytes, problem: str) -> StoreError:
-        """Return the error for a key that holds a foreign value."""
+        """Return the error for a key that another program has written."""
         shown = key.decode(errors="backslashreplace")
         return StoreError(
             f"the key {shown!r:.200} of Redis at {self.name} holds no record of politesse ({problem}). "

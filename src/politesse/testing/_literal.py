@@ -1,9 +1,9 @@
 """Reads robots.txt literally, for the judge of traces.
 
 This module shares no code with the parser, the matcher and the pacing that it judges, because shared errors would stay
-hidden. The module is slow, keeps no state between questions, and reads one dialect: RFC 9309 with the directives for
-pace and time (Crawl-delay, and Request-rate and Visit-time of Conner 2.0). A percent sign that begins no escape is read
-as ``%25``.
+hidden. The module is slow, keeps no state between calls, and reads one dialect: RFC 9309 with the directives for pace
+and time (Crawl-delay, and Request-rate and Visit-time of Conner 2.0). A percent sign that begins no escape is read as
+``%25``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a HostileServer may answer, and logs: whole responses, and handlers that drip, stall, break off or never end."""
+"""The answers and the log of a HostileServer: whole responses, and handlers that drip, stall or never end."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class Logged:
     exchange: Exchange = _NOTHING
 
     def end(self) -> None:
-        """Note that the request ends now."""
+        """Record that the request ends now."""
         self.exchange = replace(self.exchange, ended=now())
 
     def note(self, piece: bytes) -> None:
-        """Note the end; if this piece begins with a whole status line, note the head of the answer, too."""
+        """Record the end; if this piece begins with a whole status line, record the head of the answer, too."""
         self.end()
         if self.exchange.status:
             return
@@ -251,7 +251,7 @@ def gzip_bomb(decoded_bytes: int) -> Reply:
 
 
 def long_line(length_bytes: int) -> Reply:
-    """Answer with FILE and a line of ``length_bytes``."""
+    """Answer with FILE, followed by a line of ``length_bytes`` octets."""
     return _sends(lambda: chain([head(), FILE, b"Disallow: /"], repeat(b"a" * MIB, length_bytes // MIB)))
 
 

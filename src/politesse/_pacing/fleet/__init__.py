@@ -43,9 +43,9 @@ The steps of a request.
 Why no start is too early. A granted start is used only if, at that moment,
 
 * the wait is over by the monotonic clock, which is read again after the timer;
-* the start is late by at most ``tolerance``, counted from the moment at which the question was sent. So the grant is
-  void if the process was stopped, or its event loop was blocked. A late start is reserved again with a longer
-  tolerance, so that a slow connection slows the pace, but does not stop it;
+* the start is late by at most ``tolerance``, counted from the moment at which the script was sent. So the grant is void
+  if the process was stopped, or its event loop was blocked. A late start is reserved again with a longer tolerance, so
+  that a slow connection slows the pace, but does not stop it;
 * no other process has closed the host since the grant (``version``);
 * the connection was not lost since the grant.
 
@@ -63,7 +63,7 @@ While Redis is away, no request starts. When Redis is back, each process reports
 The parts, from the request down to Redis:
 
     FleetPacer        pacer.py         the port: wraps the pacer of this process, which has the lines
-      `- Reserver     reserver.py      reserves starts, judges grants, reports ends and closings
+      `- Reserver     reserver.py      reserves starts, judges grants, reports ends and closures
            |- Reservation, FleetPermit reservation.py  a ticket, and the permit that it becomes
            `- FleetLink                link.py         the task that connects, and connects again
                 |- Session             session.py      the exchange during a connection

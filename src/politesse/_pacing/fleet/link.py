@@ -4,8 +4,8 @@ Theory of operation. One task does all the work. Calls that come while a batch i
 many hosts share a round trip. There are two kinds of calls:
 
     ask    a reservation: its caller waits for the answer. After a loss the call raises WireLost and is not sent again
-    post   the end of a request, the closing of a host, the renewal of a ticket: after a loss the call is sent again,
-    in the same order, until Redis answers
+    post   the end of a request, the closure of a host, the renewal of a ticket: after a loss the call is sent again,
+           in the same order, until Redis answers
 
 Each of these counts as a loss: an error of a connection, no answer for ``timeout_s``, an error that says that the
 server cannot serve now, a clock of the server that was set or runs too fast (``server_clock.py``), and lost data
@@ -64,7 +64,7 @@ class FleetLink(Session):
 
     Attributes:
         owner: the name of this process in Redis: its machine, its process id, and a random part, because process ids
-            are used again.
+            are reused.
     """
 
     def __init__(self, wire: FleetWire, options: FleetOptions, *, clock: Clock, publisher: Publisher) -> None:
@@ -152,7 +152,7 @@ class FleetLink(Session):
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Count it as a loss if others cancelled the task, perhaps before its first step."""
+        """Count a loss if other code cancelled the task, perhaps before its first step."""
         if task.cancelled() and not self._is_closed:
             self._task = None
             self._away(_CANCELLED)

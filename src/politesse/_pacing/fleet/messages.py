@@ -65,7 +65,7 @@ class Server(NamedTuple):
 
     Attributes:
         run_id: the name of the server's present run.
-        uptime_s: how long the server has run at least, in seconds.
+        uptime_s: the least time for which the server has run, in seconds.
     """
 
     run_id: str
@@ -193,7 +193,7 @@ class Outbox:
         return [self._call(sent) for sent in self.under_way]
 
     def lost(self, why: str) -> None:
-        """Fail the questions and keep the posts: Redis may have run them, and may run them twice."""
+        """Fail the calls of ``ask``, and keep the posts. Redis may have run a post already, and may run it twice."""
         calls = (*self.under_way, *self.waiting)
         self.fail_questions(WireLost(why))
         self.under_way = []
@@ -205,7 +205,7 @@ class Outbox:
             sent.settle(error)
 
     def _call(self, sent: Sent) -> ScriptCall:
-        waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # rounding must not lengthen it
+        waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # rounding must not lengthen the wait
         common = (f"{self._prefix}to:", int(not self._is_cluster), max(0, waited))
         return ScriptCall(sent.script, sent.key, (*common, *sent.args))
 

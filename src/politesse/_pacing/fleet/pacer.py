@@ -76,8 +76,8 @@ class FleetPacer:
 
         Raises:
             ClosedError: if the pacer is closed.
-            ConfigurationError: Redis refuses this client; or the only request has a key with a foreign value. Among
-                several requests, such a key is published, and the answer is NotYet.
+            ConfigurationError: Redis refuses this client; or another program has written the key of the only request.
+                Among several requests, such a key is published, and the answer is NotYet.
         """
         self._reserver.check_open()
         return await try_all(partial(self._try_now, is_only=len(requests) == 1), requests)
@@ -91,7 +91,7 @@ class FleetPacer:
             TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
             ClosedError: if the pacer is closed.
             WrongEventLoop: in another event loop than the first use.
-            ConfigurationError: Redis refuses this client, or the key has a foreign value.
+            ConfigurationError: Redis refuses this client, or another program has written the key.
         """
         self._reserver.check_open()
         limit_s = inf if max_wait_s is None else max_wait_s
@@ -112,7 +112,7 @@ class FleetPacer:
             place, again = own, True
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` once, when the fleet has granted ``request``; or at the close, and for an error.
+        """Call ``callback`` once: when the fleet has granted ``request``, when the pacer closes, or after an error.
 
         ``try_start`` or ``try_starts`` then take the permit, or raise the error.
         """
@@ -212,7 +212,7 @@ class FleetPacer:
         except TooFar as far:
             answer = far.not_yet
         except ConfigurationError as error:
-            self._link.check()  # this call raises an error that all keys would meet
+            self._link.check()  # this call raises the errors that do not depend on a key
             if is_only:
                 raise
             self._publish(ComponentFailed(None, "pacer", error))

@@ -28,7 +28,7 @@ class FleetHostState:
 
     Attributes:
         version: when the host was closed last, by the time of Redis, as far as this process knows.
-        patience: how many times its slack a start may be late; doubled for each start that was later.
+        patience: a start may be late by its slack times this factor; doubled after each start that was later.
         turn: a lock, which the reservation that asks Redis holds.
         reservations: maps the tickets of waiting reservations to the reservations.
         used: the tickets of requests that may start or have started and have not ended.
@@ -41,11 +41,11 @@ class FleetHostState:
     used: set[str] = field(default_factory=set)
 
     def was_late(self) -> None:
-        """Permit that starts are later, and space the starts by that additional time."""
+        """Let starts be later, and space the starts by that additional time."""
         self.patience = min(self.patience * _PATIENCE, _MOST_PATIENCE)
 
     def was_in_time(self) -> None:
-        """Permit only less late starts again."""
+        """Reduce the time by which starts may be late."""
         self.patience = max(self.patience / _PATIENCE, 1.0)
 
 
@@ -61,11 +61,11 @@ class Reservation:
         max_wait_s: the longest wait that its caller permits.
         answer: the last answer; None before the first answer, and once the last answer is void.
         holders: the owners and sessions of the requests that the reservation has waited for.
-        asked_mono: when the last question was sent.
-        asked_at_us: the time of Redis when it answered that question.
+        asked_mono: when the last call was sent.
+        asked_at_us: the time of Redis when it answered that call.
         starts_mono: the time from which the request may start, according to a grant.
-        losses: how many times the connection had been lost when the last question was sent; -1 before the first
-            question, when Redis cannot know the ticket.
+        losses: how many times the connection had been lost when the last call was sent; -1 before the first call, when
+            Redis cannot know the ticket.
         not_yet: the reason for the wait; None if the reservation has only waited for the answer.
     """
 
@@ -105,8 +105,8 @@ class Reservation:
     def late_s(self, now_mono: float, stretch: float) -> float:
         """Return how late a start now would be at most; see ``ServerClock`` for ``stretch``.
 
-        Redis reads its clock after the question was sent. So the measured time since the question is not shorter than
-        the time since the reading.
+        Redis reads its clock after the call was sent. So the measured time since the call is not shorter than the time
+        since the reading.
         """
         answer = self.answer
         if answer is None:

@@ -305,7 +305,7 @@ class Reserver:
         self._link.post(Script.RELEASE, self._scope + host, "", "end", 1, -1, 0, 0, 0, 0)
 
     def learn(self, host: str, answer: FleetAnswer) -> None:
-        """Adopt the closings and backoff of a host from other processes."""
+        """Adopt the closures and backoff of a host from other processes."""
         state = self._states.get(host)
         if state is not None and answer.version > state.version:
             state.version = answer.version

@@ -2,8 +2,7 @@
 
 Theory of operation. Redis has only the time of the wall clock of its machine, which may be set, or run too fast. A
 clock that is set forward lets intervals and leases end early. So each reading is compared with earlier readings. The
-server reads its clock after the question was sent and before the answer came. This bounds the offset between both
-clocks:
+server reads its clock after the call was sent and before the answer came. This bounds the offset between both clocks:
 
     offset - at most: at - sent_mono    offset - at least: at - received_mono
 
@@ -35,7 +34,7 @@ class ServerClock:
     """The offset between the clock of a server and the monotonic clock of this process.
 
     Attributes:
-        stretch: how many seconds of the server's clock pass in a second, at most.
+        stretch: the highest rate of the server's clock, in its seconds for each second of the monotonic clock.
     """
 
     __slots__ = ("_bounds", "_drift", "_last", "stretch")
@@ -55,7 +54,7 @@ class ServerClock:
 
         Args:
             at_us: the time of the clock, in microseconds.
-            sent_mono: when the question was sent; minus infinity if that is unknown.
+            sent_mono: when the call was sent; minus infinity if that is unknown.
             received_mono: when the answer came.
         """
         reading = (at_us / 1e6 - received_mono, at_us / 1e6 - sent_mono, received_mono)
@@ -116,5 +115,5 @@ class ServerClocks:
 
     @property
     def stretch(self) -> float:
-        """How many seconds of the fastest clock pass in a second, at most."""
+        """The highest rate of the fastest clock; see ``ServerClock``."""
         return max((clock.stretch for clock in self._by_number.values()), default=1.0)

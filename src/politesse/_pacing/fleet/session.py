@@ -1,8 +1,8 @@
 """The exchange between a process and its Redis while they are connected; ``link.py`` connects them.
 
 In each session the process first joins the rosters. Then it renews its tickets, and tells Redis again which hosts are
-closed: these are its closings. Then it reports. After that it sends the calls of its pacers, reads messages, and
-reports again every few seconds.
+closed. Then it reports. After that it sends the calls of its pacers, reads messages, and reports again every few
+seconds.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Session:
         self._unusable: set[str] = set()
 
     def hold_s(self, interval_s: float) -> float | None:
-        """Return how long no request to a host may start yet, in seconds; None if the time is unknown.
+        """Return for how many seconds no request to a host may start; None if the time is unknown.
 
         The time is unknown while Redis is away, and until other processes have reported to a server that has lost data.
         A server that has lost data may not know the last interval.
@@ -108,7 +108,7 @@ class Session:
     # Begin, and end
 
     def _begin(self, server: Server) -> None:
-        """Begin a session: join, have all pacers renew their tickets and repeat their closings, and report."""
+        """Begin a session: join, let all pacers renew their tickets and name their closed hosts again, and report."""
         if server.run_id != self._run_id:
             self.clocks = ServerClocks()
         now_mono = self._clock.monotonic()
@@ -141,7 +141,7 @@ class Session:
         self._publish(FleetAway(self._wire.name, why))
 
     def _is_back(self) -> None:
-        """Note that the server has answered all calls since the connection."""
+        """Record that the server has answered all calls since the connection."""
         self._retry_s = RETRY_S
         if self._away_since_mono is not None:
             away_s = self._clock.monotonic() - self._away_since_mono
@@ -294,7 +294,7 @@ class Session:
             try:
                 answer = FleetAnswer.of(words)
             except ValueError:
-                continue  # another program has sent it
+                continue  # another program has sent the message
             if not answer.ticket or answer.ticket.partition(".")[0] == self.owner:
                 self._check_clock(key, answer.at_us, -inf)
                 self._push(key, answer)

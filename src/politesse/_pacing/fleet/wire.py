@@ -180,7 +180,7 @@ class RedisWire(_Wire[_redis.Redis]):
     async def aclose(self) -> None:
         """Close the connections; raises WireLost if one cannot be closed in time."""
         connection, self._connection = self._connection, None
-        if connection is not None:  # this comes first, because the next steps may be cut short
+        if connection is not None:  # this comes first, because the task may be cancelled in the next steps
             await connection.disconnect(nowait=True)
             with self._failures():
                 await self._client.connection_pool.release(connection)

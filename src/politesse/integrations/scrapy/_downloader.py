@@ -115,7 +115,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return None if origin is None else origin.pacing_host
 
     def entered(self, request: Request, slot: str) -> None:
-        """Note that ``request`` is under way."""
+        """Record that ``request`` is under way."""
         # Restored, because the target of a redirect must pass the filters for duplicates and for other sites.
         request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
         self._under_way[slot] += 1
@@ -139,7 +139,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         if isinstance(failure.value, _internals.SpiderClosing) and (later := self.keep(request)) is not None:
             return later
         if isinstance(failure.value, RobotsTxtFailed):
-            raise failure.value.as_in_scrapy()  # no middleware follows: RetryMiddleware would retry the request
+            raise failure.value.as_in_scrapy()  # skips all middlewares, because RetryMiddleware would retry
         return failure
 
     def left(self, request: Request, slot: str) -> None:
@@ -165,7 +165,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return not self._under_way[host_of(slot)] and (is_last or not self.waits.holds(slot))
 
     def hand_out(self, request: Request, *, is_last: bool) -> None:
-        """Note that ``request`` comes from the scheduler; with ``is_last`` it must not wait any more."""
+        """Record that ``request`` comes from the scheduler; with ``is_last`` it must not wait any more."""
         (self._last if is_last else self._handed_out).add(request)
 
     def postpone(self, request: Request, verdict: Verdict) -> Request | None:

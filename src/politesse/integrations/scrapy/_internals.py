@@ -166,18 +166,18 @@ class SteppedDownloader(Downloader):
         """Return the host whose slot ``request`` takes; None to let Scrapy select the slot."""
 
     def entered(self, request: Request, slot: str) -> None:
-        """Note that ``request`` comes to the downloader, before all middlewares."""
+        """Called when ``request`` comes to the downloader, before all middlewares."""
 
     async def send(self, request: Request, transmit: Callable[[], Awaitable[Response]]) -> Response:  # noqa: ARG002 - for subclasses
         """Await ``transmit``, which sends ``request``; Scrapy's slot has released the request."""
         return await transmit()
 
     def failed(self, failure: Failure, request: Request) -> Request | Failure:  # noqa: ARG002 - for subclasses
-        """Return the result of a request that has failed; called before ``left``."""
+        """Return the result of a request that has failed; the method ``left`` is called afterwards."""
         return failure
 
     def left(self, request: Request, slot: str) -> None:
-        """Note that ``request`` has left the downloader, after all middlewares."""
+        """Called when ``request`` has left the downloader, after all middlewares."""
 
     def find_middleware(self, kind: type[T]) -> T | None:
         """Return the first downloader middleware of a class, also before the engine has this downloader."""
@@ -229,7 +229,7 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         """Return the slot of the next request; None if no slot is ready."""
 
     def note_slot(self, slot: str) -> None:
-        """Note that a slot is created; called by the constructor, too."""
+        """Called when a slot is created, also by the constructor."""
 
     @property
     def slots(self) -> Mapping[str, Sized]:

@@ -269,13 +269,13 @@ class QueueJournal:
             yield pickle.loads(request)  # noqa: S301 - as Scrapy's own queues are
 
     def pushed(self, request: Request) -> None:
-        """Note a request that was pushed."""
+        """Record a request that was pushed."""
         body = pickle.dumps(request.to_dict(spider=self._crawler.spider), protocol=4)
         fingerprint = self._fingerprint(request)
         self._file.execute("INSERT INTO pushed (fingerprint, request) VALUES (?, ?)", (fingerprint, body))
 
     def popped(self, request: Request) -> bool:
-        """Note a request that is handed out; return False if the last run finished it."""
+        """Record a request that is handed out; return False if the last run has finished the request."""
         fingerprint = self._fingerprint(request)
         if self._done[fingerprint]:
             self._done[fingerprint] -= 1

@@ -146,7 +146,7 @@ class EngineFetcher:
         return self._excused(result) if self.excuses_faults else result
 
     def note_cause(self, request: Request) -> None:
-        """Note that ``request`` waits for its robots.txt."""
+        """Record that ``request`` waits for its robots.txt."""
         self._causes[Origin.of(request.url).robots_url] = request
 
     def error(self, source: Source) -> Exception | None:

@@ -270,7 +270,7 @@ class Waits:
         self._stop_fleet_timer()
 
     def note_status(self, host: str, status: int) -> None:
-        """Note an answer of a host: consecutive answers of 429 and 5xx count as one wait."""
+        """Record an answer of a host: consecutive answers of 429 and 5xx count as one wait."""
         self._answers.pop(host, None)
         if not is_served(status):
             self._refused_mono.setdefault(host, self._clock.monotonic())
@@ -300,7 +300,7 @@ class Waits:
                 pass
 
     def note_fleet_away(self, why: str) -> None:
-        """Note that the Redis is away, also for a spider that was opened later and got no event."""
+        """Record that the Redis is away, also for a spider that was opened later and got no event."""
         if self._fleet_timer is None:
             self._fleet_timer = self._clock.call_later(self._max_wait_s, partial(self._lose_fleet, why))
 

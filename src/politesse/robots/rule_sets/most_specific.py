@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class MostSpecific(RuleSet):
-    """The common part of the rule sets of all dialects in which the most specific match decides."""
+    """The base class of the rule sets in which the most specific match decides."""
 
     precedence: ClassVar[str] = "the longest rule that matches decides, and at one length an Allow"
 
