@@ -81,10 +81,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that is missing here is an error
+if not TYPE_CHECKING:  # so that a type checker reports unknown names
 
     def __getattr__(name: str) -> object:
-        """Load all names, and return one (PEP 562)."""
+        """Load all names, and return the requested name (PEP 562)."""
         if name in __all__:
             from importlib import import_module  # noqa: PLC0415 - see above
 

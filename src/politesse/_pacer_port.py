@@ -24,7 +24,7 @@ class StatedTimes(Protocol):
 
     @property
     def open_minutes(self) -> int:
-        """The minutes of the day at which a visit is permitted, as bits, midnight the lowest."""
+        """The minutes of the day at which a visit is permitted, as bits; the lowest bit is midnight."""
 
     def interval_s(self, wall: float, /) -> float:
         """Return the interval of the slowest Request-rate in force at a Unix time, in seconds; 0 for none."""

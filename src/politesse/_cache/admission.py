@@ -96,10 +96,10 @@ class Admission:
         self._timer: Timer | None = None
 
     async def run(self, work: Callable[[bool], Awaitable[Result]], limit_s: float | None = None) -> Result:
-        """Wait for a place, and hold it during ``work``, which makes one request; return its result.
+        """Wait for a place, and hold it while ``work`` makes one request; return the result.
 
         Args:
-            work: called with whether the request has waited.
+            work: makes the request; its argument is whether the request has waited.
             limit_s: how many seconds ``work`` may take; None for no limit.
 
         Raises:

@@ -44,7 +44,7 @@ class FileEntry:
     Attributes:
         origin: origin of the file.
         path: path of the file.
-        source: the copy or the lack of the file.
+        source: the copy, or the reason why there is none.
         record: the record from which the next attempt goes on if the store has none, or None.
         confirmed_mono: when the source was fetched or last confirmed; ``source`` has the wall time.
         refresh_mono: from this moment on, a lookup starts a refresh; not after the deadline.
@@ -123,7 +123,7 @@ class FileEntry:
         return max(now_mono - self.confirmed_mono, now_wall - self.source.fetched_wall)
 
     def set_back(self, now_mono: float, now_wall: float) -> bool:
-        """If the wall clock was set back, move the wall times of the entry back as far; return whether it was."""
+        """Return whether the wall clock was set back; if so, move the wall times of the entry back as far."""
         source = self.source
         by_s = (now_mono - self.confirmed_mono) - (now_wall - source.fetched_wall)
         if by_s < AGREE_S:

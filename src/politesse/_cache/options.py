@@ -129,7 +129,8 @@ class AccessPolicy:
     """How the answers to fetches are read, and how long they hold.
 
     Attributes:
-        outcomes: the meaning of statuses and faults in the dialect or for the kind of file, changed by the options.
+        outcomes: the meaning of statuses and faults, as the dialect or the kind of file sets it and the options change
+            it.
         options: the options of the cache.
         conditions: the conditions of the requests.
     """

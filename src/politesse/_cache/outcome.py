@@ -26,8 +26,9 @@ faults). An answer changes the record (``advance``); time changes only its meani
     any                 none of these                          fetch
 
 All times are wall times; the caller has corrected the record with both clocks (see ``record``). The table is RFC 9309.
-Dialect and options may change the meaning of 429 and of too many redirects, how long a copy serves (``stale_s``), an
-initial time in which no copy serves (``closed_s``), and the meaning without a copy afterwards.
+Dialect and options may change the meaning of 429 and of too many redirects. They also set how long a copy serves
+(``stale_s``), how long no copy serves after the first failure (``closed_s``), and the meaning without a copy after that
+time.
 
 R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. A closed host gets no request;
 R is then the time at which the host opens, if the pacer knows that time.

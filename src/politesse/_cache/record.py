@@ -205,8 +205,8 @@ def believed(record: Record, now_wall: float) -> Record:
     """Return ``record`` without the parts that are dated in the future.
 
     Such parts would hold for as long as the writer's clock was ahead. Parts that are ahead by up to ``CLOCK_SKEW_S``
-    count as dated now. A record without its trouble loses its copy, too, because its renewal has failed at an unknown
-    time.
+    count as dated now. If the trouble is removed, the copy is removed, too, because the time at which its renewal
+    failed is unknown.
     """
     copy, trouble = record.copy, record.trouble
     if (copy is None or copy.confirmed_wall <= now_wall) and (trouble is None or trouble.last_wall <= now_wall):

@@ -74,7 +74,8 @@ class Identity:
         """Return the identity of a request that states ``user_agent``: this identity, or another crawler.
 
         The result is this identity if ``user_agent`` is another version of its product, or a browser's User-Agent that
-        contains its full name. If the tokens of this identity are in ``user_agent``, they follow the stated name.
+        contains its full name. Otherwise the tokens of the result are the stated name, and then those tokens of this
+        identity that are in ``user_agent``.
 
         Raises:
             ConfigurationError: if ``user_agent`` names no crawler.

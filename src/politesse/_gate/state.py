@@ -101,7 +101,8 @@ class GateState:
     def when_closed(self, method: Callable[[ClosedError], None]) -> None:
         """When the gatekeeper begins to close, call a bound method with the error to raise.
 
-        The method is called at once if the gatekeeper is closed already, and never after its object is garbage.
+        The method is called at once if the gatekeeper is closed already, and never after its object was
+        garbage-collected.
         """
         closing = self.closing
         if closing is None:

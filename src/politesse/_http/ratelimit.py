@@ -3,7 +3,7 @@
 Servers use three forms: ``RateLimit: "name";r=50;t=30`` with ``RateLimit-Policy: "name";q=100;w=60``
 (draft-ietf-httpapi-ratelimit-headers from -08), ``RateLimit: limit=100, remaining=50, reset=30`` with
 ``RateLimit-Policy: 100;w=60`` (from -03), and the fields ``RateLimit-Remaining`` and ``RateLimit-Reset`` (earlier
-drafts, and with the prefix ``X-``), whose reset is a Unix time from some servers.
+drafts, and with the prefix ``X-``). Some servers send a Unix time as the reset.
 """
 
 from __future__ import annotations

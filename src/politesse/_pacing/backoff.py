@@ -68,7 +68,7 @@ class HostBackoff:
     Attributes:
         closing: until when the host is closed, by the monotonic clock, so that setting the wall clock opens no host
             early.
-        backoff_s: for how many seconds the last refusal of a page would close the host; 0 if no refusal is remembered.
+        backoff_s: the present backoff after refusals of pages, in seconds; 0 if no refusal is remembered.
         fetch_backoff_s: the same for refusals of robots.txt.
         refusal_s: the same for answers that mean REFUSED.
         latency_s: the smoothed response time.
@@ -294,7 +294,7 @@ class HostBackoff:
         now_wall: float,
         options: PacingOptions,
     ) -> tuple[IgnoredHeader, ...]:
-        """Close the host for Retry-After, but at least ``backoff_s``; without the header, for the time of ``own``."""
+        """Close the host for Retry-After, but at least ``backoff_s``; without the header, for the time in ``own``."""
         asked_s = retry_after_s(headers, now_wall) if headers else None
         closed_s, bound_by = own
         if asked_s is not None:

@@ -6,7 +6,7 @@ process with another clock can read them. The reader calculates how much time ha
     read by                    the time passed
     the same run of the clock  by the monotonic clock: a wall clock that was set changes nothing
     another run                by the wall clock
-    a clock that is behind     zero: the state counts as new, and is noted again, so that it binds only once more
+    a clock that is behind     zero: the state counts as new. It is noted again, so that this happens only once
 
 A request that was under way may have ended at any time since, so it counts as ended now.
 """
@@ -30,7 +30,7 @@ class BackoffSnapshot(NamedTuple):
 
     Attributes:
         pace_s: the interval that the host's answers ask for, in seconds; 0 for none.
-        backoff_s: for how long the last refusal of a page would close the host; 0 if no refusal is remembered.
+        backoff_s: the present backoff after refusals of pages, in seconds; 0 if no refusal is remembered.
         fetch_backoff_s: the same for refusals of robots.txt.
         refusal_s: the same for answers that mean REFUSED.
         closed_s: for how many seconds the host is still closed; 0 if the host is open.

@@ -267,7 +267,7 @@ class ScopedPacer:
         return permit
 
     async def _parts(self, request: TurnRequest, max_wait_s: float | None) -> list[TurnRequest]:
-        """Return the request to each scope, after a lookup if necessary; raises TooFar if the lookup takes too long."""
+        """Return the request for each scope, after a lookup if necessary; raises TooFar if the lookup is too slow."""
         while (parts := self._known_parts(request)) is None:
             finding = asyncio.ensure_future(self._addresses.find(request.host))
             if max_wait_s is None:
@@ -277,7 +277,7 @@ class ScopedPacer:
         return parts
 
     def _known_parts(self, request: TurnRequest) -> list[TurnRequest] | None:
-        """Return the request to each scope; begin a lookup and return None if the address is unknown.
+        """Return the request for each scope; begin a lookup and return None if the address is unknown.
 
         The floor and the statements of a site bind in the first scope only; the others have the floor of their Limit.
         """

@@ -41,7 +41,7 @@ _HTTPS_PORT: Final = 443
 
 
 def by_domain() -> Callable[[str], str]:
-    """Return a function from a host to its registered domain by the Public Suffix List; an address stays itself.
+    """Return a function from a host to its registered domain by the Public Suffix List, and from an address to itself.
 
     Raises:
         ConfigurationError: the extra ``psl`` is not installed.

@@ -9,10 +9,11 @@ from politesse._http.redirects import REDIRECTS, resolved
 from politesse.origin import Origin
 from politesse.queue._web import resolved_location
 
-# The names of Crawlee, which keeps its own type in a private module.
+# The same methods as in Crawlee, whose own type is in a private module.
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]
 
-_MOVED: Final = (frozenset({303}), frozenset({301, 302, 303}))  # for other methods, and for POST
+# The statuses after which the target is requested by GET: for all methods except POST, and for POST.
+_MOVED: Final = (frozenset({303}), frozenset({301, 302, 303}))
 _OF_ORIGIN: Final = frozenset({"authorization", "cookie", "host", "proxy-authorization"})
 
 

@@ -193,7 +193,7 @@ async def directives_of(response: httpx.Response | httpx2.Response, gate: AgentV
 
 
 class StreamTurns(OpenTurns):
-    """The turns of a transport, of which each ends with the stream of its response."""
+    """The turns of a transport. Each turn ends with the stream of its response."""
 
     __slots__ = ("_closing",)
 

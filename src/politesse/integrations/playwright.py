@@ -280,7 +280,7 @@ class PolitePage:
         """Request each hop in a turn, and give the answer to the browser."""
         request = route.request
         headers = {**request.headers, "user-agent": self.gate.identity.user_agent}
-        headers.pop("cookie", None)  # ``route.fetch`` adds the cookies of the context, also of redirects
+        headers.pop("cookie", None)  # ``route.fetch`` adds all cookies, including cookies that a redirect has set
         url = request.url.partition("#")[0]
         hop = Hop(url, cast("Method", request.method), headers, request.post_data_buffer)
         limit = None if visit is None else 0  # the timeout of ``goto`` ends the request

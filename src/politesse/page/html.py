@@ -100,7 +100,7 @@ class Html:
 
 
 def may_be_html(content_type: str) -> bool:
-    """Whether a body with this media type may be HTML: the type is a type of HTML, unknown or invalid.
+    """Whether a body with this media type may be HTML: true for the types of HTML, unknown types and invalid types.
 
     ``html`` or a type with a blank inside are examples of invalid types (WHATWG MIME Sniffing 4.4).
 

@@ -119,7 +119,7 @@ class SitemapFile:
         self._is_packed: bool | None = None
         self._unpacking = zlib.decompressobj(_GZIP_BITS)
         self._xml: _XmlReader | None = None
-        self._rest: bytes | None = None  # the beginning of a line of a text
+        self._rest: bytes | None = None  # the incomplete last line of a file in text
 
     @property
     def is_index(self) -> bool:

@@ -3,7 +3,7 @@
 The comparisons of a file of 500 KiB with a target of 20,480 octets may take as many steps as the product of both. So
 wildcards are compared within a budget. The budget counts octets, not time, so that all machines agree.
 
-A wildcard is free if the target is shorter than its texts, or does not start with its head. The cost of any other
+A wildcard costs nothing if the target is shorter than its texts, or does not start with its head. The cost of any other
 wildcard is an upper bound on its work, and is paid before the work:
 
     1,000, and 100 for each segment, which is a text after the head,

@@ -19,7 +19,7 @@ def memory_of(objects: Iterable[object]) -> int:
 
 
 def flat(numbers: Sequence[int]) -> Sequence[int]:
-    """Return numbers from 0 on in the least memory: one, two or four octets for each."""
+    """Return an array of numbers that are 0 or more, with the least memory: one, two or four octets for each number."""
     try:
         return bytes(numbers)
     except ValueError:

@@ -247,7 +247,7 @@ class Gate(ThreadView):
         return f"<Gate {self._view.name} ({'open' if self._thread.is_alive() else 'closed'})>"
 
 
-if not TYPE_CHECKING:  # to a type checker, a name that is missing here is an error
+if not TYPE_CHECKING:  # so that a type checker reports unknown names
 
     def __getattr__(name: str) -> object:
         """Return PoliteAdapter; its module is loaded at the first use, because it needs requests (PEP 562)."""

@@ -87,7 +87,7 @@ class FleetAnswer(NamedTuple):
         version: when the host was closed last, by the time of Redis.
         bound_by: the reason of the wait; ``interval`` for the interval of the request.
         tolerance_s: how late the start may be, in seconds.
-        backoff_s: how long the last refusal of a page would close the host, in seconds.
+        backoff_s: the present backoff after refusals of pages, in seconds.
         fetch_backoff_s: the same for refusals of robots.txt.
         refusal_s: the same for answers by which the host refuses this crawler.
         held_by: the URL of a request that is under way.

@@ -99,7 +99,7 @@ class Roster:
         return sorted({name for members in self._members.values() for name, done in members.items() if not done})
 
     def alive_words(self, owner: str, holders: str) -> str:
-        """Return this process and the holders with dead leases, each with its session: all earlier leases are dead."""
+        """Return this process and the holders with dead leases, each with its session. Earlier leases are dead."""
         return " ".join([f"{owner} {self.session}", *self._later_sessions(holders)])
 
     def has_dead(self, holders: str) -> bool:

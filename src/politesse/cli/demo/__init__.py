@@ -144,7 +144,7 @@ class LittleWeb(AsyncExitStack):
 async def run(console: Console, pages: int, gate_class: type[Gatekeeper] = Gatekeeper) -> int:
     """Serve a web of about ``pages`` pages, crawl it, and print the findings; returns the exit code.
 
-    Tests give a broken ``gate_class``, which the report must show.
+    Tests give a broken ``gate_class``; the report must then show its violations.
     """
 
     def look() -> list[Row]:

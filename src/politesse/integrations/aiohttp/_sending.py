@@ -58,7 +58,7 @@ class ClientDisallowed(Disallowed, aiohttp.ClientError):
 
 
 def client_error(error: Disallowed | InvalidURL) -> ClientDisallowed | ClientInvalidURL:
-    """Return the error of the gate as an error that is also an error of aiohttp."""
+    """Convert an error of the gate to the subclass that is also an error of aiohttp."""
     if isinstance(error, Disallowed):
         return ClientDisallowed(error.verdict)
     return ClientInvalidURL(error.url, error.problem)

@@ -42,7 +42,7 @@ def explained(error: aiohttp.InvalidUrlClientError, url: StrOrURL) -> aiohttp.In
 
 
 def judged_url(url: URL) -> str:
-    """Return the URL that is judged for ``url``: without userinfo, and http(s) for a WebSocket."""
+    """Return the URL to judge for ``url``: it has no userinfo, and the scheme http(s) for a WebSocket."""
     scheme = url.scheme
     if scheme[:2] == "ws":
         scheme = f"http{scheme[2:]}"

@@ -86,7 +86,7 @@ class RobotsTxtFailed(IgnoreRequest):
     """A request is not made because the download of robots.txt failed; ``__cause__`` is the reason."""
 
     def as_in_scrapy(self) -> IgnoreRequest:
-        """Return an IgnoreRequest of the cause's type, too, because plain Scrapy gives the cause to errbacks."""
+        """Return an IgnoreRequest that is also of the cause's type, because errbacks get the cause in plain Scrapy."""
         kind = type(self.__cause__)
         both: type[IgnoreRequest] = type(kind.__name__, (IgnoreRequest, kind), {"__str__": lambda _: str(self)})
         error = both.__new__(both, str(self))  # the constructor of the cause may have other arguments
