@@ -59,7 +59,7 @@ class EventLog:
     __slots__ = ("_closed", "_known")
 
     def __init__(self) -> None:
-        self._closed: LRUCache[Origin, float] = LRUCache(_MAX_SITES)  # the Unix times since when sites are closed
+        self._closed: LRUCache[Origin, float] = LRUCache(_MAX_SITES)  # the Unix times at which sites were closed
         self._known: LRUCache[Hashable, None] = LRUCache(_MAX_SITES)
 
     def __call__(self, event: events.Event) -> None:
@@ -139,7 +139,7 @@ class EventLog:
         return self._closed.pop(origin, None) is not None or was_kept
 
     def _bound_reached(self, event: events.MatchingBounded | events.LongDelay) -> None:
-        """Write once for each file that a robots.txt exceeds a bound."""
+        """Write that a robots.txt exceeds a bound, once for each file."""
         if isinstance(event, events.LongDelay):
             if self._is_new(event.origin, event.delay_s):
                 text = "%s wants %g s between requests, more than max_crawl_delay_s: %s"

@@ -50,7 +50,7 @@ class SystemClock:
 
     run: Final = token_hex(8)
 
-    # The functions of the time module themselves, because a method would add a call to each decision.
+    # These are the functions of the time module, because a method would add a call to each decision.
     wall: staticmethod[[], float] = staticmethod(time.time)
     monotonic: staticmethod[[], float] = staticmethod(time.monotonic)
     sleep: staticmethod[[float], Coroutine[object, object, None]] = staticmethod(asyncio.sleep)
@@ -112,6 +112,6 @@ async def ends_within(
 
 
 def _ignore_error(work: asyncio.Future[Any]) -> None:
-    """Retrieve an error that nobody awaits; otherwise asyncio logs it as never retrieved."""
+    """Retrieve an error that no code awaits; otherwise asyncio logs it as never retrieved."""
     if not work.cancelled():
         work.exception()

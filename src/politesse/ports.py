@@ -333,7 +333,7 @@ class LeasingStore(Store, Protocol):
         """
 
     async def put_leased(self, key: str, record: bytes, lease: Lease, /) -> bool:
-        """Keep a record and end its lease; after a later lease or record, only return False."""
+        """Keep a record and end its lease; if there is a later lease or record, only return False."""
 
     async def release(self, key: str, lease: Lease, /) -> None:
         """End a lease without a record, unless it was taken over."""

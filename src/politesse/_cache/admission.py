@@ -9,7 +9,7 @@ Without further rules, a server that accepts a connection and never answers woul
 limit. A hundred such servers would hold all places. So a request that has taken longer than ``_MOMENT_S`` loses its
 quick place if another request waits, and counts as slow from then on. The number of slow requests is limited, too,
 because each holds a socket. At that limit, the slow request that started first is given up if it started at least
-``_MIN_SLOW_S`` ago: its block is cancelled.
+``_MIN_SLOW_S`` ago: its ``work`` is cancelled.
 
     waits for a quick place -> quick -> slow -> given up
                                  |        |         |

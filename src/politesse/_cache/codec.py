@@ -28,7 +28,7 @@ Part = TypeVar("Part", Copy, Trouble, Moment, HostState, BackoffRecord)
 _RECORD: Final = b"politesse/3 "
 _STATE: Final = b"politesse-pace/1 "
 _DIGEST_BYTES: Final = 16
-_MAX_HEAD_BYTES: Final = 1024 * 1024  # the header fields of a head are far shorter
+_MAX_HEAD_BYTES: Final = 1024 * 1024  # real heads are far shorter
 _ENUMS: Final = {"AccessResult": AccessResult, "Bound": Bound}
 _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 
@@ -78,7 +78,7 @@ def decode_state(data: object, key: str) -> HostState:
 
 
 def framed(version: bytes, content: bytes) -> bytes:
-    """Return ``content`` after its version and its digest."""
+    """Return ``content`` with the version and its digest in front."""
     return version + _digest(content) + content
 
 

@@ -96,8 +96,8 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
 def was_open(record: Record | None, now_wall: float, policy: AccessPolicy) -> bool:
     """Return whether a record permitted requests for pages until its copy expired.
 
-    The age of the copy does not matter, because a copy may expire while a page waits for a Crawl-delay of a day. If a
-    host was idle for long, the pacer counts every request.
+    The age of the copy does not matter, because a copy may expire while a page waits for a Crawl-delay of a day. After
+    a host was idle for a long time, the pacer counts every request.
     """
     record = as_read(record, policy)
     if record is None:
@@ -121,7 +121,7 @@ def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy
     meaning = policy.classify(result)
     if meaning in _TROUBLES:
         return 0.0
-    known = meaning or AccessResult.SUCCESSFUL  # a 304 is an answer about a file
+    known = meaning or AccessResult.SUCCESSFUL  # a 304 confirms a file
     longest_s = _longest_s(known, policy) - policy.options.min_lifetime_s
     return min(_lifetime_s(result, known, now_wall, policy), longest_s)
 
@@ -272,7 +272,7 @@ def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy
     if trouble is None or trouble.result is AccessResult.TOO_MANY_REQUESTS:
         return copy.fresh_until_wall
     if copy.result is not AccessResult.SUCCESSFUL:
-        return copy.confirmed_wall  # the absence of a file does not serve beyond its time
+        return copy.confirmed_wall  # the absence of a file is not used beyond its lifetime
     if trouble.result is AccessResult.UNAVAILABLE:
         return copy.confirmed_wall + policy.outcomes.unavailable_copy_s
     # RFC 9309 2.4: a copy may be used beyond its lifetime while robots.txt is unreachable.

@@ -72,7 +72,7 @@ class Loaded(NamedTuple, Generic[Judged]):
 
 
 class Records:
-    """Keeps no record; the base class of the other two."""
+    """Keeps no record; the base class of the other two classes."""
 
     async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
         """Return the record of ``origin``. Only a store that leases calls ``judge``, to know whether to wait."""

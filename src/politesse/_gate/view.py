@@ -267,7 +267,7 @@ class AgentView(Agent):
 
         tdmrep.json is fetched like a page. Within a turn of the same host the call does not wait for an unknown file.
         The statements report files that could not be read. ``politesse.page.response_usage`` reads
-        the response of the page, and ``politesse.usage.combine`` combines the two.
+        the response of the page, and ``politesse.usage.combine`` combines both results.
 
         Returns None if the page may not be requested.
 
@@ -286,8 +286,8 @@ class AgentView(Agent):
     def hosts(self) -> Mapping[str, HostStatus]:
         r"""Return the status of each host: its pace, its waiters, its holder, and the robots.txt of its origins.
 
-        The pace is that of all agents together; before the first turn at a host, it is the pace that robots.txt states
-        for this agent. The call changes nothing, and takes time for each host. A host is listed while its
+        The pace is the common pace of all agents; before the first turn at a host, it is the pace that robots.txt
+        states for this agent. The call changes nothing, and takes longer with more hosts. A host is listed while its
         robots.txt is in memory, or while it is busy: a request waits or is under way, or the last request still sets a
         pace. A closed gatekeeper lists busy hosts only.
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from politesse.ports import FetchResponse, FetchResult, Validators
 
-# RFC 9111 5.2: a directive is a token, some with a value, quoted or not. The values of other directives are matched, to
-# skip them. The time is linear: 64 KiB, the limit of all headers, take at most about 5 ms.
+# RFC 9111 5.2: a directive is a token, and may have a value, quoted or not. The pattern also matches the values of
+# other directives, to skip them. The time is linear: 64 KiB, the limit of all headers, take at most about 5 ms.
 _VALUE: Final = r"=[ \t]*(?:\"([^\"]*)\"|([^ \t,]*))"
 _DIRECTIVE = re.compile(
     rf"(?<![A-Za-z0-9_-])(max-age|no-cache|no-store)(?![A-Za-z0-9_-])(?:[ \t]*{_VALUE})?|{_VALUE}",
@@ -68,7 +68,7 @@ def dated_wall(headers: Mapping[str, str], received_wall: float) -> float:
 
 
 def varies_by(headers: Mapping[str, str], name: str) -> bool:
-    """Return whether by ``Vary`` the response depends on a request header (RFC 9110 12.5.5); ``*`` is any header."""
+    """Return whether ``Vary`` says that the response depends on a request header (RFC 9110 12.5.5); ``*`` is any."""
     named = {item.strip().lower() for item in headers.get("vary", "").split(",")}
     return not named.isdisjoint({name, "*"})
 

@@ -80,7 +80,7 @@ class Hops:
 
 def first_hop(request: FetchRequest) -> FetchRequest:
     """Return a request that follows no redirects; each redirect becomes another request."""
-    # Without ``replace``, which would take most of the time; each fetch calls this function.
+    # ``replace`` is not used, because it would take most of the time; each fetch calls this function.
     return FetchRequest(
         request.origin,
         0,

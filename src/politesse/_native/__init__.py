@@ -8,8 +8,8 @@
     module.c  these for Python, by the limited API of CPython 3.11
 
 The core serves the dialects in which the most specific match decides. The rest is in Python: the records besides rules
-and user-agent lines, and targets that are rare. The answers are those of the reference in
-Python, which also runs without the core.
+and user-agent lines, and targets that are rare. The core gives the same answers as the reference in Python, which also
+runs without the core.
 """
 
 from __future__ import annotations

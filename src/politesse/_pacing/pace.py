@@ -67,7 +67,7 @@ class PacingOptions:
     Attributes:
         key: the unit that is paced: each ``"host"``; all hosts at one ``"address"``; or all hosts of a registered
             ``"domain"``, such as example.co.uk (needs the extra ``psl``).
-        address: a further limit for all hosts at one address together. A host with several addresses counts at the
+        address: a further limit for all hosts at one address together. A host with several addresses is paced at the
             lowest address.
         domain: a further limit for all hosts of a registered domain together.
         min_delay_s: the least time between the end of a request and the start of the next, per host; 0 or more.
@@ -81,7 +81,7 @@ class PacingOptions:
             delay again, with any status but 429 and 5xx.
         adaptive_max_s: the longest such delay, in seconds; 0 to a day.
         backoff_min_s: the least time for which a 429, 502, 503 or 504 closes a host, in seconds; positive. The third
-            other 5xx in a row counts as these. The first such answer closes the host for four times its interval if
+            other 5xx in a row has the same effect. The first such answer closes the host for four times its interval if
             that is longer. Each further such answer doubles the time, up to 15 minutes, and each other answer halves
             it. A 429 or 503 to robots.txt closes the host for a minute, doubled up to an hour.
         backoff_max_s: the longest time for which an answer closes a host, even if Retry-After is longer.

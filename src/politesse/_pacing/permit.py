@@ -159,7 +159,7 @@ class LocalPermit:
 
 
 def give_back_all(answers: Iterable[Permit | NotYet]) -> None:
-    """Give back the permits among some answers."""
+    """Give back all permits in a list of answers."""
     for answer in answers:
         if not isinstance(answer, NotYet):
             answer.give_back()

@@ -104,7 +104,7 @@ class AnswersInRow:
     def meaning(
         self, status: int, headers: Mapping[str, str], now_mono: float, options: PacingOptions, *, is_refused: bool
     ) -> Meaning:
-        """Return the meaning of an answer, given the earlier answers; ``is_refused`` if a refusal is remembered."""
+        """Return the meaning of an answer; ``is_refused``: whether an earlier refusal is remembered."""
         meaning = meaning_of(status, headers)
         if meaning is Meaning.ERROR:
             self._errors += 1

@@ -50,7 +50,7 @@ async def print_verdicts(
         try:
             for verdict, page in zip(verdicts, pages, strict=True):
                 if not as_json:
-                    _explain(verdict, out)  # the verdict comes first, because the page may take long
+                    _explain(verdict, out)  # the verdict comes first, because the page may take a long time
                 with err.status("fetching pages") if err.is_terminal and not page.done() else nullcontext():
                     record = await page
                 faults += record is not None and bool(record["fault"])
@@ -165,7 +165,7 @@ async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, 
     if until is None or until - time.time() <= timeout_s:
         stated = await gate.usage(url)
         data_txt = await gate.datatxt(url)
-    else:  # the host is closed for long, so no file of the site may be requested
+    else:  # the host is closed for a long time, so no file of the site may be requested
         stated = (await gate.check(url)).usage
     usage = combine([NOTHING_STATED if stated is None else stated, *usages])
     return record | {

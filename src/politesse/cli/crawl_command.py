@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 DEFAULT_MAX_PAGES: Final = 1_000
 _MAX_ARCHIVED_BYTES: Final = 8 * 1024 * 1024
 _ERRORS: Final = 400  # an answer with this status or above is an error page, which counts as no page of its site
-_START: Final = ""  # the item of a start URL; the item of a link is its host, which redirects keep
+_START: Final = ""  # the item of a start URL; the item of a link is its host, also after redirects
 _SITEMAP: Final = "sitemap:"  # the item of a sitemap file and of its URLs; no host has this name
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
@@ -125,7 +125,7 @@ class CrawlPlan:
             return Gatekeeper(self.user_agent, fetch=fetch, pacing=pacing, store=options.store, fleet=options.fleet)
 
     async def denies_private(self) -> bool:
-        """Return whether private addresses are refused: unless an option or a start URL permits them."""
+        """Return whether private addresses are refused: true unless an option or a start URL permits them."""
         if self.allow_private:
             return False
         resolver = SystemResolver()
@@ -215,7 +215,8 @@ class CrawlRun:
             fetch, resolver = replace(fetch, private_addresses="deny"), PublicResolver()
         async with plan.gate(fetch) as gate:
             queue: PoliteQueue[str] = PoliteQueue(gate, journal=plan.journal)
-            # One connection for each worker, and no cookies, so that each request is like that of a new visitor.
+            # One connection for each worker, and no cookies, so that each request is like the first request of a new
+            # visitor.
             session = PoliteSession(
                 gate,
                 timeout=aiohttp.ClientTimeout(total=plan.options.timeout_s),

@@ -42,7 +42,7 @@ class RecordFile:
 
 
 class CrawlRecords:
-    """Writes and counts the records of ``queue.crawl``, and adds one with the outcome "left" for each remaining URL.
+    """Writes and counts the records of ``queue.crawl``, and a record "left" for each remaining URL.
 
     Args:
         file: gets the records, or None.

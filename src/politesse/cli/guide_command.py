@@ -77,7 +77,7 @@ def print_guide(topic: str, out: Console) -> None:
         out.print(plain(text), soft_wrap=True, end="")
         return
     os.environ.setdefault("LESS", _LESS)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the pager, whose end pydoc awaits
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the pager; pydoc waits for its end
     pydoc.pager(text)
 
 

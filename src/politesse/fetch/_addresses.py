@@ -38,8 +38,9 @@ PrivateAddresses = Literal["redirects", "deny", "allow"]
 
 PRIVATE_ADDRESSES: Final = get_args(PrivateAddresses)
 
-# RFC 6890 2.2.2: protocol assignments, with the metadata service of a cloud; some Python versions lack a part. RFC
-# 7526: the withdrawn relays of 6to4. The wire server of Azure has a public address, but only Azure's machines reach it.
+# RFC 6890 2.2.2: protocol assignments, which include the metadata service of a cloud; some Python versions lack a part
+# of them. RFC 7526: the withdrawn relays of 6to4. The wire server of Azure has a public address, but only Azure's
+# machines reach it.
 _NOT_PUBLIC: Final = (
     ipaddress.IPv4Network("192.0.0.0/24"),
     ipaddress.IPv4Network("192.88.99.0/24"),

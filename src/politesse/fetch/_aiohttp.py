@@ -1,8 +1,8 @@
 """Fetches robots.txt and other files with aiohttp, with a check of each hop, with bounds, and with faults as values.
 
 Theory of operation. All fetches share a client session and, unless one is borrowed, its connector, but no state: no
-cookies, no credentials, and no connection that another fetch has opened (``_client``). This module follows redirects,
-not aiohttp, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
+cookies, no credentials, and no connection that another fetch has opened (``_client``). This module follows redirects
+itself, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
 
 =============  ==================================================  ==================================================
 phase          bound                                               where
@@ -61,9 +61,9 @@ class AiohttpFetcher:
     Fetches share no state: no cookies, no netrc, no middlewares, no credentials, and no connections, whose address was
     checked for another fetch.
 
-    A body without Content-Length and chunks is complete only if the server closes the connection in an orderly way:
-    without a reset, and with TLS after a close_notify (RFC 9112 9.8). A proxy that speaks plain HTTP may turn a reset
-    into a FIN.
+    A body with neither Content-Length nor chunks is complete only if the server closes the connection in an orderly
+    way: without a reset, and with TLS after a close_notify (RFC 9112 9.8). A proxy that speaks plain HTTP may turn a
+    reset into a FIN.
 
     >>> import asyncio
     >>> from politesse import Gatekeeper
@@ -256,7 +256,7 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], li
             response.close()  # the rest of the body is not needed
             return body.finish()
         octets = await _read_some(response)
-    # RFC 9112 6.3: a body without a length and chunks extends to the close of the connection. RFC 9112 8: it is
+    # RFC 9112 6.3: a body with neither a length nor chunks extends to the close of the connection. RFC 9112 8: it is
     # incomplete if that close is not orderly.
     delimited = response.status == HTTPStatus.NO_CONTENT or coding == "chunked" or "content-length" in headers
     if not delimited and isinstance(response, WatchedResponse) and (wire is None or not wire.ended_cleanly):

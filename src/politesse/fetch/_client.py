@@ -4,10 +4,10 @@ The session has no state of a fetch. A context variable holds the guard of the f
 connector. Each fetch has its own time limits, and leaves no cookie and no open connection behind.
 
 Theory of operation. A Wire observes the end of a connection and the octets that came over it, which aiohttp does not
-report. For aiohttp, a body without Content-Length and chunks is complete when the connection is lost for any reason,
-including a reset or the closing of the session. Only the protocol of the transport gets the reason. So while a response
-is read, also over a borrowed connector, a Wire stands between the transport and aiohttp's protocol, and forwards every
-call. If it cannot be installed, such a body counts as truncated.
+report. For aiohttp, a body with neither Content-Length nor chunks is complete when the connection is lost for any
+reason, including a reset or the closing of the session. Only the protocol of the transport gets the reason. So while a
+response is read, also over a borrowed connector, a Wire stands between the transport and aiohttp's protocol, and
+forwards every call. If it cannot be installed, such a body counts as truncated.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class SharedClient:
         )
         if self._session is None:
             # Otherwise aiohttp requests twice if a server closes without a response. A borrowed connector reuses
-            # connections, and the server may have closed one in the meantime, so the second try stays there.
+            # connections, and the server may have closed one in the meantime, so the second try is kept there.
             client._retry_connection = False  # noqa: SLF001 - as aiohttp's own TestClient does
         return client
 

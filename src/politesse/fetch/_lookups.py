@@ -1,8 +1,8 @@
 """Looks up host names in separate threads, so that names which never resolve do not delay others.
 
 Theory of operation. getaddrinfo blocks its thread, for half a minute and more if a name server does not answer, and
-cannot be cancelled. The executor of the event loop has few threads, so eight such names would block all others there.
-Here each lookup has its own thread. Concurrent callers of a name share one lookup and its result.
+cannot be cancelled. The executor of the event loop has few threads, so eight such names would block all other names
+there. Here each lookup has its own thread. Concurrent callers of a name share one lookup and its result.
 """
 
 from __future__ import annotations

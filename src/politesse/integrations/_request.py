@@ -26,8 +26,8 @@ class StatedAgents:
     """The views of a gate for the User-Agents that the requests of a client state.
 
     RFC 9309 2.2.1: the product token that selects the rules should be part of the User-Agent that the server sees. So
-    the gate's User-Agent replaces a missing one and the library's default. A request with another User-Agent is judged
-    for that crawler.
+    the gate's User-Agent replaces the library's default, and a missing User-Agent. A request with another User-Agent is
+    judged for that crawler.
 
     Args:
         gate: the view for all requests that state no other User-Agent.

@@ -116,10 +116,10 @@ class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.Async
     names the open response. The garbage collector closes a streamed response that is dropped unclosed, with a
     ResourceWarning.
 
-    PoliteTransport must directly wrap the transport that sends. Event hooks and auth flows run earlier, so it judges
-    the changed request. A transport that changes or repeats requests, or caches answers, must wrap PoliteTransport.
-    Then each request is judged as it is sent, each repetition has a turn, and a cached answer needs no turn. The
-    ``retries`` of ``AsyncHTTPTransport`` repeat only attempts to connect, and may stay inside.
+    PoliteTransport must directly wrap the transport that sends. Event hooks and auth flows run earlier, so
+    PoliteTransport judges the changed request. A transport that changes or repeats requests, or caches answers, must
+    wrap PoliteTransport. Then each request is judged as it is sent, each repetition has a turn, and a cached answer
+    needs no turn. The ``retries`` of ``AsyncHTTPTransport`` repeat only attempts to connect, and may stay inside.
 
     Configure connections on the wrapped transport: httpx applies ``verify``, ``cert``, ``http1``, ``http2``, ``limits``
     and the proxies of the environment only to a transport that it creates itself. Give a proxy there, too:

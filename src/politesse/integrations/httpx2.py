@@ -113,7 +113,7 @@ class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.As
         ConfigurationError: ``gate`` is not a gate, ``wraps`` is not an asynchronous transport of httpx2, or its
             addresses cannot be checked, as behind a proxy.
 
-    A request raises, besides httpx2's own errors, the same errors as with httpx, from this module.
+    A request raises httpx2's own errors, and the same errors as with httpx, as classes of this module.
 
     Example:
         >>> from politesse import Gatekeeper

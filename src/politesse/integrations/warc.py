@@ -56,7 +56,8 @@ class WarcFile:
         info: further fields of the ``warcinfo`` record, such as ``{"operator": "Example"}``.
 
     Raises:
-        ConfigurationError: the file exists. Each run needs its own name; WARC files can be joined, as by ``cat``.
+        ConfigurationError: the file exists. Each run needs its own name; WARC files can be joined, for example with
+            ``cat``.
         OSError: the file cannot be created.
     """
 

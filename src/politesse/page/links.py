@@ -15,7 +15,7 @@ MAX_URL: Final = 8_192
 """The longest URL that counts as a link, in characters. RFC 9110 4.1: all should support 8000 octets."""
 
 _MAX_JOINED: Final = 8 * 1024 * 1024  # limits the characters that are joined, which takes up to a second
-_FOREIGN_WEIGHT: Final = 64  # the factor by which a character of an internationalized host name takes more work
+_FOREIGN_WEIGHT: Final = 64  # a character of an internationalized host name takes this many times the work
 
 _NOT_FOLLOWED: Final = frozenset({"nofollow", "sponsored", "ugc"})
 _NO_BASE: Final = frozenset({"data", "javascript"})  # WHATWG HTML 2.4.2

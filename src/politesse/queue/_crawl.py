@@ -7,8 +7,8 @@ ways:
 - a redirect: the target is queued as a separate URL, so that no worker waits for a turn at the other host;
 - 429, 502, 503 or 504: the URL is queued again, as a further attempt, because the answer has closed the host;
 - no answer, or an answer that cannot be followed: the URL has failed;
-- any other answer: ``handle`` gets the page, within the turn. The URL is done, or has failed, when it returns. But if
-  the URL is marked as a sitemap file, the crawl reads the file and queues its URLs (``_sitemaps``).
+- any other answer: ``handle`` gets the page, within the turn. The URL is done, or has failed, when ``handle`` returns.
+  But if the URL is marked as a sitemap file, the crawl reads the file and queues its URLs (``_sitemaps``).
 
 The crawl ends when ``join`` returns, or all workers have ended. Links and targets are queued before the turn of their
 page ends, so ``join`` does not return too soon. A worker ends when the queue is closed and empty, when ``max_time_s``

@@ -64,9 +64,9 @@ class PoliteQueue(Generic[Item]):
 
     With a journal, ``put`` returns when the URL is in the file. A URL leaves the file when its turn ends, or when it is
     refused. If the task or the process ends during the turn, the next run hands the URL out again. ``put`` ignores a
-    URL that an earlier run has put, so a killed program continues when you start it again. A worker may put a URL that
-    this run has handed out again. The file stores items as JSON: None, str, numbers, bool, lists, or dicts with str as
-    keys. Only one queue at a time can use the file. ``aclose`` or the gatekeeper closes it.
+    URL that an earlier run has put, so a killed program continues when you start it again. A worker may put a URL again
+    if this run has handed the URL out. The file stores items as JSON: None, str, numbers, bool, lists, or dicts with
+    str as keys. Only one queue at a time can use the file. ``aclose`` or the gatekeeper closes it.
 
     Raises:
         ConfigurationError: for invalid options; for a ``journal`` that is no file of politesse, or cannot be opened.

@@ -13,8 +13,8 @@ that never answer delay no other origin.
 If a robots.txt is no longer in memory when its host has its turn, it is loaded again, beyond all limits. After the
 load, its host is first in line. No host is tried while ``_MAX_RELOADING`` files are being loaded. If a file is evicted
 again before its host is tried, the cache holds fewer than ``_MAX_RELOADING`` files. Then no host is tried until this
-file is loaded. A load that takes longer than ``_SLOW_S`` holds no host up. So a turn costs a few loads at any size of
-the cache.
+file is loaded. A load that takes longer than ``_SLOW_S`` does not hold up any host. So a turn costs a few loads at any
+size of the cache.
 
 A site can delay its URLs in two ways. An origin is *deferred* while its robots.txt is unreachable or was answered with
 429. The verdict names the beginning and the end of that state. The origin is given up as soon as the next fetch would

@@ -126,7 +126,7 @@ class SitemapReader(Generic[Item]):
 
     async def _add_all(self, slices: Iterable[list[SitemapEntry]], file: SitemapFile, scope: _FileScope[Item]) -> None:
         for entries in slices:
-            await self.dispatcher.ready()  # a journal that is far behind is waited for
+            await self.dispatcher.ready()  # waits for a journal that is far behind
             for entry in (*entries, None):
                 if entry is not None:
                     self._add(entry, scope, is_file=file.is_index)

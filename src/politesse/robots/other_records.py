@@ -1,7 +1,7 @@
 """Sorts the rows of a file that are neither rules nor user-agent lines (RFC 9309 2.2.4, "Other Records").
 
 Such a row neither ends a group nor separates its user-agent lines. A directive binds the crawlers that its group names
-above it. A Sitemap and a License are for all crawlers, anywhere in the file.
+above the directive. A Sitemap and a License are for all crawlers, anywhere in the file.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class RejectedSitemap:
 
 
 class SitemapLines:
-    """The Sitemap lines of a file, each value once. A line is validated on demand, because few callers read any.
+    """The Sitemap lines of a file, each value once. A line is validated on demand, because few callers read the lines.
 
     Args:
         listed: a row for each line: its number, a space, and its value.
@@ -62,7 +62,7 @@ class SitemapLines:
     def lines(self) -> tuple[tuple[int, str], ...]:
         """See the class."""
         numbers = [int(line.partition(" ")[0]) for line in self._listed.split("\n")] if self._listed else []
-        # Of equal values the first stays: it is written last.
+        # Of equal values the first is kept, because it is written last.
         first = dict(zip(reversed(self.values), reversed(numbers), strict=True))
         return tuple(sorted((number, value) for value, number in first.items()))
 

@@ -101,7 +101,7 @@ class _CutEscapes(Wildcard):
 
 
 def _tails(digit: str) -> tuple[str, ...]:
-    """Return the texts that may follow an escape that was cut behind ``digit``."""
+    """Return the texts that may follow an escape that was cut after ``digit``."""
     return ("",) if digit == _NONE else (digit.upper(), f"25{digit}")
 
 

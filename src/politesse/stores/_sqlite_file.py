@@ -185,8 +185,8 @@ class _Worker:
         parts: the tables that the calls use.
         busy_timeout_s: how many seconds to wait for a lock that another connection holds.
         begin: the statement that begins a transaction.
-        closing: lets one connection close at a time. If two connections close at once, neither is the last, and both
-            leave the log.
+        closing: lets one connection close at a time. If two connections close at once, neither is the last, and the log
+            stays.
 
     Attributes:
         inbox: the calls, and None at the end.

@@ -57,7 +57,7 @@ _EPOCH: Final = time.time() - time.monotonic()
 
 
 def now() -> float:
-    """Return the Unix time by the monotonic clock, so that setting the wall clock makes no gap in a log wrong."""
+    """Return the Unix time by the monotonic clock, so that the gaps in a log stay right if the wall clock is set."""
     return _EPOCH + time.monotonic()
 
 

@@ -115,5 +115,5 @@ class ServerClocks:
 
     @property
     def stretch(self) -> float:
-        """The highest rate of the fastest clock; see ``ServerClock``."""
+        """The ``stretch`` of the fastest clock; see ``ServerClock``."""
         return max((clock.stretch for clock in self._by_number.values()), default=1.0)

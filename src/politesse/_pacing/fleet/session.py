@@ -56,7 +56,7 @@ class Session:
         options: see FleetOptions.
         roster: the processes of the fleet.
         clocks: the clocks of the server or of its nodes.
-        is_up: whether the connection is there.
+        is_up: whether the connection is open.
         losses: how many times the connection was lost.
     """
 
@@ -225,7 +225,7 @@ class Session:
         return self._answered_at + 0.5 * self.options.timeout_s if is_busy else inf
 
     async def _pause(self, until: float) -> None:
-        """Wait for work until a time of the event loop."""
+        """Wait for work, at most until a time of the event loop."""
         self._outbox.work.clear()
         timer = asyncio.get_running_loop().call_at(until, self._outbox.work.set)
         try:
@@ -249,7 +249,7 @@ class Session:
             self._is_back()
 
     def _check_clock(self, key: str, at_us: int, sent_mono: float) -> None:
-        """Raise WireLost if the clock that rules a key was set, or runs too fast."""
+        """Raise WireLost if the clock of the server that has a key was set, or runs too fast."""
         fault = self.clocks.fault(self._wire.clock_of(key), at_us, sent_mono, self._clock.monotonic())
         if fault:
             self.roster.is_suspect = True  # leases may have ended early, so all processes renew their leases

@@ -170,7 +170,7 @@ class RedisWire(_Wire[_redis.Redis]):
         return [self._reply(reply) for reply in replies[: len(calls)]]
 
     def clock_of(self, key: str, /) -> int:  # noqa: ARG002 - one clock rules all keys
-        """Return a number for the clock that rules a key."""
+        """Return a number for the clock of the server that has a key."""
         return 0
 
     def roster_keys(self, key: str, /) -> list[str]:

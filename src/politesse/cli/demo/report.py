@@ -135,7 +135,7 @@ def _trace(site: Site, log: Sequence[Exchange], logs: Logs) -> list[Exchange]:
 
 
 def _ended(exchange: Exchange, site: Site) -> Exchange:
-    """Return an exchange with an end: for a request without an answer, the server cannot know when it was given up."""
+    """Return an exchange with an end: without an answer, the server cannot know when the client gave up."""
     if exchange.status:
         return exchange
     return replace(exchange, ended=inf if exchange.url == site.robots_url else exchange.started)

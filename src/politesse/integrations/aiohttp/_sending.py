@@ -1,4 +1,4 @@
-"""Sends each hop of an aiohttp request in its turn, and ends the turn with the response, also if that is dropped.
+"""Sends each hop of an aiohttp request in its turn, and ends the turn with the response, even a dropped response.
 
 Theory of operation. A server may send a body for minutes. Meanwhile aiohttp itself keeps a dropped response alive: the
 connection refers to the stream of the body, and the stream refers to the response, to release it at the end. This
@@ -81,7 +81,7 @@ async def send(
         turn: the turn, not entered yet, or claimed.
         turns: the open turns of the client; ``turn`` is added.
         total_s: the timeout of the whole request in seconds, or None. In aiohttp, the stream of a response that was
-            dropped unread keeps the response and its connection alive. After this time it is given up.
+            dropped unread keeps the response and its connection alive. After this time the response is given up.
         closes: whether to close the connection of such a response, or only to end its turn.
 
     Raises:

@@ -86,7 +86,8 @@ class PoliteSession:
         gate: a Gatekeeper or one of its views; or a User-Agent, for a Gatekeeper that is closed with the session.
         session: a ClientSession to send with; it is not closed, and requests made directly through it are not checked.
         max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
-        store: see Gatekeeper. This and the next four are for the Gatekeeper that is made for a User-Agent.
+        store: see Gatekeeper. ``store``, ``fleet``, ``pacing``, ``cache`` and ``fetch`` are for the Gatekeeper that is
+            made for a User-Agent.
         fleet: see Gatekeeper.
         pacing: see Gatekeeper.
         cache: see Gatekeeper.

@@ -57,7 +57,7 @@ class PoliteRequestManager(RequestManager):
         gate: judges and paces.
         inner: keeps the requests. Other programs must not read from it at the same time.
         on_disallowed: called with each request that is refused, and the verdict. If the request is given up, the reason
-            is UNREACHABLE, WAIT_TOO_LONG or REFUSED. Crawlee logs an error that it raises.
+            is UNREACHABLE, WAIT_TOO_LONG or REFUSED. If it raises an error, Crawlee logs the error.
         max_wait_s: how long a site may make its pages wait without a break, in seconds; 0 or more; None for no limit.
             The limit also applies to an unreachable robots.txt.
         max_refusals: a site is given up once it has refused this crawler this many times in a row; 1 or more.

@@ -283,7 +283,8 @@ class PoliteDownloader(_internals.SteppedDownloader):
         Args:
             origin: the origin of the request.
             request: the request, whose User-Agent names the agent.
-            has_ended: whether the request has just ended. In a fleet, only then the interval is read from the pacer.
+            has_ended: whether the request has just ended. In a fleet, the interval is read from the pacer only in this
+                case.
         """
         host = origin.pacing_host
         if host in self.waits:

@@ -82,7 +82,7 @@ def wake(crawler: Crawler) -> None:
 
 
 def flush_seen(crawler: Crawler) -> None:
-    """Write the buffer of Scrapy's filter for duplicates to its file; Scrapy itself writes the buffer only at times."""
+    """Write the buffer of Scrapy's filter for duplicates to its file; Scrapy itself writes it only sometimes."""
     slot = crawler.engine._slot  # noqa: SLF001
     file = None if slot is None else getattr(getattr(slot.scheduler, "df", None), "file", None)
     if file is not None:
@@ -105,7 +105,7 @@ def has_started(crawler: Crawler) -> bool:
 
 
 def job_directory(settings: BaseSettings) -> Path | None:
-    """Return the directory that JOBDIR names, which then exists; None without JOBDIR."""
+    """Return the directory that JOBDIR names, after creating it if necessary; None without JOBDIR."""
     return None if (directory := job_dir(settings)) is None else Path(directory)
 
 

@@ -80,7 +80,8 @@ class MostSpecificRuleSet(TableRuleSet, MostSpecific):
             best = exact
         bound_reached = False
         if wildcards.places:
-            # RFC 9309 2.2.2: the match with the most octets; of an Allow and a Disallow that are equivalent, the Allow
+            # RFC 9309 2.2.2: the match with the most octets decides; of an equivalent Allow and Disallow, the Allow
+            # decides.
             outranking = bisect_left(wildcards.places, -ranks[best], key=lambda place: -ranks[place])
             index, bound_reached = wildcards.first(forms, outranking)
             if index < outranking:
