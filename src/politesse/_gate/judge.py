@@ -81,7 +81,7 @@ class HostPolicy:
 
 
 class HostPolicies(dict[str, HostPolicy]):
-    """Maps the host names under which requests are paced to the policies of a gate.
+    """The policies of a gate, by the host name under which requests are paced.
 
     Args:
         pacing: the options of all hosts without a policy.

@@ -38,7 +38,7 @@ class GateState:
         identity: the gatekeeper's own identity, under which all files are fetched.
         purposes: the uses for which preferences are enforced; empty for none.
         policy_tokens: the tokens whose groups state usage preferences, or None for none.
-        policies: maps the host name under which requests are paced to its policy.
+        policies: the policy of each host, by the host name under which its requests are paced.
         public_resolver: the resolver for connectors that request pages; None unless private addresses are denied.
         reports: whether every verdict allows (``mode="report"``).
         loop: the event loop of the first use; None before the first use.

@@ -261,8 +261,8 @@ class PoliteQueue(Generic[Item]):
             max_pages_per_host: how many pages of a host ``handle`` gets at most. Further URLs of the host count as
                 ``skipped``.
             max_time_s: after this many seconds, no more requests begin. The pages under way are finished.
-            out: a file; the crawl appends a record, as a line of JSON, when a URL is finished. Or a function that gets
-                each record as a dict. A record has ``url``, ``outcome`` ("page", "redirect", "sitemap", "failed",
+            out: a file, to which the crawl appends a record of each finished URL as a line of JSON; or a function that
+                gets each record as a dict. A record has ``url``, ``outcome`` ("page", "redirect", "sitemap", "failed",
                 "disallowed", "given-up" or "refused"), ``status``, ``hops``, ``attempt``, ``depth``, ``started`` (UTC),
                 ``elapsed_s``, and a ``location`` or an ``error``. The record of a page also has the members of a dict
                 that ``handle`` returns. The record of a URL that was not requested has ``reason``, ``rule``,
