@@ -14,6 +14,7 @@ from tests.integration.sites import UA, Site
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS: Final = ["--no-sandbox"]  # the tests may run as root
+NO_ICON: Final = '<link rel="icon" href="data:,">'  # otherwise the browser itself requests /favicon.ico, now and then
 
 
 def chromium() -> str:
@@ -53,5 +54,5 @@ class HtmlSite(Site):
         await super().page(request)
         if request.path in self.answers:
             return self.answers[request.path](request)
-        text = f"<!DOCTYPE html><title>{request.path}</title>{self.html.get(request.path, '')}"
+        text = f"<!DOCTYPE html>{NO_ICON}<title>{request.path}</title>{self.html.get(request.path, '')}"
         return web.Response(text=text, content_type="text/html", headers=self.headers.get(request.path))

@@ -19,11 +19,15 @@ pytestmark = [
 ]
 
 SMALL = 200  # pages
-_AT_ONCE = 5  # more would slow each other down, and hide that a pause is too short
+_AT_ONCE = 5
+TOO_SLOW_HERE = 5  # so many runs, on a busy machine that makes each pause long enough
 
 
 def sabotaged_runs() -> dict[str, tuple[int, str]]:
-    """Exit code and output of the demo through each gate that cheats; several at once, since each mostly waits."""
+    """Exit code and output of the demo through each gate that cheats; several at once, since each mostly waits.
+
+    A gate whose pauses are too short runs alone, and again while the machine is so slow that no gap was too short.
+    """
     free = asyncio.Semaphore(_AT_ONCE)
 
     async def run_one(name: str) -> tuple[int, str]:
@@ -32,8 +36,21 @@ def sabotaged_runs() -> dict[str, tuple[int, str]]:
             code = await run(Console(file=out, width=80), SMALL, SABOTAGES[name][0])
             return code, out.getvalue()
 
+    async def run_hasty(name: str) -> tuple[int, str]:
+        code, out = await run_one(name)
+        for _ in range(TOO_SLOW_HERE - 1):
+            if any((table_of(out)[origin].gap_ms or 0) < pace_ms for origin, (pace_ms, _) in PACES.items()):
+                break
+            code, out = await run_one(name)
+        return code, out
+
     async def run_all() -> list[tuple[int, str]]:
-        return await asyncio.gather(*map(run_one, SABOTAGES))
+        hasty = [name for name, (_, found) in SABOTAGES.items() if Kind.GAP in found]
+        others = dict.fromkeys(SABOTAGES.keys() - set(hasty))
+        found = dict(zip(others, await asyncio.gather(*map(run_one, others)), strict=True))
+        for name in hasty:
+            found[name] = await run_hasty(name)
+        return [found[name] for name in SABOTAGES]
 
     with pytest.MonkeyPatch.context() as patched:
         # A shorter wait for a robots.txt that never comes changes no result.

@@ -20,7 +20,7 @@ KEYS = ["", "}", "{", "}{", "{}", "a}b", "{a}", "\ud800", *(f"https://host{numbe
 @pytest.fixture
 async def store(nodes: list[RedisServer], prefix: str) -> AsyncIterator[RedisStore]:  # noqa: F811 - the fixture
     several = ",".join(node.url.removeprefix("redis://").removesuffix("/0") for node in nodes)
-    store = RedisStore(f"redis+cluster://{several}", prefix=prefix, timeout_s=2.0, max_connections=4)
+    store = RedisStore(f"redis+cluster://{several}", prefix=prefix, timeout_s=20.0, max_connections=4)
     yield store
     await store.aclose()
 

@@ -6,8 +6,9 @@ server reads its clock after the call was sent and before the answer came. This 
 
     offset - at most: at - sent_mono    offset - at least: at - received_mono
 
-The narrowest bounds of all readings are kept, and widened by the drift of two good clocks. A reading beyond them means
-one of two things:
+The narrowest bounds of all readings are kept, and widened by the drift of two good clocks. The time of a drift counts
+from the moment at which the earlier call was sent, because the server may have read its clock at once: a late answer
+must not make the clock seem faster than it is. A reading beyond the bounds means one of two things:
 
 * The offset has moved by no more than a tenth of the time that has passed: the clock runs too fast or too slowly, for
   example while chrony corrects it. More drift is allowed from then on. If the clock is fast, ``stretch`` is the factor
@@ -20,14 +21,30 @@ In both cases an interval or a lease may have ended early, so ``fault`` reports 
 from __future__ import annotations
 
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 _DRIFT: Final = 0.001  # the sum of two equal parts: the drift of a crystal, and the correction by ntpd
 _MOST_DRIFT: Final = 0.1  # chrony corrects a clock by 8 % at most
 _MARGIN: Final = 1.5  # the factor by which a measured drift is widened
 _TOLERANCE_S: Final = 0.01  # starts are spaced by their interval and this time
 
-_Reading = tuple[float, float, float]  # the least and the greatest offset, and the time of the reading
+
+class _Bound(NamedTuple):
+    """A bound of the offset, and the monotonic time from which the offset may have drifted beyond it."""
+
+    offset_s: float
+    since_mono: float
+
+    def at(self, drift: float, now_mono: float) -> float:
+        """Return the bound of the offset now; ``drift`` is negative for the least offset."""
+        return self.offset_s + drift * max(0.0, now_mono - self.since_mono)
+
+
+class _Bounds(NamedTuple):
+    """The least and the greatest offset."""
+
+    least: _Bound
+    most: _Bound
 
 
 class ServerClock:
@@ -40,8 +57,8 @@ class ServerClock:
     __slots__ = ("_bounds", "_drift", "_last", "stretch")
 
     def __init__(self) -> None:
-        self._bounds: tuple[float, float, float] | None = None  # least and greatest offset, time of the reading
-        self._last = (0.0, 0.0, 0.0)  # the previous reading
+        self._bounds: _Bounds | None = None  # the narrowest bounds of all readings
+        self._last: _Bounds | None = None  # the previous reading
         self._drift = _DRIFT
         self.stretch = 1.0
 
@@ -57,29 +74,33 @@ class ServerClock:
             sent_mono: when the call was sent; minus infinity if that is unknown.
             received_mono: when the answer came.
         """
-        reading = (at_us / 1e6 - received_mono, at_us / 1e6 - sent_mono, received_mono)
+        since_mono = received_mono if sent_mono == -inf else sent_mono
+        least, most = _Bound(at_us / 1e6 - received_mono, since_mono), _Bound(at_us / 1e6 - sent_mono, since_mono)
         bounds, last = self._bounds, self._last
-        if bounds is None:
-            self._bounds = self._last = reading
+        if sent_mono > -inf or last is None:
+            self._last = _Bounds(least, most)
+        if bounds is None or last is None:
+            self._bounds = _Bounds(least, most)
             return ""
-        if sent_mono > -inf:
-            self._last = reading
-        shift_s = _shift_s(reading, bounds, self._drift)
+        shift_s, _ = _shift(bounds, least, most, self._drift, received_mono)
         if abs(shift_s) > _TOLERANCE_S:
-            rate = self._learned_rate(reading, bounds, last)
+            rate = self._learned_rate(bounds, last, least, most, received_mono)
             if rate:
                 return f"its clock runs {abs(rate):.1%} too {'fast' if rate > 0 else 'slowly'}"
             return f"its clock was set {'forward' if shift_s > 0 else 'back'} by {abs(shift_s):.1f} s"
-        drift_s = self._drift * max(0.0, received_mono - bounds[2])
-        least_s, most_s = max(reading[0], bounds[0] - drift_s), min(reading[1], bounds[1] + drift_s)
-        if least_s <= most_s:
-            self._bounds = least_s, most_s, received_mono
+        narrowest = _Bounds(
+            max(least, bounds.least, key=lambda bound: bound.at(-self._drift, received_mono)),
+            min(most, bounds.most, key=lambda bound: bound.at(self._drift, received_mono)),
+        )
+        if narrowest.least.at(-self._drift, received_mono) <= narrowest.most.at(self._drift, received_mono):
+            self._bounds = narrowest
         return ""
 
-    def _learned_rate(self, reading: _Reading, bounds: _Reading, last: _Reading) -> float:
+    def _learned_rate(self, bounds: _Bounds, last: _Bounds, least: _Bound, most: _Bound, now_mono: float) -> float:
         """Return how much too fast the clock runs, as a share, and allow for it from now on; 0 if the clock was set."""
-        elapsed_s, shift_s = reading[2] - bounds[2], _shift_s(reading, bounds, 0.0)
-        if abs(shift_s) > _MOST_DRIFT * elapsed_s or _shift_s(reading, last, _MOST_DRIFT):
+        shift_s, elapsed_s = _shift(bounds, least, most, 0.0, now_mono)
+        since_last_s, _ = _shift(last, least, most, _MOST_DRIFT, now_mono)
+        if abs(shift_s) > _MOST_DRIFT * elapsed_s or since_last_s:
             return 0.0
         rate = shift_s / elapsed_s
         self._drift = max(self._drift, min(_MOST_DRIFT, _MARGIN * abs(rate)))
@@ -88,14 +109,13 @@ class ServerClock:
         return rate
 
 
-def _shift_s(reading: _Reading, before: _Reading, drift: float) -> float:
-    """Return how far a reading lies outside the bounds of the reading before it, widened by the drift since then."""
-    drift_s = drift * max(0.0, reading[2] - before[2])
-    if reading[0] > before[1] + drift_s:
-        return reading[0] - before[1] - drift_s
-    if reading[1] < before[0] - drift_s:
-        return reading[1] - before[0] + drift_s
-    return 0.0
+def _shift(before: _Bounds, least: _Bound, most: _Bound, drift: float, now_mono: float) -> tuple[float, float]:
+    """Return how far a reading lies outside earlier bounds, widened by ``drift``, and the time that has passed."""
+    if (shift_s := least.offset_s - before.most.at(drift, now_mono)) > 0.0:
+        return shift_s, now_mono - before.most.since_mono
+    if (shift_s := most.offset_s - before.least.at(-drift, now_mono)) < 0.0:
+        return shift_s, now_mono - before.least.since_mono
+    return 0.0, 0.0
 
 
 class ServerClocks:

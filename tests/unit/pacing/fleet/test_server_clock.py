@@ -1,6 +1,9 @@
+import re
 from math import inf
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from politesse._pacing.fleet.server_clock import ServerClock, ServerClocks
 
@@ -33,14 +36,14 @@ def test_a_late_answer_does_not_widen_the_bounds() -> None:
     clock = ServerClock()
     read(clock, 0.001, 0.0, 0.002)
     read(clock, 1.0, 0.0, 60.0)
-    assert "forward by 0.9 s" in read(clock, 62.0, 60.999, 61.001)
+    assert "forward by 8.9 s" in read(clock, 70.0, 60.999, 61.001)
 
 
 def test_a_message_shows_a_clock_that_was_set_forward_only() -> None:
     clock = ServerClock()
     read(clock, 0.001, 0.0, 0.002)
     assert read(clock, 5.0, -inf, 65.0) == ""  # it was long on its way, or the clock was set back
-    assert "forward by 3.9 s" in read(clock, 70.0, -inf, 66.0)
+    assert "forward by 13.9 s" in read(clock, 80.0, -inf, 66.0)
 
 
 def test_two_good_clocks_may_drift_apart() -> None:
@@ -64,6 +67,33 @@ def test_a_clock_that_runs_too_fast_is_a_fault_once_and_intervals_are_stretched(
     assert faults[0].startswith("its clock runs ")
     assert word[-8:] in faults[0]
     assert clock.stretch >= rate
+
+
+@pytest.mark.parametrize("late_s", [0.5, 1.0, 3.0])
+def test_a_late_answer_makes_a_fast_clock_seem_no_faster_and_not_set(late_s: float) -> None:
+    clock = ServerClock()
+    read(clock, 0.0, 0.0, late_s)  # the server read its clock at once
+    times = [late_s + 0.05 + place for place in range(60)]
+    faults = [fault for at_s in times if (fault := read(clock, at_s * 1.02, at_s, at_s + 0.001))]
+    assert [re.sub(r"[0-9.]+%", "N%", fault) for fault in faults] == ["its clock runs N% too fast"]
+    assert 1.01 <= clock.stretch <= 1.03
+
+
+@given(
+    rate=st.floats(0.92, 1.08),
+    delays=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 3), st.floats(0, 3)), min_size=2, max_size=30),
+)
+def test_delays_never_make_a_clock_seem_faster_than_it_is(
+    rate: float, delays: list[tuple[float, float, float]]
+) -> None:
+    clock, now_mono = ServerClock(), 0.0
+    for pause_s, there_s, back_s in delays:
+        sent_mono = now_mono + pause_s
+        at_mono = sent_mono + there_s
+        now_mono = at_mono + back_s
+        fault = read(clock, at_mono * rate, sent_mono, now_mono)
+        assert "was set" not in fault
+        assert clock.stretch <= max(1.0, 1.0 + 1.5 * (rate - 1.0) + 1e-6)
 
 
 def test_each_clock_is_one_of_its_own_and_all_can_be_forgotten() -> None:
