@@ -34,6 +34,10 @@ class Publisher:
     Args:
         log: called with each event of this publisher, or None.
 
+    Attributes:
+        subscribers: the subscribers, in order.
+        lost: how many events a subscriber or the log has failed on.
+
     >>> from politesse.events import ComponentFailed
     >>> publisher = Publisher()
     >>> unsubscribe = publisher.subscribe(print)
@@ -42,11 +46,12 @@ class Publisher:
     >>> unsubscribe()
     """
 
-    __slots__ = ("_log", "subscribers")
+    __slots__ = ("_log", "lost", "subscribers")
 
     def __init__(self, log: Callable[[Event], None] | None = None) -> None:
         self._log = () if log is None else (log,)
         self.subscribers: tuple[Callable[[Event], None], ...] = ()
+        self.lost: int = 0
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
         """Call ``subscriber`` with every event from now on; the returned function unsubscribes it."""
@@ -75,5 +80,6 @@ class Publisher:
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:  # noqa: BLE001 - foreign code: logged in full, and the gate goes on
+                self.lost += 1
                 shown = shortened(repr(event), _MAX_EVENT), printable_traceback(error)
                 logger.error("a subscriber failed on %s\n%s", *shown)  # noqa: TRY400 - exc_info is not printable

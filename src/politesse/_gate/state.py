@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from politesse.verdict import Reason
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False)
 class GateState:
     """The parts that all agents of a gatekeeper share, and their counters.
 

@@ -1,0 +1,318 @@
+"""Metrics of gatekeepers for Prometheus, and a Grafana dashboard of them; needs the extra ``metrics``.
+
+::
+
+    prometheus_client.start_http_server(9100)
+    metrics = GateMetrics()
+    metrics.watch(gate)
+
+Theory of operation. ``_METRICS`` lists all metrics. GateMetrics subscribes to the events of each gate and counts them,
+and reads the other figures from the gate at each scrape. A scrape may run in any thread. So it reads plain numbers, and
+copies a dict in one step before it reads the values. Two figures take a step for each host: the closed hosts, and the
+age of the oldest copy. No label names a host, so the number of series depends on the number of gates only.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import ref
+
+from politesse import events
+from politesse._base.checks import check_types
+from politesse._base.reasons import CLOSINGS
+from politesse._base.text import needs_extra
+from politesse._gate.gatekeeper import Gatekeeper
+from politesse._http.ratelimit import QUOTA_FIELDS
+from politesse.errors import ConfigurationError
+from politesse.verdict import AccessResult, Bound, Reason
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.registry import Collector
+except ImportError as _error:
+    raise ImportError(f"{needs_extra('politesse.metrics', 'metrics')} ({_error})") from _error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from prometheus_client.core import Metric
+
+    from politesse._gate.state import GateState
+
+    Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+__all__ = ["GateMetrics", "dashboard"]
+
+_CLOSINGS: Final = tuple(sorted(CLOSINGS))
+_BUCKETS_S: Final = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+_WAIT: Final = "politesse_turn_wait_seconds"
+_AWAY: Final = "politesse_fleet_away"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A metric.
+
+    Attributes:
+        name: the name in Prometheus, with the unit; ``_total`` makes it a counter.
+        text: a sentence that explains the metric.
+        event: the event that is counted, or None.
+        label: the label beside ``gate``, or empty.
+        by: returns the value of the label for an event.
+        values: the values of the label; each has a series from the start.
+        only: the attribute that must be true for an event to count, or empty.
+        read: returns the figures of a gate by the value of the label; None for a figure from events.
+    """
+
+    name: str
+    text: str
+    event: type[events.Event] | None = None
+    label: str = ""
+    by: Callable[[events.Event], str] = lambda _: ""
+    values: Iterable[str] = ("",)
+    only: str = ""
+    read: Callable[[GateState], Mapping[str, float]] | None = None
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of its labels."""
+        return ["gate", self.label] if self.label else ["gate"]
+
+    @property
+    def unit(self) -> str:
+        """The unit of its panel in Grafana."""
+        units = {"total": "cps", "seconds": "s", "bytes": "bytes"}  # cps: counts per second
+        return units.get(self.name.rpartition("_")[2], "short")
+
+    @property
+    def query(self) -> str:
+        """The query of its panel, in PromQL."""
+        chosen, labels = '{gate=~"$gate"}', ", ".join(self.labels)
+        if self.name == _WAIT:
+            return f"histogram_quantile(0.95, sum by (gate, le) (rate({_WAIT}_bucket{chosen}[$__rate_interval])))"
+        if self.name.endswith("_timestamp_seconds"):
+            return f"time() - min by ({labels}) ({self.name}{chosen})"
+        series = f"rate({self.name}{chosen}[$__rate_interval])" if self.unit == "cps" else f"{self.name}{chosen}"
+        return f"sum by ({labels}) ({series})"
+
+    @property
+    def legend(self) -> str:
+        """The name of a line in its panel."""
+        return " ".join(f"{{{{{label}}}}}" for label in self.labels)
+
+    def family(self) -> Family:
+        """Return the metric without samples."""
+        if self.name == _WAIT:
+            return HistogramMetricFamily(self.name, self.text, labels=self.labels)
+        kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
+        return kind(self.name, self.text, labels=self.labels)
+
+
+def _closed(state: GateState) -> dict[str, float]:
+    closings = state.pacer.closings()
+    return {bound: closings.get(bound, 0) for bound in _CLOSINGS}
+
+
+def _oldest(state: GateState) -> dict[str, float]:
+    entries = list(state.cache.entries.values())
+    return {"": min(map(attrgetter("source.fetched_wall"), entries))} if entries else {}
+
+
+_BY: Final = attrgetter("bound_by")
+_METRICS: Final = (
+    _Row(
+        "politesse_decisions_total", "Decisions.", events.Decided, "reason", attrgetter("verdict.match.reason"), Reason
+    ),
+    _Row(_WAIT, "How long callers waited for a turn."),
+    _Row("politesse_turns_open", "Turns under way.", read=lambda state: {"": state.pacer.in_flight}),
+    _Row("politesse_turns_waiting", "Callers that wait for a turn.", read=lambda state: {"": state.pacer.waiting}),
+    _Row("politesse_turns_expired_total", "Turns that reached max_turn_s.", events.TurnExpired),
+    _Row("politesse_turns_dropped_total", "Turns that were dropped before their end.", events.TurnDropped),
+    _Row("politesse_long_waits_total", "Long waits in line, by their limit.", events.LongWait, "by", _BY, Bound),
+    _Row("politesse_hosts_closed", "Hosts that get no request now.", label="by", values=_CLOSINGS, read=_closed),
+    _Row("politesse_host_closings_total", "Closings of hosts.", events.HostClosed, "by", _BY, _CLOSINGS),
+    _Row(
+        "politesse_robots_fetches_total",
+        "Fetches of robots.txt, by the result that holds afterwards.",
+        *(events.RobotsFetched, "result", attrgetter("source.result"), AccessResult),
+    ),
+    _Row("politesse_robots_faults_total", "Failed fetches of robots.txt.", events.RobotsFetched, only="fault"),
+    _Row("politesse_robots_truncated_total", "Files that were too long.", events.RobotsFetched, only="truncated"),
+    _Row("politesse_robots_fetching", "Fetches under way.", read=lambda state: {"": state.cache.in_flight}),
+    _Row("politesse_cache_origins", "Origins in the cache.", read=lambda state: {"": len(state.cache.entries)}),
+    _Row("politesse_cache_bytes", "Memory of the cache, about.", read=lambda state: {"": state.cache.weight_bytes}),
+    _Row("politesse_cache_oldest_timestamp_seconds", "When the oldest copy was fetched or confirmed.", read=_oldest),
+    _Row("politesse_matching_bounded_total", "Decisions that reached the bound on work.", events.MatchingBounded),
+    _Row(
+        "politesse_long_delays_total",
+        "Turns at sites with a Crawl-delay beyond max_crawl_delay_s.",
+        *(events.LongDelay, "done", attrgetter("done"), ("obey", "cap", "skip")),
+    ),
+    _Row(
+        "politesse_headers_overruled_total",
+        "Headers about the pace that were not obeyed literally.",
+        *(events.HeaderOverruled, "field", attrgetter("field"), ("retry-after", *sorted(QUOTA_FIELDS))),
+    ),
+    _Row("politesse_addresses_not_found_total", "Lookups without an address.", events.AddressNotFound),
+    _Row(
+        "politesse_failures_total",
+        "Unexpected exceptions of components.",
+        *(events.ComponentFailed, "component", attrgetter("component")),
+        values=("cache", "fetcher", "files", "pacer", "store"),
+    ),
+    _Row("politesse_events_lost_total", "Failures of subscribers.", read=lambda state: {"": state.publisher.lost}),
+    _Row("politesse_fleet_losses_total", "Losses of the Redis of the fleet.", events.FleetAway),
+    _Row(_AWAY, "1 while the Redis of the fleet is away."),
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A gate, and the figures from its events.
+
+    Attributes:
+        name: the value of the label ``gate``.
+        state: the gate, which goes when the program drops it.
+        counts: the counts by the name of the metric and the value of the label.
+        waits: how many waits fell into each bucket.
+        waited_s: the sum of all waits, in seconds.
+    """
+
+    name: str
+    state: ref[GateState]
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    waits: list[int] = field(default_factory=lambda: [0] * (len(_BUCKETS_S) + 1))
+    waited_s: float = 0.0
+
+    def note(self, event: events.Event) -> None:
+        """Count an event."""
+        for row in _ROWS_OF.get(type(event), ()):
+            if not row.only or getattr(event, row.only):
+                self.counts[row.name, row.by(event)] += 1
+        match event:
+            case events.TurnGranted(waited_s=waited_s):
+                self.waits[bisect_left(_BUCKETS_S, waited_s)] += 1
+                self.waited_s += waited_s
+            case events.FleetAway() | events.FleetBack():
+                self.counts[_AWAY, ""] = int(isinstance(event, events.FleetAway))
+
+    def add_to(self, family: Family, row: _Row, state: GateState) -> None:
+        """Add the samples of this gate to a metric."""
+        if isinstance(family, HistogramMetricFamily):
+            buckets = zip((*map(str, _BUCKETS_S), "+Inf"), accumulate(self.waits), strict=True)
+            family.add_metric([self.name], list(buckets), self.waited_s)
+            return
+        counted = {value: self.counts[row.name, value] for value in row.values}
+        for value, figure in (counted if row.read is None else row.read(state)).items():
+            family.add_metric([self.name, value][: len(row.labels)], figure)
+
+
+_ROWS_OF: Final = {event: [row for row in _METRICS if row.event is event] for event in {row.event for row in _METRICS}}
+
+
+class GateMetrics(Collector):
+    """The metrics of all gatekeepers of a process, for one registry of Prometheus.
+
+    A closed gate keeps its last figures. When the program drops the gate, they are gone. Gates with one SharedPacer
+    have its hosts in common: each of them has the turns and closings of all.
+
+    Args:
+        registry: the registry, which calls ``collect`` at each scrape.
+
+    Raises:
+        ConfigurationError: the registry has a GateMetrics already.
+
+    Example:
+        >>> import asyncio
+        >>> from prometheus_client import CollectorRegistry
+        >>> from politesse import Gatekeeper
+        >>> from politesse.testing import ScriptedFetcher
+        >>> async def count():
+        ...     registry = CollectorRegistry()
+        ...     metrics = GateMetrics(registry)
+        ...     async with Gatekeeper("ExampleBot/1.0", fetcher=ScriptedFetcher()) as gate:
+        ...         metrics.watch(gate)
+        ...         await gate.check("https://example.com/")
+        ...     return registry.get_sample_value("politesse_cache_origins", {"gate": "ExampleBot"})
+        >>> asyncio.run(count())
+        0.0
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        check_types({"registry": (registry, CollectorRegistry)}, required=True)
+        self._watched: dict[str, _Watched] = {}
+        try:
+            registry.register(self)
+        except ValueError as error:
+            problem = "this registry has these metrics already: make one GateMetrics, and call its watch for each gate"
+            raise ConfigurationError(f"{problem} ({error})") from error
+
+    def watch(self, gate: Gatekeeper, name: str = "") -> None:
+        """Count from now on what happens at a gate.
+
+        Args:
+            gate: the gate.
+            name: the value of the label ``gate``; by default the product tokens of the gate.
+
+        Raises:
+            ConfigurationError: another gate that is open has this name.
+            ClosedError: the gate is closed.
+        """
+        check_types({"gate": (gate, Gatekeeper), "name": (name, str)}, required=True)
+        watched = _Watched(name or gate.name, ref(gate.state))
+        alive = {known: other for known, other in self._watched.items() if other.state() is not None}
+        state = alive[watched.name].state() if watched.name in alive else None
+        if state is not None and state.closing is not None:
+            raise ConfigurationError(f"a gate named {watched.name!r} is watched already: give this gate another name=")
+        gate.subscribe(watched.note)
+        self._watched = alive | {watched.name: watched}
+
+    def describe(self) -> Iterator[Metric]:
+        """Return all metrics without samples."""
+        return (row.family() for row in _METRICS)
+
+    def collect(self) -> Iterator[Metric]:
+        """Return all metrics, with the samples of all gates."""
+        gates = [(watched, watched.state()) for watched in self._watched.values()]
+        for row in _METRICS:
+            family = row.family()
+            for watched, state in gates:
+                if state is not None:
+                    watched.add_to(family, row, state)
+            yield family
+
+
+def dashboard() -> str:
+    """Return a Grafana dashboard with a panel for each metric, as JSON to import.
+
+    >>> import json
+    >>> json.loads(dashboard())["title"]
+    'politesse'
+    """
+    source = {"type": "prometheus", "uid": "${source}"}
+    panels = [
+        {
+            "id": place + 1,
+            "type": "timeseries",
+            "title": row.text.rstrip("."),
+            "datasource": source,
+            "gridPos": {"x": place % 2 * 12, "y": place // 2 * 8, "w": 12, "h": 8},
+            "fieldConfig": {"defaults": {"unit": row.unit, "min": 0}, "overrides": []},
+            "targets": [{"refId": "A", "expr": row.query, "legendFormat": row.legend}],
+        }
+        for place, row in enumerate(_METRICS)
+    ]
+    gates = {"type": "query", "query": f"label_values({_METRICS[0].name}, gate)", "refresh": 2}
+    variables = [
+        {"name": "source", "type": "datasource", "query": "prometheus"},
+        {"name": "gate", "datasource": source, "includeAll": True, "multi": True, **gates},
+    ]
+    whole = {"title": "politesse", "uid": "politesse", "schemaVersion": 39, "refresh": "30s", "panels": panels}
+    return json.dumps(whole | {"time": {"from": "now-6h", "to": "now"}, "templating": {"list": variables}}, indent=1)
