@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import nan
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import ref
@@ -50,10 +51,16 @@ if TYPE_CHECKING:
 
 __all__ = ["GateMetrics", "dashboard"]
 
-_CLOSINGS: Final = tuple(sorted(CLOSINGS))
 _BUCKETS_S: Final = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+_CLOSINGS: Final = tuple(sorted(CLOSINGS))
+_FETCHED: Final = events.RobotsFetched
+_DONE: Final = ("obey", "cap", "skip")
+_FIELDS: Final = ("retry-after", *sorted(QUOTA_FIELDS))
+_PARTS: Final = ("cache", "fetcher", "files", "pacer", "store")
+_UNITS: Final = {"total": "cps", "seconds": "s", "bytes": "bytes"}  # as Grafana names them; cps: counts per second
 _WAIT: Final = "politesse_turn_wait_seconds"
 _AWAY: Final = "politesse_fleet_away"
+_SOURCE: Final = {"type": "prometheus", "uid": "${source}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,48 +71,25 @@ class _Row:
         name: the name in Prometheus, with the unit; ``_total`` makes it a counter.
         text: a sentence that explains the metric.
         event: the event that is counted, or None.
+        by: the attribute of an event that is the value of the label. Without a label, an event counts only if this
+            attribute is true, as the default is.
         label: the label beside ``gate``, or empty.
-        by: returns the value of the label for an event.
         values: the values of the label; each has a series from the start.
-        only: the attribute that must be true for an event to count, or empty.
         read: returns the figures of a gate by the value of the label; None for a figure from events.
     """
 
     name: str
     text: str
     event: type[events.Event] | None = None
+    by: str = "__class__"
     label: str = ""
-    by: Callable[[events.Event], str] = lambda _: ""
     values: Iterable[str] = ("",)
-    only: str = ""
     read: Callable[[GateState], Mapping[str, float]] | None = None
 
     @property
     def labels(self) -> list[str]:
-        """The names of its labels."""
+        """The names of the labels."""
         return ["gate", self.label] if self.label else ["gate"]
-
-    @property
-    def unit(self) -> str:
-        """The unit of its panel in Grafana."""
-        units = {"total": "cps", "seconds": "s", "bytes": "bytes"}  # cps: counts per second
-        return units.get(self.name.rpartition("_")[2], "short")
-
-    @property
-    def query(self) -> str:
-        """The query of its panel, in PromQL."""
-        chosen, labels = '{gate=~"$gate"}', ", ".join(self.labels)
-        if self.name == _WAIT:
-            return f"histogram_quantile(0.95, sum by (gate, le) (rate({_WAIT}_bucket{chosen}[$__rate_interval])))"
-        if self.name.endswith("_timestamp_seconds"):
-            return f"time() - min by ({labels}) ({self.name}{chosen})"
-        series = f"rate({self.name}{chosen}[$__rate_interval])" if self.unit == "cps" else f"{self.name}{chosen}"
-        return f"sum by ({labels}) ({series})"
-
-    @property
-    def legend(self) -> str:
-        """The name of a line in its panel."""
-        return " ".join(f"{{{{{label}}}}}" for label in self.labels)
 
     def family(self) -> Family:
         """Return the metric without samples."""
@@ -113,6 +97,25 @@ class _Row:
             return HistogramMetricFamily(self.name, self.text, labels=self.labels)
         kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
         return kind(self.name, self.text, labels=self.labels)
+
+    def panel(self, place: int) -> dict[str, object]:
+        """Return its panel of a Grafana dashboard, which has two in a row."""
+        unit, chosen, labels = _UNITS.get(self.name.rpartition("_")[2], "short"), '{gate=~"$gate"}', self.labels
+        query = f"sum by ({', '.join(labels)}) ({self.name}{chosen})"
+        if self.name == _WAIT:
+            query = f"histogram_quantile(0.95, sum by (gate, le) (rate({_WAIT}_bucket{chosen}[$__rate_interval])))"
+        elif self.name.endswith("_timestamp_seconds"):
+            query = f"time() - min by (gate) ({self.name}{chosen})"
+        elif self.name.endswith("_total"):
+            query = f"sum by ({', '.join(labels)}) (rate({self.name}{chosen}[$__rate_interval]))"
+        return {
+            "type": "timeseries",
+            "title": self.text.rstrip("."),
+            "datasource": _SOURCE,
+            "gridPos": {"x": place % 2 * 12, "y": place // 2 * 8, "w": 12, "h": 8},
+            "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+            "targets": [{"expr": query, "legendFormat": " ".join(f"{{{{{label}}}}}" for label in labels)}],
+        }
 
 
 def _closed(state: GateState) -> dict[str, float]:
@@ -122,55 +125,39 @@ def _closed(state: GateState) -> dict[str, float]:
 
 def _oldest(state: GateState) -> dict[str, float]:
     entries = list(state.cache.entries.values())
-    return {"": min(map(attrgetter("source.fetched_wall"), entries))} if entries else {}
+    return {"": min(map(attrgetter("source.fetched_wall"), entries), default=nan)}
 
 
-_BY: Final = attrgetter("bound_by")
 _METRICS: Final = (
-    _Row(
-        "politesse_decisions_total", "Decisions.", events.Decided, "reason", attrgetter("verdict.match.reason"), Reason
-    ),
+    _Row("politesse_decisions_total", "Decisions.", events.Decided, "verdict.match.reason", "reason", Reason),
     _Row(_WAIT, "How long callers waited for a turn."),
     _Row("politesse_turns_open", "Turns under way.", read=lambda state: {"": state.pacer.in_flight}),
     _Row("politesse_turns_waiting", "Callers that wait for a turn.", read=lambda state: {"": state.pacer.waiting}),
     _Row("politesse_turns_expired_total", "Turns that reached max_turn_s.", events.TurnExpired),
     _Row("politesse_turns_dropped_total", "Turns that were dropped before their end.", events.TurnDropped),
-    _Row("politesse_long_waits_total", "Long waits in line, by their limit.", events.LongWait, "by", _BY, Bound),
+    _Row("politesse_long_waits_total", "Long waits, by their limit.", events.LongWait, "bound_by", "by", Bound),
     _Row("politesse_hosts_closed", "Hosts that get no request now.", label="by", values=_CLOSINGS, read=_closed),
-    _Row("politesse_host_closings_total", "Closings of hosts.", events.HostClosed, "by", _BY, _CLOSINGS),
-    _Row(
-        "politesse_robots_fetches_total",
-        "Fetches of robots.txt, by the result that holds afterwards.",
-        *(events.RobotsFetched, "result", attrgetter("source.result"), AccessResult),
-    ),
-    _Row("politesse_robots_faults_total", "Failed fetches of robots.txt.", events.RobotsFetched, only="fault"),
-    _Row("politesse_robots_truncated_total", "Files that were too long.", events.RobotsFetched, only="truncated"),
+    _Row("politesse_host_closings_total", "Closings of hosts.", events.HostClosed, "bound_by", "by", _CLOSINGS),
+    _Row("politesse_robots_fetches_total", "Fetches of robots.txt.", _FETCHED, "source.result", "result", AccessResult),
+    _Row("politesse_robots_faults_total", "Failed fetches of robots.txt.", _FETCHED, "fault"),
+    _Row("politesse_robots_truncated_total", "Files robots.txt that were cut.", _FETCHED, "truncated"),
     _Row("politesse_robots_fetching", "Fetches under way.", read=lambda state: {"": state.cache.in_flight}),
     _Row("politesse_cache_origins", "Origins in the cache.", read=lambda state: {"": len(state.cache.entries)}),
     _Row("politesse_cache_bytes", "Memory of the cache, about.", read=lambda state: {"": state.cache.weight_bytes}),
     _Row("politesse_cache_oldest_timestamp_seconds", "When the oldest copy was fetched or confirmed.", read=_oldest),
     _Row("politesse_matching_bounded_total", "Decisions that reached the bound on work.", events.MatchingBounded),
-    _Row(
-        "politesse_long_delays_total",
-        "Turns at sites with a Crawl-delay beyond max_crawl_delay_s.",
-        *(events.LongDelay, "done", attrgetter("done"), ("obey", "cap", "skip")),
-    ),
-    _Row(
-        "politesse_headers_overruled_total",
-        "Headers about the pace that were not obeyed literally.",
-        *(events.HeaderOverruled, "field", attrgetter("field"), ("retry-after", *sorted(QUOTA_FIELDS))),
-    ),
+    _Row("politesse_long_delays_total", "Turns at too slow sites.", events.LongDelay, "done", "done", _DONE),
+    _Row("politesse_headers_overruled_total", "Unusable headers.", events.HeaderOverruled, "field", "field", _FIELDS),
     _Row("politesse_addresses_not_found_total", "Lookups without an address.", events.AddressNotFound),
-    _Row(
-        "politesse_failures_total",
-        "Unexpected exceptions of components.",
-        *(events.ComponentFailed, "component", attrgetter("component")),
-        values=("cache", "fetcher", "files", "pacer", "store"),
-    ),
+    _Row("politesse_failures_total", "Exceptions.", events.ComponentFailed, "component", "component", _PARTS),
     _Row("politesse_events_lost_total", "Failures of subscribers.", read=lambda state: {"": state.publisher.lost}),
     _Row("politesse_fleet_losses_total", "Losses of the Redis of the fleet.", events.FleetAway),
     _Row(_AWAY, "1 while the Redis of the fleet is away."),
 )
+_ROWS_OF: Final = {
+    event: [(row, attrgetter(row.by)) for row in _METRICS if row.event is event]
+    for event in {row.event for row in _METRICS}
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -179,7 +166,7 @@ class _Watched:
 
     Attributes:
         name: the value of the label ``gate``.
-        state: the gate, which goes when the program drops it.
+        state: the gate, unless the program has dropped it.
         counts: the counts by the name of the metric and the value of the label.
         waits: how many waits fell into each bucket.
         waited_s: the sum of all waits, in seconds.
@@ -193,15 +180,15 @@ class _Watched:
 
     def note(self, event: events.Event) -> None:
         """Count an event."""
-        for row in _ROWS_OF.get(type(event), ()):
-            if not row.only or getattr(event, row.only):
-                self.counts[row.name, row.by(event)] += 1
-        match event:
-            case events.TurnGranted(waited_s=waited_s):
-                self.waits[bisect_left(_BUCKETS_S, waited_s)] += 1
-                self.waited_s += waited_s
-            case events.FleetAway() | events.FleetBack():
-                self.counts[_AWAY, ""] = int(isinstance(event, events.FleetAway))
+        for row, value_of in _ROWS_OF.get(type(event), ()):
+            value = value_of(event)
+            if row.label or value:
+                self.counts[row.name, value if row.label else ""] += 1
+        if isinstance(event, events.TurnGranted):
+            self.waits[bisect_left(_BUCKETS_S, event.waited_s)] += 1
+            self.waited_s += event.waited_s
+        elif isinstance(event, events.FleetAway | events.FleetBack):
+            self.counts[_AWAY, ""] = int(isinstance(event, events.FleetAway))
 
     def add_to(self, family: Family, row: _Row, state: GateState) -> None:
         """Add the samples of this gate to a metric."""
@@ -209,12 +196,10 @@ class _Watched:
             buckets = zip((*map(str, _BUCKETS_S), "+Inf"), accumulate(self.waits), strict=True)
             family.add_metric([self.name], list(buckets), self.waited_s)
             return
-        counted = {value: self.counts[row.name, value] for value in row.values}
-        for value, figure in (counted if row.read is None else row.read(state)).items():
+        figures = None if row.read is None else row.read(state)
+        for value in row.values:
+            figure = self.counts[row.name, value] if figures is None else figures[value]
             family.add_metric([self.name, value][: len(row.labels)], figure)
-
-
-_ROWS_OF: Final = {event: [row for row in _METRICS if row.event is event] for event in {row.event for row in _METRICS}}
 
 
 class GateMetrics(Collector):
@@ -240,9 +225,10 @@ class GateMetrics(Collector):
         ...     async with Gatekeeper("ExampleBot/1.0", fetcher=ScriptedFetcher()) as gate:
         ...         metrics.watch(gate)
         ...         await gate.check("https://example.com/")
-        ...     return registry.get_sample_value("politesse_cache_origins", {"gate": "ExampleBot"})
+        ...     series = {"gate": "examplebot", "reason": "unavailable"}
+        ...     return registry.get_sample_value("politesse_decisions_total", series)
         >>> asyncio.run(count())
-        0.0
+        1
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -255,7 +241,7 @@ class GateMetrics(Collector):
             raise ConfigurationError(f"{problem} ({error})") from error
 
     def watch(self, gate: Gatekeeper, name: str = "") -> None:
-        """Count from now on what happens at a gate.
+        """Count the events of a gate from now on.
 
         Args:
             gate: the gate.
@@ -296,23 +282,11 @@ def dashboard() -> str:
     >>> json.loads(dashboard())["title"]
     'politesse'
     """
-    source = {"type": "prometheus", "uid": "${source}"}
-    panels = [
-        {
-            "id": place + 1,
-            "type": "timeseries",
-            "title": row.text.rstrip("."),
-            "datasource": source,
-            "gridPos": {"x": place % 2 * 12, "y": place // 2 * 8, "w": 12, "h": 8},
-            "fieldConfig": {"defaults": {"unit": row.unit, "min": 0}, "overrides": []},
-            "targets": [{"refId": "A", "expr": row.query, "legendFormat": row.legend}],
-        }
-        for place, row in enumerate(_METRICS)
-    ]
+    panels = [row.panel(place) for place, row in enumerate(_METRICS)]
     gates = {"type": "query", "query": f"label_values({_METRICS[0].name}, gate)", "refresh": 2}
     variables = [
         {"name": "source", "type": "datasource", "query": "prometheus"},
-        {"name": "gate", "datasource": source, "includeAll": True, "multi": True, **gates},
+        {"name": "gate", "datasource": _SOURCE, "includeAll": True, "multi": True} | gates,
     ]
-    whole = {"title": "politesse", "uid": "politesse", "schemaVersion": 39, "refresh": "30s", "panels": panels}
-    return json.dumps(whole | {"time": {"from": "now-6h", "to": "now"}, "templating": {"list": variables}}, indent=1)
+    whole = {"title": "politesse", "uid": "politesse", "schemaVersion": 39, "panels": panels}
+    return json.dumps(whole | {"templating": {"list": variables}}, indent=1)

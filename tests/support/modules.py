@@ -19,6 +19,7 @@ HOMES: Final = [
     "politesse.events",
     "politesse.fetch",
     "politesse.ledger",
+    "politesse.metrics",
     "politesse.options",
     "politesse.page",
     "politesse.queue",

@@ -23,7 +23,7 @@ from politesse._gate.turn import Turn, blocking_turn
 from politesse._log import GATE
 from politesse._pacing.pace import longest_stated_s
 from politesse.errors import Disallowed, InvalidURL, TurnHeld
-from politesse.events import Decided, Event, LongDelay, MatchingBounded, TurnGranted
+from politesse.events import Decided, Event, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import FaultKind, TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
@@ -196,12 +196,6 @@ class Agent:
             if match.bound_reached:
                 self.publish(MatchingBounded(verdict))
         return verdict
-
-    def granted(self, verdict: Verdict, since_mono: float | None = None) -> None:
-        """Publish that a caller got a turn, for which it has waited since ``since_mono``; None for no wait."""
-        if self.state.publisher.subscribers:
-            waited_s = 0.0 if since_mono is None else self.clock.monotonic() - since_mono
-            self.state.publisher.forward(TurnGranted(verdict, waited_s))
 
     def turn_request(
         self, origin: Origin, url: str, verdict: Verdict, context: GateContext, check: Callable[[], None] | None = None

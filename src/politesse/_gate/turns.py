@@ -29,6 +29,7 @@ from politesse._base.constants import DAY_S
 from politesse._gate.turn import Turn, entered_turns
 from politesse.clock import ends_within
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, TooFar, TurnHeld
+from politesse.events import TurnGranted
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.verdict import Bound, NotYet, Reason, Verdict
 
@@ -120,8 +121,7 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
         """Count and publish the verdict, then publish that the turn was granted."""
         if self.counts and self._verdict is not None:
             self.agent.counted(self._verdict)
-        if turn is not None:
-            self.agent.granted(turn.verdict, since_mono)
+        granted(self.agent, turn, since_mono=since_mono)
 
     def _check_arguments(self) -> None:
         if self.max_wait_s is not None:
@@ -264,6 +264,15 @@ async def turn_now(agent: Agent, url: str) -> Turn | NotYet | Verdict:
     """Return the answer of ``try_turns`` for one URL; its verdict is neither counted nor published."""
     answers = await try_turns(agent, [(url, agent.judged(url))])
     return answers[0]
+
+
+def granted(agent: Agent, *answers: object, since_mono: float | None = None) -> None:
+    """Publish the turns among some answers; their caller has waited since ``since_mono``, or not at all (None)."""
+    publisher = agent.state.publisher
+    for answer in answers if publisher.subscribers else ():
+        if isinstance(answer, Turn):
+            waited_s = 0.0 if since_mono is None else agent.clock.monotonic() - since_mono
+            publisher.forward(TurnGranted(answer.verdict, waited_s))
 
 
 def _unknown(agent: Agent, origin: Origin) -> NotYet:

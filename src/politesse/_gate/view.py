@@ -19,8 +19,7 @@ from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.judge import settle
 from politesse._gate.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
-from politesse._gate.turn import Turn
-from politesse._gate.turns import TurnWait, try_turn, try_turns
+from politesse._gate.turns import TurnWait, granted, try_turn, try_turns
 from politesse._gate.usage import AgentUsage, with_reserved
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, url_text
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from politesse._gate.data_txt import FieldNames
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
+    from politesse._gate.turn import Turn
     from politesse.status import HostStatus
     from politesse.usage.model import Usage
     from politesse.verdict import NotYet, Verdict
@@ -195,7 +195,7 @@ class AgentView(Agent):
         """
         text = url_text(url)
         answer = try_turn(self, text, self.peek(text))
-        self._note_granted(answer)
+        granted(self, answer)
         return answer
 
     async def try_turns(self, urls: Iterable[StrOrURL]) -> list[Turn | NotYet | Verdict]:
@@ -219,7 +219,7 @@ class AgentView(Agent):
         _check_several("urls", urls, Iterable)
         self.state.check_usable()
         answers = await try_turns(self, [(str(url), self.peek_or_invalid(url)) for url in urls])
-        self._note_granted(*answers)
+        granted(self, *answers)
         return answers
 
     async def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
@@ -320,11 +320,6 @@ class AgentView(Agent):
             return self.peek(url)
         except InvalidURL as error:
             return self.invalid(error)
-
-    def _note_granted(self, *answers: Turn | NotYet | Verdict) -> None:
-        for answer in answers:
-            if isinstance(answer, Turn):
-                self.granted(answer.verdict)
 
 
 def _check_several(name: str, given: object, *kinds: type) -> None:

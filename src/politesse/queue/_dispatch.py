@@ -42,7 +42,7 @@ from politesse._base.reasons import WORDS
 from politesse._base.tasks import current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
 from politesse._gate.turn import Turn, entered_turns
-from politesse._gate.turns import turn_now
+from politesse._gate.turns import granted, turn_now
 from politesse.errors import TurnHeld
 from politesse.queue._frontier import Frontier
 from politesse.queue._hosts import HostEvent, OriginQueue, QueuedUrl
@@ -68,7 +68,7 @@ class Dispatcher(Frontier[Item]):
             while True:
                 taken = await self.try_take()
                 if taken is not None:
-                    self._agent.granted(taken[0].verdict, since_mono)
+                    granted(self._agent, taken[0], since_mono=since_mono)
                     return taken
                 if self.closed and not self.size:
                     raise QueueClosed("the queue was closed, and nothing is left in it")

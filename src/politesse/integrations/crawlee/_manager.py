@@ -24,6 +24,7 @@ from crawlee import Request, RequestState
 from crawlee.request_loaders import RequestManager
 
 from politesse._base.checks import check_least, check_wait, wrong_type
+from politesse._gate.turns import granted
 from politesse.errors import InvalidURL
 from politesse.integrations._request import check_gate
 from politesse.queue._dispatch import Dispatcher
@@ -124,7 +125,7 @@ class PoliteRequestManager(RequestManager):
         taken = await self._frontier.try_take()
         if taken is None:
             return None
-        self.gate.granted(taken[0].verdict)
+        granted(self.gate, taken[0])
         request = taken[1].item
         assert request is not None  # noqa: S101 - ``_read_ahead`` puts no URL without its request
         self._handed[request.unique_key] = taken
