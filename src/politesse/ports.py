@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from politesse._client_ports import Resolver, Signer
 from politesse._pacer_port import FetchPermit, PacedLine, Pacer, Permit, StatedPace, StatedTimes, TurnRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from politesse.origin import Origin
 
@@ -29,6 +30,7 @@ __all__ = [
     "Pacer",
     "Permit",
     "Resolver",
+    "Signer",
     "StatedPace",
     "StatedTimes",
     "Store",
@@ -107,6 +109,7 @@ class FetchRequest:
         first_url: the first URL of the chain of redirects that led here; empty without redirects.
         last: whether this is the last hop, so that a further redirect exceeds the limit.
         refresh: whether this request renews a copy by which the site was open until now.
+        signature: the headers that sign this request, or None; send them to ``url``, not to the target of a redirect.
     """
 
     origin: Origin
@@ -117,6 +120,7 @@ class FetchRequest:
     first_url: str = ""
     last: bool = False
     refresh: bool = False
+    signature: Mapping[str, str] | None = field(default=None, hash=False)
 
     @property
     def url(self) -> str:
@@ -337,14 +341,3 @@ class LeasingStore(Store, Protocol):
 
     async def release(self, key: str, lease: Lease, /) -> None:
         """End a lease without a record, unless it was taken over."""
-
-
-class Resolver(Protocol):
-    """Looks up the addresses of a host name."""
-
-    async def resolve(self, host: str, port: int, /) -> Sequence[str]:
-        """Return IPv4 and IPv6 addresses as text, in the order to try.
-
-        Raises:
-            OSError: the name has no address, or the lookup failed.
-        """

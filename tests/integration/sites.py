@@ -1,6 +1,7 @@
 """Servers on loopback that write down what they are asked, for the tests of the integrations."""
 
 import asyncio
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -151,15 +152,17 @@ class Site(Server):
         return response
 
 
-async def serving(site: S, host: str = "127.0.0.1", address: str = "127.0.0.1") -> AsyncIterator[S]:
+async def serving(
+    site: S, host: str = "127.0.0.1", address: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[S]:
     """Serve on a port of its own; under another name it is another host."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", site.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    listener = web.TCPSite(runner, address, 0)
+    listener = web.TCPSite(runner, address, 0, ssl_context=tls)
     await listener.start()
-    site.base = f"http://{host}:{runner.addresses[0][1]}"
+    site.base = f"http{'s' if tls else ''}://{host}:{runner.addresses[0][1]}"
     try:
         yield site
     finally:

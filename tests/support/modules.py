@@ -24,6 +24,7 @@ HOMES: Final = [
     "politesse.page",
     "politesse.queue",
     "politesse.robots",
+    "politesse.signing",
     "politesse.sites",
     "politesse.status",
     "politesse.stores",

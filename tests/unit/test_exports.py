@@ -14,6 +14,7 @@ import politesse.options
 import politesse.page
 import politesse.queue
 import politesse.robots
+import politesse.signing
 import politesse.sites
 import politesse.stores
 import politesse.testing
@@ -31,6 +32,7 @@ from tests.support.modules import MODULES
         politesse.page,
         politesse.queue,
         politesse.robots,
+        politesse.signing,
         politesse.sites,
         politesse.stores,
         politesse.testing,

@@ -28,6 +28,7 @@ from politesse._base.text import described
 from politesse._cache.admission import Admission, GivenUp
 from politesse._cache.outcome import shared_lifetime_s
 from politesse._http.redirects import Hops, after_hop, first_hop
+from politesse._http.signing import RequestSignature
 from politesse.errors import InvalidURL
 from politesse.events import ComponentFailed, Publisher
 from politesse.origin import Origin
@@ -40,6 +41,7 @@ from politesse.ports import (
     FetchResponse,
     FetchResult,
     Pacer,
+    Signer,
     TurnRequest,
 )
 
@@ -69,6 +71,19 @@ async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publ
         # A user's fetcher may raise any exception, even its own CancelledError. Any exception closes the site.
         publisher.publish(ComponentFailed(request.origin, "fetcher", error))
         return internal_fault("the fetcher", error, request.url)
+
+
+def signed(hop: FetchRequest, signature: RequestSignature) -> FetchRequest:
+    """Return a request with its signature."""
+    made = signature.made()
+    return replace(hop, signature=made) if made else hop
+
+
+def is_challenge(result: FetchResult, hop: FetchRequest, signature: RequestSignature) -> bool:
+    """Return whether to repeat a request with another signature; its answer is then no refusal for the pacer."""
+    if not isinstance(result, FetchResponse) or result.final_url != hop.url:
+        return False
+    return signature.is_asked(result.status, result.headers)
 
 
 def internal_fault(component: str, error: BaseException, url: str) -> FetchFault:
@@ -166,10 +181,12 @@ class _Trip:
     Attributes:
         seconds: how long its requests were under way; the wait for a place in Admission does not count.
         permits: the permits of its requests.
+        signature: the signature of the present request.
     """
 
     seconds: float = 0.0
     permits: list[FetchPermit] = field(default_factory=list)
+    signature: RequestSignature = field(init=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -189,6 +206,7 @@ class PacedFetcher:
         floor_s: returns the floor of the gate at a host, in seconds.
         total_timeout_s: how many seconds a fetch with redirects may take; its first hop has the time limit of the
             fetcher.
+        signer: signs the requests, or None.
     """
 
     fetcher: Fetcher
@@ -198,6 +216,7 @@ class PacedFetcher:
     policy: AccessPolicy
     floor_s: Callable[[str], float]
     total_timeout_s: float
+    signer: Signer | None = None
     _targets: RedirectTargets = field(init=False)
 
     def __post_init__(self) -> None:
@@ -226,6 +245,12 @@ class PacedFetcher:
         await self.fetcher.aclose()
 
     async def _ask(self, hop: FetchRequest, trip: _Trip, *, is_limited: bool) -> FetchResult:
+        """Make one request, and once more if the answer asks for a signature."""
+        trip.signature = RequestSignature(self.signer, "GET", hop.url)
+        result = await self._ask_once(hop, trip, is_limited=is_limited)
+        return await self._ask_once(hop, trip, is_limited=True) if trip.signature.is_repeated else result
+
+    async def _ask_once(self, hop: FetchRequest, trip: _Trip, *, is_limited: bool) -> FetchResult:
         """Make one request, and add its seconds to the time of the fetch."""
         permit = await self.pacer.start_fetch(self._request(hop.origin, hop.url))
         limit_s = max(0.0, self.total_timeout_s - trip.seconds) if is_limited else None
@@ -265,10 +290,12 @@ class PacedFetcher:
         host = last.pacing_host
         status, headers = None, None
         try:
-            result = await self.fetcher.fetch(hop)
+            result = await self.fetcher.fetch(signed(hop, trip.signature))
             if result.final_url != hop.url:  # if the fetcher has followed a redirect itself
                 with suppress(InvalidURL):  # the redirect may lead to a URL without an origin
                     last = Origin.of(result.final_url)
+            if is_challenge(result, hop, trip.signature):
+                return result
             if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last.pacing_host):
                 status, headers = result.status, result.headers
         finally:

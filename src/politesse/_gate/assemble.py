@@ -46,7 +46,7 @@ from politesse.stores.sqlite import store_at
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from politesse.ports import Fetcher, Pacer, Resolver, Store
+    from politesse.ports import Fetcher, Pacer, Resolver, Signer, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,7 @@ class GatekeeperOptions:
     mode: Literal["enforce", "report"]
     enforce_usage: Collection[str]
     policy_tokens: Mapping[str, str] | None
+    signer: Signer | None
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, ("enforce", "report"), "'enforce' or 'report'")
@@ -88,6 +89,7 @@ class GatekeeperOptions:
         _check_methods({"fetcher": (self.fetcher, "fetch aclose")})
         _check_methods({"resolver": (self.resolver, "resolve"), "policy_tokens": (self.policy_tokens, "items")})
         _check_methods({"clock": (self.clock, "monotonic wall sleep call_later")})
+        _check_methods({"signer": (self.signer, "sign heeds")})
         if self.fetcher is not None and (self.fetch is not None or self.session is not None):
             raise ConfigurationError(
                 "fetcher= cannot be combined with fetch= or session=: they configure the built-in fetcher"
@@ -136,7 +138,7 @@ def assemble(options: GatekeeperOptions) -> GateState:
     policy = cache_options.policy(options.dialect, conditions)
     store, pacer = _store_and_pacer(options, pacing, resolver, clock, publisher)
     robots_fetcher = PacedFetcher(
-        fetcher, pacer, clock, admission=admission, policy=policy, floor_s=policies.floor_s, total_timeout_s=limit_s
+        fetcher, pacer, clock, admission, policy, policies.floor_s, total_timeout_s=limit_s, signer=options.signer
     )
     cache = RobotsCache(
         robots_fetcher,
@@ -158,6 +160,7 @@ def assemble(options: GatekeeperOptions) -> GateState:
         purposes=purposes,
         policy_tokens=policy_tokens,
         public_resolver=PublicResolver(resolver) if conditions.private_addresses == "deny" else None,
+        signer=options.signer,
         reports=options.mode == "report",
     )
     return _with_files(state, fetcher, admission, cache_options)
@@ -168,7 +171,7 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
     publisher = state.publisher
 
     def files_for(agent: Agent, max_days: int) -> SiteFiles:
-        pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher=publisher, admission=admission)
+        pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher, admission, state.signer)
         return SiteFiles(pages, options=options, clock=state.clock, publisher=publisher, max_days=max_days)
 
     # The agent that fetches tdmrep.json must not enforce usage: it would need tdmrep.json first.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Event
     from politesse.fetch._options import FetchOptions
-    from politesse.ports import Fetcher, Resolver, Store
+    from politesse.ports import Fetcher, Resolver, Signer, Store
 
 
 class Gatekeeper(AgentView):
@@ -90,6 +90,8 @@ class Gatekeeper(AgentView):
             site, in a separate turn. Empty by default: preferences are only reported, in ``verdict.usage``.
         policy_tokens: the product token of each purpose, such as ``{"ai-train": "ExampleBot-Extended"}``. Sites allow
             or disallow the purpose in the groups of that token in robots.txt.
+        signer: signs the requests for robots.txt, and those of the integrations, for example a WebBotAuth of
+            ``politesse.signing``.
 
     Raises:
         ConfigurationError: for invalid options.
@@ -116,6 +118,7 @@ class Gatekeeper(AgentView):
         mode: Literal["enforce", "report"] = "enforce",
         enforce_usage: Collection[str] = (),
         policy_tokens: Mapping[str, str] | None = None,
+        signer: Signer | None = None,
     ) -> None:
         options = GatekeeperOptions(
             user_agent=user_agent,
@@ -134,6 +137,7 @@ class Gatekeeper(AgentView):
             mode=mode,
             enforce_usage=enforce_usage,
             policy_tokens=policy_tokens,
+            signer=signer,
         )
         state = assemble(options)
         super().__init__(state, state.identity)

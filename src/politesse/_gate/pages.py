@@ -7,12 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from politesse._cache.admission import Admission, GivenUp
-from politesse._cache.fetching import fetch_guarded
+from politesse._cache.fetching import fetch_guarded, is_challenge, signed
 from politesse._cache.files import SiteFile
 from politesse._gate.data_txt import DataRecord, DataTxt
 from politesse._http.redirects import Hops, after_hop, first_hop
+from politesse._http.signing import RequestSignature
 from politesse.errors import Disallowed
-from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Signer
 from politesse.robots.sitemaps import SitemapLines
 from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
 
@@ -151,12 +152,14 @@ class PageFetcher:
         fetcher: makes a request for each hop; not closed with this object.
         publisher: receives ComponentFailed when the fetcher raises.
         admission: limits the requests under way; waiting for a turn does not count.
+        signer: signs the requests, or None.
     """
 
     take_turn: Callable[[str], Awaitable[Turn]]
     fetcher: Fetcher
     publisher: Publisher
     admission: Admission
+    signer: Signer | None
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Fetch once, with all redirects."""
@@ -182,13 +185,17 @@ class PageFetcher:
     async def aclose(self) -> None:
         """Do nothing: the owner of the fetcher closes it."""
 
-    async def _request(self, hop: FetchRequest) -> FetchResult:
-        """Make one request in its turn."""
+    async def _request(self, hop: FetchRequest, signature: RequestSignature | None = None) -> FetchResult:
+        """Make one request in its turn, and once more if the answer asks for a signature."""
+        signature = signature or RequestSignature(self.signer, "GET", hop.url)
         with await self.take_turn(hop.url) as turn:
             try:
-                result = await self.admission.run(lambda _: fetch_guarded(self.fetcher, hop, self.publisher))
+                request = signed(hop, signature)
+                result = await self.admission.run(lambda _: fetch_guarded(self.fetcher, request, self.publisher))
             except GivenUp as error:
                 return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
-            if result.status is not None:
-                turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)
-            return result
+            if not is_challenge(result, hop, signature):
+                if result.status is not None:
+                    turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)
+                return result
+        return await self._request(hop, signature)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.origin import Origin
-    from politesse.ports import Pacer
+    from politesse.ports import Pacer, Signer
     from politesse.usage.model import Purpose
     from politesse.verdict import Reason
 
@@ -40,6 +40,7 @@ class GateState:
         policy_tokens: the tokens whose groups state usage preferences, or None for none.
         policies: the policy of each host, by the host name under which its requests are paced.
         public_resolver: the resolver for connectors that request pages; None unless private addresses are denied.
+        signer: signs the requests of the gate and of its integrations, or None.
         reports: whether every verdict allows (``mode="report"``).
         loop: the event loop of the first use; None before the first use.
         ending: a future for the end of the close, once the close has begun.
@@ -60,6 +61,7 @@ class GateState:
     purposes: frozenset[Purpose]
     policy_tokens: PolicyTokens | None
     public_resolver: PublicResolver | None
+    signer: Signer | None
     reports: bool
     loop: AbstractEventLoop | None = None
     ending: Future[None] | None = None

@@ -58,6 +58,11 @@ class Hops:
         conditions = {"If-None-Match": validators.etag, "If-Modified-Since": validators.last_modified}
         return {name: value for name, value in conditions.items() if value}
 
+    @property
+    def signature(self) -> dict[str, str]:
+        """The headers that sign the current request; empty after a redirect."""
+        return dict(self.request.signature or ()) if len(self.seen) == 1 else {}
+
     def redirect(self, status: int, location: str) -> tuple[Origin, str] | FetchFault:
         """Return the target of a redirect, or the reason not to follow it. To follow it, append the URL to ``seen``."""
         try:

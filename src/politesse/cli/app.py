@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from politesse import Dialect, __version__
-from politesse.cli import fleet_command, store_command
+from politesse.cli import bot_command, fleet_command, key_command, store_command
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import errors, output
 from politesse.cli.crawl_command import CrawlPlan, crawl_urls, journal_of
@@ -47,6 +47,9 @@ app: typer.Typer = typer.Typer(
 )
 app.add_typer(store_command.app)
 app.add_typer(fleet_command.app)
+app.add_typer(key_command.app)
+app.command("card")(bot_command.card)
+app.command("bot-page")(bot_command.bot_page)
 
 Agent = Annotated[
     str,

@@ -43,6 +43,7 @@ TOPICS: Final = (
     "refusals",
     "report-mode",
     "operating",
+    "signing",
     "metrics",
 )
 """The guides in the order for a newcomer."""

@@ -170,7 +170,7 @@ class AiohttpFetcher:
         conditions = hops.conditions
         async with self._client.get().get(
             url,
-            headers=conditions or None,
+            headers={**conditions, **hops.signature},
             allow_redirects=False,
             proxy=self.options.proxy,
             ssl=self.options.ssl_context or True,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, Ty
 from politesse._base.checks import check_choice, check_wait, wrong_type
 from politesse._base.text import printable
 from politesse._gate.turn import Turn, soon
+from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, ConfigurationTypeError, Disallowed, InvalidURL, TooFar
 from politesse.fetch._addresses import OnlyPrivateAddresses
 from politesse.integrations._pinned import Core, pin_addresses
@@ -121,14 +122,19 @@ class TransportParts(Generic[Request, Response]):
 
     async def handle_async_request(self, request: Request) -> Response:
         """Send a request within its turn. Raises the errors that the class lists."""
+        return await self._handle(request)
+
+    async def _handle(self, request: Request, signature: RequestSignature | None = None) -> Response:
         if not isinstance(request, self._library.request):
             raise self._library.wrong("request", request, "a request")
         gate = self._agents.introduce(request.headers, request.headers.get_list("User-Agent"))
         closings = self._closings
         try:
-            turn = await turn_for(gate, _sent(request), self._spelt, max_wait_s=self._max_wait_s)
+            url = _sent(request)
+            turn = await turn_for(gate, url, self._spelt, max_wait_s=self._max_wait_s)
         except (Disallowed, InvalidURL, TooFar) as error:
             raise self._library.refusal(error, request) from None
+        signature = signature or RequestSignature(gate.state.signer, request.method, url, request.headers)
         if self._closings != closings:  # a request now would open the closed connection pool again
             turn.give_back()
             raise ClosedError(
@@ -136,7 +142,12 @@ class TransportParts(Generic[Request, Response]):
             )
         self._turns.begin(turn)
         try:
-            response = await self._wraps.handle_async_request(request)
+            with signature.added_to(request.headers):
+                response = await self._wraps.handle_async_request(request)
+            if signature.is_asked(response.status_code, response.headers):
+                await response.aclose()
+                self._turns.end(turn)
+                return await self._handle(request, signature)
             turn.observe(response.status_code, response.headers)
         except BaseException as error:
             self._turns.end(turn)

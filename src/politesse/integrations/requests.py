@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from politesse._base.checks import check_wait
 from politesse._base.text import needs_extra, printable
+from politesse._http.signing import RequestSignature
 from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL, TooFar
 from politesse.integrations._request import StatedAgents, check_sent, turn_for
 from politesse.origin import Origin
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
+    from politesse.ports import Signer
     from politesse.verdict import Verdict
 
     Headers = MutableMapping[str, str]
@@ -170,6 +172,7 @@ class PoliteAdapter(HTTPAdapter):
         check_wait("max_wait_s", max_wait_s)
         self.gate = gate
         self._max_wait_s = max_wait_s
+        self.signer: Signer | None = None
         self._agents: StatedAgents | None = None
         super().__init__(**options)
 
@@ -197,6 +200,7 @@ class PoliteAdapter(HTTPAdapter):
         """Wait for the turn of a request to ``url``, name the crawler in its headers, and enter the turn."""
 
         async def take(view: AgentView) -> Turn:  # in the event loop of the gate
+            self.signer = view.state.signer
             self._agents = self._agents or StatedAgents(view, requests.utils.default_user_agent())
             agent = self._agents.introduce(headers, _lines(headers, "User-Agent"))
             return await turn_for(agent, url, _spelt, max_wait_s=self._max_wait_s)
@@ -217,10 +221,17 @@ class _Attempts(NamedTuple):
         """Call ``urlopen`` of the pool for each attempt, and return the last response."""
         judged = self._judged(url, headers)
         start = set_file_position(options["body"], None)
+        signature = None
         while True:
             turn = self.adapter.take_turn(judged, headers)
+            signature = signature or RequestSignature(self.adapter.signer, method, judged, headers)
             try:
-                response: Any = self.pool.urlopen(method, url, headers=headers, retries=False, **options)
+                with signature.added_to(headers):
+                    response: Any = self.pool.urlopen(method, url, headers=headers, retries=False, **options)
+                if signature.is_asked(response.status, response.headers):
+                    response.drain_conn()
+                    turn.end()
+                    continue
                 turn.observe(response.status, dict(response.headers.itermerged()))
                 response.turn = turn
                 response.__class__ = _TurnResponse

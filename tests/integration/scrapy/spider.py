@@ -17,6 +17,7 @@ from scrapy.utils.python import global_object_name
 from politesse import CacheOptions, PacingOptions
 from politesse.integrations.scrapy import RobotsTxtMiddleware
 from politesse.page import followable_links
+from politesse.signing import WebBotAuth
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -106,6 +107,8 @@ def main() -> None:
         for name, options in {"POLITESSE_CACHE": CacheOptions, "POLITESSE_PACING": PacingOptions}.items():
             if name in given:
                 given[name] = options(**given[name])
+    if "POLITESSE_SIGNER" in settings:
+        settings["POLITESSE_SIGNER"] = WebBotAuth(**settings["POLITESSE_SIGNER"])
     process = AsyncCrawlerProcess(settings)
     crawler = process.create_crawler(TaskSpider)
     process.crawl(crawler)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, hdrs
 
 from politesse._base.checks import check_types, check_wait
+from politesse._http.signing import RequestSignature
 from politesse.errors import ConfigurationError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, turn_for
 from politesse.integrations.aiohttp._bypass import send_judged, tracing
@@ -90,7 +92,11 @@ class RobotsMiddleware:
             raise client_error(error) from None
         if not verdict:
             raise ClientDisallowed(verdict)
-        return await send_judged(request, handler, url, turn=False)
+        signature = RequestSignature(gate.state.signer, request.method, url, request.headers)
+        with signature.added_to(request.headers):
+            response = await send_judged(request, handler, url, turn=False)
+        signature.is_asked(response.status, response.headers)  # later requests of this origin are signed
+        return response
 
     def trace_config(self) -> aiohttp.TraceConfig:
         """Return a trace that finds unjudged requests, for ``aiohttp.ClientSession(trace_configs=[...])``.
@@ -114,9 +120,12 @@ class RobotsMiddleware:
         previous: ClientResponse | None = getattr(request, "response", None)
         if previous is not None:
             previous.release()  # an outer middleware repeats the request, for example to answer a challenge
+        total_s = request.session.timeout.total
         try:
-            turn = await turn_for(gate, sent_url(request), spelt_url, max_wait_s=self._max_wait_s)
+            url = sent_url(request)
+            signature = RequestSignature(gate.state.signer, request.method, url, request.headers)
+            again = partial(turn_for, gate, url, spelt_url, max_wait_s=self._max_wait_s)
+            turn = await again()
+            return await send(request, handler, turn, self._turns, signature, again, total_s=total_s, closes=False)
         except (Disallowed, InvalidURL) as error:
             raise client_error(error) from None
-        total_s = request.session.timeout.total
-        return await send(request, handler, turn, self._turns, total_s=total_s, closes=False)

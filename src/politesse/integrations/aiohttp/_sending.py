@@ -25,6 +25,7 @@ from aiohttp.http import SERVER_SOFTWARE
 
 from politesse._base.text import printable
 from politesse._gate.turn import Turn, soon
+from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, StatedAgents, turn_for
 from politesse.integrations.aiohttp._bypass import send_judged
@@ -32,7 +33,7 @@ from politesse.integrations.aiohttp._urls import ClientInvalidURL, sent_url, spe
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from politesse._gate.view import AgentView
 
@@ -69,17 +70,23 @@ async def send(
     handler: ClientHandlerType,
     turn: Turn,
     turns: OpenTurns,
+    signature: RequestSignature,
+    again: Callable[[], Awaitable[Turn]],
     *,
     total_s: float | None,
     closes: bool,
 ) -> ClientResponse:
     """Send a request within its turn, which ends with the response or with the error.
 
+    If the server asks for another signature, the request is sent again, in another turn.
+
     Args:
         request: the hop to send.
         handler: sends the request.
         turn: the turn, not entered yet, or claimed.
         turns: the open turns of the client; ``turn`` is added.
+        signature: the signature of the request.
+        again: waits for another turn.
         total_s: the timeout of the whole request in seconds, or None. In aiohttp, the stream of a response that was
             dropped unread keeps the response and its connection alive. After this time the response is given up.
         closes: whether to close the connection of such a response, or only to end its turn.
@@ -92,7 +99,12 @@ async def send(
         raise ClosedError(f"{request.method} {turn.url!r:.200}: the session was closed before the request was sent")
     turns.begin(turn)
     try:
-        response = await send_judged(request, handler, turn.url, turn=True)
+        with signature.added_to(request.headers):
+            response = await send_judged(request, handler, turn.url, turn=True)
+        if signature.is_asked(response.status, response.headers):
+            response.release()
+            turns.end(turn)
+            return await send(request, handler, await again(), turns, signature, again, total_s=total_s, closes=closes)
         turn.observe(response.status, response.headers)
         connection = response.connection
         if connection is None or response.status == _SWITCHING_PROTOCOLS:
@@ -160,9 +172,13 @@ class RequestTurns:
             turn, self._prepared = self._prepared, None
             if turn is None or self._prepared_url != url or gate is not self._prepared_gate:
                 turn = await self._another_turn(gate, url, turn)
+            signed = RequestSignature(gate.state.signer, request.method, url, request.headers)
+            again = partial(self._another_turn, gate, url, None)
+            self._response = await send(
+                request, handler, turn, self.turns, signed, again, total_s=self.total_s, closes=True
+            )
         except (Disallowed, InvalidURL) as error:
             raise client_error(error) from None
-        self._response = await send(request, handler, turn, self.turns, total_s=self.total_s, closes=True)
         return self._response
 
     def step_back(self) -> None:

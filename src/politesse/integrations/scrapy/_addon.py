@@ -68,6 +68,8 @@ class PolitesseAddon:
         The path of a file, or a Store, that keeps robots.txt and the demands of hosts, so that a later run can use
         them. The default is the store of the fleet; without a fleet, ``robots.db`` in ``JOBDIR``, if ``JOBDIR`` is set.
         False or an empty string means no store. In a fleet the store keeps only robots.txt.
+    ``POLITESSE_SIGNER``
+        Signs each request by https, for robots.txt and for pages: a WebBotAuth of ``politesse.signing``.
     ``POLITESSE_PAGE_DIRECTIVES``
         True by default: each response has its PageDirectives as ``response.meta["politesse_page"]``. To read METAs,
         install the extra ``html``. False turns this off.

@@ -33,6 +33,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from politesse._base.text import printable
 from politesse._gate.turns import TurnWait, try_turn
+from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, TooFar
 from politesse.integrations.scrapy import _internals
 from politesse.integrations.scrapy._http_cache import header_texts
@@ -120,17 +121,25 @@ class PoliteDownloader(_internals.SteppedDownloader):
         request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
         self._under_way[slot] += 1
 
-    async def send(self, request: Request, transmit: Callable[[], Awaitable[Response]]) -> Response:
-        """Send ``request`` in its turn."""
+    async def send(
+        self, request: Request, transmit: Callable[[], Awaitable[Response]], signature: RequestSignature | None = None
+    ) -> Response:
+        """Send ``request`` in its turn, with its signature."""
         origin = None if ROBOTS_TXT in request.meta else origin_of(request.url)
         if origin is None:
             return await transmit()
+        signer = self._gate.state.signer
+        signature = signature or RequestSignature(signer, request.method, request.url, request.headers)
         with await self._turn(request, origin) as turn:
             await self._fetcher.check_host(origin.host.strip("[]"))
-            response = await transmit()
-            self.waits.note_status(origin.pacing_host, response.status)
-            turn.observe(response.status, header_texts(response.headers))
-            return response
+            with signature.added_to(request.headers):
+                response = await transmit()
+            headers = header_texts(response.headers)
+            if not signature.is_asked(response.status, headers):
+                self.waits.note_status(origin.pacing_host, response.status)
+                turn.observe(response.status, headers)
+                return response
+        return await self.send(request, transmit, signature)
 
     def failed(self, failure: Failure, request: Request) -> Request | Failure:
         """Return a copy of a request without a turn, to schedule again, or the failure for its errback."""

@@ -203,7 +203,7 @@ class EngineFetcher:
         return FetchResponse(response.status, hops.url, headers, body, truncated, bool(hops.conditions))
 
     async def _download(self, hops: Hops) -> Response | FetchFault:
-        request = self._request(hops.url, hops.conditions)
+        request = self._request(hops.url, {**hops.conditions, **hops.signature})
         try:
             return await self._crawler.engine.download_async(request)
         except IgnoreRequest as error:
@@ -219,14 +219,14 @@ class EngineFetcher:
             self._errors[_first_url(hops.request)] = error
             return hops.fault(_kind(error), str(error).rstrip(".") or type(error).__name__)
 
-    def _request(self, url: str, conditions: Mapping[str, str]) -> Request:
+    def _request(self, url: str, given: Mapping[str, str]) -> Request:
         meta = _META | {
             # A separate slot, so that the request waits neither for pages nor for AutoThrottle's delay.
             "download_slot": f"robots.txt: {url}",
             "download_timeout": min(_TIMEOUT_S, self._crawler.settings.getfloat("DOWNLOAD_TIMEOUT") or _TIMEOUT_S),
         }
         # The request accepts no content coding, so that the limit can count the received octets.
-        headers = {"Accept": "text/plain, */*;q=0.5", "Accept-Encoding": "identity", **conditions}
+        headers = {"Accept": "text/plain, */*;q=0.5", "Accept-Encoding": "identity", **given}
         return Request(url, headers=headers, priority=_PRIORITY, callback=NO_CALLBACK, meta=meta)
 
     def _bytes_received(self, data: bytes, request: Request) -> None:

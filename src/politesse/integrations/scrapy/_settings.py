@@ -82,6 +82,7 @@ def make_gate(crawler: Crawler, fetcher: Fetcher) -> Gatekeeper:
             fetcher=fetcher,
             store=_store(settings, pacer),
             fleet=fleet,
+            signer=settings.get("POLITESSE_SIGNER"),
         )
     except ConfigurationError as error:
         raise _in_terms_of_settings(str(error)) from None
@@ -161,7 +162,7 @@ def _in_terms_of_settings(problem: str) -> ConfigurationError:
         return ConfigurationError(f"USER_AGENT={problem.removeprefix('user_agent=')}, as in {example}")
     return ConfigurationError(
         f"{problem} (in Scrapy token is the setting ROBOTSTXT_USER_AGENT, store POLITESSE_STORE, fleet "
-        "POLITESSE_FLEET, private_addresses POLITESSE_PRIVATE_ADDRESSES)"
+        "POLITESSE_FLEET, signer POLITESSE_SIGNER, private_addresses POLITESSE_PRIVATE_ADDRESSES)"
     )
 
 

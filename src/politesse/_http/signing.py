@@ -1,0 +1,83 @@
+"""The signature of a request: added before it is sent, and made again if the server asks for it. Pure."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Generator, Mapping, MutableMapping
+
+    from politesse.ports import Signer
+
+_DEMANDING: Final = frozenset({401, 403, 429})
+_REPEATABLE: Final = frozenset({"GET", "HEAD"})  # other requests may have a body that can be sent only once
+
+
+class RequestSignature:
+    """The signature of a request. A request that already has a signature gets no other.
+
+    Args:
+        signer: makes the signature, or None.
+        method: the method of the request.
+        url: the URL, as it is sent.
+        headers: the headers of the request.
+
+    Attributes:
+        is_repeated: whether the server has asked for another signature, with which the request is to be sent again.
+    """
+
+    __slots__ = ("_demand", "_method", "_signed", "_signer", "_url", "is_repeated")
+
+    def __init__(self, signer: Signer | None, method: str, url: str, headers: Container[str] = ()) -> None:
+        self._signer = None if signer is None or "Signature-Input" in headers else signer
+        self._method = method
+        self._url = url
+        self._demand: str | None = None
+        self._signed = False
+        self.is_repeated = False
+
+    def made(self) -> Mapping[str, str]:
+        """Return the headers that sign the request now. A signature is short-lived, so call this just before sending.
+
+        Raises:
+            ConfigurationError: the signer has no valid key.
+        """
+        self.is_repeated = False
+        if self._signer is None:
+            return {}
+        headers = self._signer.sign(self._method, self._url, self._demand or "")
+        self._signed = bool(headers)
+        return headers
+
+    @contextmanager
+    def added_to(self, headers: MutableMapping[str, str]) -> Generator[None]:
+        """Sign the request, whose headers these are, within the block.
+
+        Clients copy the headers of a request to its redirects and repetitions, where the signature would be wrong.
+        """
+        made = self.made()
+        headers.update(made)
+        try:
+            yield
+        finally:
+            for name in made:
+                headers.pop(name, None)
+
+    def is_asked(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Return whether the answer asks for another signature, and the request is to be repeated with it, once.
+
+        With Retry-After, the answer closes the host instead, and only the next request is signed.
+
+        Args:
+            status: the status of the answer.
+            headers: the headers of the answer, names in lower case or in any case.
+        """
+        if self._signer is None or self._demand is not None or status not in _DEMANDING:
+            return False
+        demand = headers.get("accept-signature", "")
+        if not demand or not self._signer.heeds(self._url, demand, signed=self._signed):
+            return False
+        self._demand = demand
+        self.is_repeated = self._method in _REPEATABLE and "retry-after" not in headers
+        return self.is_repeated

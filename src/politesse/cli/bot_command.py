@@ -1,0 +1,92 @@
+"""``politesse card`` and ``politesse bot-page``: say who a bot is, from one TOML file."""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+from html import escape
+from importlib.resources import files
+from ipaddress import ip_network
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any, Final
+
+import typer
+
+from politesse.cli.console import output, say
+from politesse.cli.running import run
+from politesse.errors import ConfigurationError
+from politesse.verdict import utc
+
+_DRAFT: Final = "draft-meunier-webbotauth-registry-04"
+
+# The keys of the TOML file with the types of their values: members of the card, and of its object ``web_bot_auth``.
+_CARD: Final = {"client_name": str, "client_uri": str, "operator": str, "contacts": list, "jwks_uri": str}
+_BOT: Final = {"user_agent": str, "purpose": str, "rate_control": str, "ip_ranges_uri": str}
+_RULES: Final = {"rfc9309_product_token": str, "rfc9309_compliance": bool}
+_KEYS: Final[dict[str, type]] = {**_CARD, **_BOT, **_RULES, "ip_ranges": list}
+
+Source = Annotated[Path, typer.Argument(metavar="BOT.toml", help="The description of the bot.")]
+CardFile = Annotated[Path, typer.Option("--card", metavar="FILE", help="Where to write the card.")]
+RangesFile = Annotated[Path, typer.Option("--ranges", metavar="FILE", help="Where to write the IP ranges.")]
+PageFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the page.")]
+
+
+def card(source: Source, card: CardFile = Path("card.json"), ranges: RangesFile = Path("ip-ranges.json")) -> None:
+    """Write the Signature Agent Card of a bot (draft-meunier-webbotauth-registry-04), and the list of its IP ranges.
+
+    The guide "signing" shows a BOT.toml; its keys are the members of the card.
+    """
+    run(_write_card(source, card, ranges))
+
+
+def bot_page(source: Source, out: PageFile = Path("bot.html")) -> None:
+    """Write a page for the owners of sites: who runs the bot, why, and how to block it. BOT.toml is as for card."""
+    run(_write_page(source, out))
+
+
+async def _write_card(source: Path, card: Path, ranges: Path) -> int:
+    bot = _read(source)
+    members = {name: bot[name] for name in _CARD} | {"web_bot_auth": {name: bot[name] for name in (*_BOT, *_RULES)}}
+    prefixes = [{f"ipv{network.version}Prefix": str(network)} for network in bot["ip_ranges"]]
+    _write(card, json.dumps({**members, "draft": _DRAFT}, indent=2))
+    _write(ranges, json.dumps({"creationTime": utc(time.time()), "prefixes": prefixes}, indent=2))
+    return 0
+
+
+async def _write_page(source: Path, out: Path) -> int:
+    bot = _read(source)
+    texts = {name: escape(str(value)) for name, value in bot.items()}
+    links = [(escape(url), escape(url.removeprefix("mailto:"))) for url in bot["contacts"]]
+    texts["contacts"] = ", ".join(f'<a href="{url}">{text}</a>' for url, text in links)
+    texts["obeys"] = "obeys" if bot["rfc9309_compliance"] else "does not obey"
+    template = (files("politesse.cli") / "bot_page.html").read_text(encoding="utf-8")
+    _write(out, Template(template).substitute(texts))
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(f"{text.rstrip()}\n", encoding="utf-8")
+    say(output(), f"{path} written")
+
+
+def _read(source: Path) -> dict[str, Any]:
+    """Return the checked values of the file; raises ConfigurationError for a key that is unknown, missing or wrong."""
+    try:
+        bot = tomllib.loads(source.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigurationError(f"{source}: this is no TOML: {error}") from None
+    for name in sorted(bot.keys() ^ _KEYS.keys()):
+        problem = "is missing" if name in _KEYS else f"is unknown; the keys are {', '.join(_KEYS)}"
+        raise ConfigurationError(f"{source}: the key {name!r} {problem}")
+    for name, value in bot.items():
+        urls = value if name == "contacts" else [value] if name.endswith("_uri") else []
+        if type(value) is not _KEYS[name] or not all(isinstance(url, str) for url in urls):
+            raise ConfigurationError(f"{source}: {name}={value!r:.100}: give a {_KEYS[name].__name__}")
+        if not all(url.startswith(("https://", "mailto:") if name == "contacts" else "https://") for url in urls):
+            raise ConfigurationError(f"{source}: {name}={value!r:.100}: give https URLs; a contact may be a mailto URL")
+    try:
+        return bot | {"ip_ranges": [ip_network(text) for text in bot["ip_ranges"]]}
+    except ValueError as error:
+        raise ConfigurationError(f"{source}: ip_ranges: {error}") from None

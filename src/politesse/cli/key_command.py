@@ -1,0 +1,78 @@
+"""``politesse key``: makes and rotates the keys that sign requests."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from politesse.cli.console import output, say
+from politesse.cli.running import run
+from politesse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_MAX_DAYS: Final = 3_650.0
+
+app: typer.Typer = typer.Typer(
+    name="key",
+    help="Make and rotate the keys that sign requests (Web Bot Auth).",
+    no_args_is_help=True,
+)
+
+KeyPath = Annotated[Path, typer.Argument(metavar="FILE.pem", help="The file of the private keys.")]
+Days = Annotated[float, typer.Option(metavar="DAYS", min=0.001, max=_MAX_DAYS, help="How long the new key is used.")]
+Ahead = Annotated[
+    float,
+    typer.Option(metavar="DAYS", min=0.0, max=_MAX_DAYS, help="How long the new key is published before its use."),
+]
+
+
+@app.command()
+def new(file: KeyPath, days: Days = 90.0) -> None:
+    """Make a new file with a key (ed25519) that only you may read."""
+    run(_change(file, days, None))
+
+
+@app.command()
+def rotate(file: KeyPath, days: Days = 90.0, ahead: Ahead = 1.0) -> None:
+    """Add a new key, and drop the keys that have expired. Crawlers and directories read the file again.
+
+    The directory has the new key at once. It signs requests after --ahead, or earlier, when the last key expires.
+    """
+    run(_change(file, days, ahead))
+
+
+@app.command()
+def directory(file: KeyPath) -> None:
+    """Print the public keys as a JSON Web Key Set, for a web server that serves files."""
+    run(_show(file))
+
+
+async def _change(file: Path, days: float, ahead_days: float | None) -> int:
+    keys, now_wall = _keys(), time.time()
+    if ahead_days is None:
+        held = [keys.new_key(now_wall, days)]
+    else:
+        held = keys.rotated(keys.read_keys(file), now_wall, days, ahead_days)
+    keys.write_keys(file, held, is_new=ahead_days is None)
+    for key in held:
+        say(output(), f"Key: {key.thumbprint}\n{key.times}")
+    return 0
+
+
+async def _show(file: Path) -> int:
+    keys = _keys()
+    say(output(), keys.directory_of(keys.KeyFile(file).valid()))
+    return 0
+
+
+def _keys() -> ModuleType:
+    try:
+        from politesse.signing import _keys as keys  # noqa: PLC0415 - needs an extra
+    except ImportError as error:
+        raise ConfigurationError(str(error)) from error
+    return keys

@@ -1,0 +1,77 @@
+"""Serves the public keys of a bot, signed with each of them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from politesse._base.checks import check_range
+from politesse.signing._keys import KeyFile, directory_of
+from politesse.signing._web_bot_auth import WELL_KNOWN, signed
+
+if TYPE_CHECKING:
+    import os
+
+    from politesse.clock import Clock
+
+_MEDIA_TYPE: Final = "application/http-message-signatures-directory+json"
+_TAG: Final = "http-message-signatures-directory"
+_VALID_S: Final = 300  # longer than a slow download, and shorter than the life of a cache is needed
+
+
+def directory_app(
+    keys: str | os.PathLike[str], *, max_age_s: int = 3_600, clock: Clock | None = None
+) -> web.Application:
+    """Return an application that serves the directory of the keys, at its well-known path.
+
+    Serve it at the host of your ``agent`` by https, and pass on the Host header that the client sends: the signatures
+    cover it. The directory has each key of the file that has not expired, so also the next key of a rotation.
+    The path is ``/.well-known/http-message-signatures-directory``.
+
+    Args:
+        keys: the PEM file with the private keys; read again when it changes.
+        max_age_s: how long clients may keep the directory, in seconds; 0 to 86,400. Less than the time between a
+            rotation and the first use of the new key, which is a day by default.
+        clock: the clock; by default the clock of the system.
+
+    Raises:
+        ConfigurationError: the key file cannot be used, or ``max_age_s`` is out of its range.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from politesse.signing._keys import new_key, write_keys
+        >>> path = Path(tempfile.mkdtemp(), "bot.pem")
+        >>> write_keys(path, [new_key(0, days=36_500)], is_new=True)  # as politesse key new does
+        >>> [route.method for route in directory_app(path).router.routes()]
+        ['HEAD', 'GET']
+    """
+    check_range("max_age_s", max_age_s, 0, 86_400)
+    app = web.Application()
+    app.router.add_get(WELL_KNOWN, partial(_answer, KeyFile(keys, clock), max_age_s))
+    return app
+
+
+async def _answer(keys: KeyFile, max_age_s: int, request: web.Request) -> web.Response:
+    valid = keys.valid()
+    body = directory_of(valid).encode()
+    digest = hashlib.sha256(body).digest()
+    response = web.Response(headers={"Cache-Control": f"max-age={max_age_s}", "Access-Control-Allow-Origin": "*"})
+    response.etag = digest.hex()
+    if any(etag.value in {"*", digest.hex()} for etag in request.if_none_match or ()):
+        response.set_status(304)
+        return response
+    response.body = body
+    response.headers["Content-Type"] = _MEDIA_TYPE
+    response.headers["Content-Digest"] = content = f"sha-256=:{base64.b64encode(digest).decode()}:"
+    authority = request.host.lower().removesuffix(":443")
+    now_wall = keys.now_wall
+    covered = {'"@authority";req': authority, '"content-digest"': content}
+    for number, key in enumerate(valid):
+        # RFC 9651 3.2: lines of a Dictionary are joined.
+        response.headers.extend(signed(key, f"key{number}", covered, (now_wall, now_wall + _VALID_S), {"tag": _TAG}))
+    return response

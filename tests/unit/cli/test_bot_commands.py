@@ -1,0 +1,145 @@
+"""``politesse key``, ``card`` and ``bot-page``: what they write, and what they refuse."""
+
+import json
+import re
+import stat
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from politesse import RobotsTxt
+from politesse.cli.app import app
+from politesse.signing import WebBotAuth
+from tests.support.signatures import AGENT, public_keys, request, verified
+
+BOT: Final[dict[str, object]] = {
+    "client_name": 'Bot <"&">',
+    "client_uri": "https://bot.example/",
+    "operator": "Example Ltd",
+    "contacts": ["mailto:bot@bot.example", "https://bot.example/form"],
+    "jwks_uri": AGENT,
+    "user_agent": "ExampleBot/1.0 (+https://bot.example/)",
+    "purpose": "a search",
+    "rate_control": "one request at a time",
+    "rfc9309_product_token": "ExampleBot",
+    "rfc9309_compliance": True,
+    "ip_ranges_uri": "https://bot.example/ip-ranges.json",
+    "ip_ranges": ["192.0.2.0/28", "2001:db8::/48"],
+}
+
+
+def toml(values: dict[str, object]) -> str:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())  # these values are TOML, too
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("politesse.cli.running.abandon_output", bool)  # which would drop the stream of CliRunner
+    Path("bot.toml").write_text(toml(BOT))
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(app, arguments)
+
+    return invoke
+
+
+def test_new_key_signs_and_its_directory_verifies(run: Any) -> None:
+    assert run("key", "new", "bot.pem", "--days", "30").exit_code == 0
+    assert stat.S_IMODE(Path("bot.pem").stat().st_mode) == 0o600
+    directory = json.loads(run("key", "directory", "bot.pem").stdout)
+    [key] = directory["keys"]
+    assert (key["use"], key["exp"] - key["nbf"]) == ("sig", 30 * 86_400)
+    headers = WebBotAuth("bot.pem", agent=AGENT).sign("GET", "https://example.com/")
+    verified(request("GET", "https://example.com/", headers), public_keys(directory), "@path")
+
+
+def test_rotation_publishes_a_key_that_is_not_yet_used(run: Any) -> None:
+    run("key", "new", "bot.pem")
+    [old] = re.findall("Key: (.*)", Path("bot.pem").read_text())
+    done = run("key", "rotate", "bot.pem", "--ahead", "2", "--days", "10")
+    assert done.exit_code == 0
+    first, second = json.loads(run("key", "directory", "bot.pem").stdout)["keys"]
+    assert (first["kid"], second["nbf"] - first["nbf"] in range(2 * 86_400, 2 * 86_400 + 60)) == (old, True)
+    assert second["kid"] in done.stdout
+    assert old in repr(WebBotAuth("bot.pem", agent=AGENT))
+
+
+def test_key_commands_say_what_is_wrong(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = run("key", "rotate", "bot.pem")
+    assert (missing.exit_code, "No such file" in missing.stderr) == (2, True)
+    run("key", "new", "bot.pem")
+    again = run("key", "new", "bot.pem")
+    assert (again.exit_code, "File exists: 'bot.pem'" in again.stderr) == (2, True)
+    monkeypatch.setitem(sys.modules, "politesse.signing", None)
+    without = run("key", "new", "other.pem")
+    assert (without.exit_code, "politesse.signing" in without.stderr) == (2, True)
+
+
+def test_card_has_the_members_and_the_number_of_its_draft(run: Any) -> None:
+    assert run("card", "bot.toml", "--card", "card.json", "--ranges", "ranges.json").exit_code == 0
+    card = json.loads(Path("card.json").read_text())
+    bot = card.pop("web_bot_auth")
+    assert card.pop("draft") == "draft-meunier-webbotauth-registry-04"
+    assert card | bot | {"ip_ranges": BOT["ip_ranges"]} == BOT
+    assert {"rfc9309_product_token", "rfc9309_compliance", "rate_control", "ip_ranges_uri", "purpose"} <= bot.keys()
+    ranges = json.loads(Path("ranges.json").read_text())
+    assert ranges["prefixes"] == [{"ipv4Prefix": "192.0.2.0/28"}, {"ipv6Prefix": "2001:db8::/48"}]
+    assert ranges["creationTime"].endswith("Z")
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[tuple[str, str | None, str | None]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if "href" in given:
+            self.links.append((tag, given.get("rel"), given["href"]))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_page_says_who_why_and_how_to_block(run: Any) -> None:
+    assert run("bot-page", "bot.toml", "--out", "index.html").exit_code == 0
+    page = Page(Path("index.html").read_text())
+    assert ("a", "client-ranges", BOT["ip_ranges_uri"]) in page.links
+    assert {href for _, _, href in page.links} >= {*BOT["contacts"], AGENT}  # type: ignore[misc]  # a list
+    for name in ("client_name", "operator", "user_agent", "purpose", "rate_control"):
+        assert str(BOT[name]) in page.text
+    robots = page.text[page.text.index("User-agent: ") :].partition("/\n")[0] + "/\n"
+    assert not RobotsTxt.parse(robots).rules_for("ExampleBot").allowed("https://example.com/page")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"purposes": "x"}, "the key 'purposes' is unknown; the keys are client_name, "),
+        ({"purpose": None}, "the key 'purpose' is missing"),
+        ({"rfc9309_compliance": "yes"}, "rfc9309_compliance='yes': give a bool"),
+        ({"contacts": [5]}, "contacts=[5]: give a list"),
+        ({"contacts": ["javascript:x"]}, "contacts=['javascript:x']: give https URLs; a contact may be a mailto URL"),
+        ({"client_uri": "http://bot.example/"}, "client_uri='http://bot.example/': give https URLs"),
+        ({"ip_ranges": ["192.0.2.1/24"]}, "ip_ranges: 192.0.2.1/24 has host bits set"),
+    ],
+)
+def test_mistake_in_the_file_is_named(run: Any, changes: dict[str, object], problem: str) -> None:
+    values = {name: value for name, value in (BOT | changes).items() if value is not None}
+    Path("bot.toml").write_text(toml(values))
+    for command in ("card", "bot-page"):
+        done = run(command, "bot.toml")
+        assert (done.exit_code, f"bot.toml: {problem}" in done.stderr) == (2, True)
+
+
+def test_file_that_is_no_toml_is_named(run: Any) -> None:
+    Path("bot.toml").write_text("client_name: x\n")
+    done = run("card", "bot.toml")
+    assert (done.exit_code, "bot.toml: this is no TOML: " in done.stderr) == (2, True)

@@ -1,0 +1,88 @@
+"""directory_app: the public keys, as a server that verifies signatures asks for them."""
+
+import base64
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Final
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from http_message_signatures import InvalidSignature
+
+from politesse import ConfigurationError
+from politesse.signing import directory_app
+from politesse.signing._keys import SigningKey, new_key, write_keys
+from tests.support.signatures import key_file, public_keys, verified
+
+PATH: Final = "/.well-known/http-message-signatures-directory"
+HOST: Final = {"Host": "bot.example"}
+
+
+@pytest.fixture
+async def web(path: Path) -> AsyncIterator[TestClient[aiohttp.web.Request, aiohttp.web.Application]]:
+    async with TestClient(TestServer(directory_app(path))) as client:
+        yield client
+
+
+async def test_directory_has_the_keys_and_a_signature_of_each(path: Path, key: SigningKey) -> None:
+    key_file(path, [key, new_key(key.not_before_wall + 1, days=36_500)])
+    async with TestClient(TestServer(directory_app(path, max_age_s=60))) as web:
+        response = await web.get(PATH, headers=HOST)
+        body, directory = await response.read(), await response.json(content_type=None)
+    assert response.status == 200
+    assert response.headers["Content-Type"] == "application/http-message-signatures-directory+json"
+    assert response.headers["Cache-Control"] == "max-age=60"
+    assert response.headers["Access-Control-Allow-Origin"] == "*"
+    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    assert response.headers["Content-Digest"] == f"sha-256=:{digest}:"
+    assert directory["keys"][0]["kid"] == key.thumbprint
+    assert directory["keys"][0] == key.jwk | {"kid": key.thumbprint, "use": "sig", "exp": int(key.expires_wall)}
+    for number, (kid, public) in enumerate(public_keys(directory).items()):
+        tag = "http-message-signatures-directory"
+        headers = {name: response.headers.getall(name)[number] for name in ("Signature", "Signature-Input")}
+        headers["Content-Digest"] = response.headers["Content-Digest"]
+        for host in ("bot.example", "other.example"):
+            asked = SimpleNamespace(method="GET", url=f"https://{host}{PATH}", headers={})
+            answer = SimpleNamespace(status_code=200, headers=headers, request=asked)
+            if host == "bot.example":
+                verified(answer, {kid: public}, '"@authority";req', "content-digest", tag=tag)
+            else:
+                with pytest.raises(InvalidSignature):
+                    verified(answer, {kid: public}, tag=tag)
+
+
+async def test_known_directory_is_not_sent_again(web: TestClient[aiohttp.web.Request, aiohttp.web.Application]) -> None:
+    etag = (await web.get(PATH)).headers["ETag"]
+    for given, status in ((etag, 304), (f'"other", {etag}', 304), ("*", 304), ('"other"', 200)):
+        response = await web.get(PATH, headers={"If-None-Match": given})
+        assert (response.status, response.headers["ETag"]) == (status, etag)
+
+
+async def test_directory_answers_head_without_a_body(
+    web: TestClient[aiohttp.web.Request, aiohttp.web.Application],
+) -> None:
+    whole, head = await web.get(PATH), await web.head(PATH)
+    assert (head.status, await head.read()) == (200, b"")
+    for name in ("ETag", "Content-Type", "Content-Length", "Content-Digest"):
+        assert head.headers[name] == whole.headers[name]
+
+
+async def test_rotated_key_is_in_the_directory_without_a_restart(
+    path: Path, key: SigningKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("politesse.signing._keys._LOOK_S", 0.0)
+    async with TestClient(TestServer(directory_app(path))) as web:
+        before = await (await web.get(PATH)).json(content_type=None)
+        write_keys(path, [key, new_key(0, 36_500)], is_new=False)
+        after = await (await web.get(PATH)).json(content_type=None)
+    assert (len(before["keys"]), len(after["keys"])) == (1, 2)
+
+
+def test_wrong_age_and_wrong_file_are_refused(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="max_age_s=-1: give 0 to 86400"):
+        directory_app(path, max_age_s=-1)
+    with pytest.raises(ConfigurationError, match="No such file"):
+        directory_app(tmp_path / "none.pem")
