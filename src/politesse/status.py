@@ -29,6 +29,8 @@ class Statistics:
         entries_bytes: about how much memory the origins in the cache take.
         waiting: the number of callers that wait for a turn now.
         turns: the number of turns under way now.
+        recorded: the number of decisions, turns and files that the ledger has written.
+        unrecorded: the number that the ledger has dropped, because too many waited to be written.
 
     Example:
         >>> import asyncio
@@ -51,6 +53,8 @@ class Statistics:
     entries_bytes: int
     waiting: int
     turns: int
+    recorded: int = 0
+    unrecorded: int = 0
 
     @property
     def decisions(self) -> int:

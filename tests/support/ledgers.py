@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from politesse.ledger import RecordedTurn, Snapshot
+from politesse.ledger import Snapshot
 from politesse.ledger._file import LEDGER, Chain
 from politesse.ledger._rows import (
     DECISION,
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from politesse.ledger._rows import EndedTurn
+
 
 def write_ledger(
-    path: Path, recorded: Iterable[Snapshot | Verdict | RecordedTurn], *, file: int = 1, previous: bytes = START
+    path: Path, recorded: Iterable[Snapshot | Verdict | EndedTurn], *, file: int = 1, previous: bytes = START
 ) -> bytes:
     """Add rows to a file, which is made first if it is missing; return the last hash. Bodies get their digests."""
     with closing(open_file(path, [LEDGER], busy_timeout_s=1.0)) as opened:

@@ -36,6 +36,7 @@ from collections import OrderedDict
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar, Final, Generic
 
 from politesse._base.tasks import is_ended_from_outside
@@ -49,9 +50,10 @@ from politesse.clock import Clock, run_of
 from politesse.errors import ClosedError
 from politesse.events import ComponentFailed, Publisher
 from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from politesse._cache.options import AccessPolicy
     from politesse.origin import Origin
@@ -75,6 +77,7 @@ class FileCache(ABC, Generic[EntryKind]):
     Attributes:
         entries: maps keys to entries. The hot path reads this dict; only the cache changes it.
         weight_bytes: about how much memory the entries take; only the cache changes it.
+        kept: called with the source of each new entry, its file and the headers of the answer; or None.
     """
 
     what: ClassVar[str]
@@ -107,6 +110,7 @@ class FileCache(ABC, Generic[EntryKind]):
         self._jitter = jitter
         self._records = records or Records()
         self.weight_bytes: int = 0
+        self.kept: Callable[[Source, bytes, Mapping[str, str]], None] | None = None
         self._flights: Flights[FileFlight[EntryKind]] = Flights()
         self._closed = False
         self._ending: list[asyncio.Task[None]] | None = None
@@ -215,12 +219,29 @@ class FileCache(ABC, Generic[EntryKind]):
     def _finish(self, flight: FileFlight[EntryKind], entry: EntryKind) -> None:
         self._keep(flight.key, entry)
         self._flights.end(flight.key, flight)
+        if self.kept is not None:
+            self._tell_kept(self.kept, flight, entry.source)
         flight.set_result(entry)
+
+    @staticmethod
+    def _tell_kept(
+        kept: Callable[[Source, bytes, Mapping[str, str]], None], flight: FileFlight[EntryKind], source: Source
+    ) -> None:
+        copy, answer, is_file = flight.copy, flight.answer, source.result is AccessResult.SUCCESSFUL
+        if is_file and copy is None:
+            return  # the store has lost the file, which was recorded when it was new
+        headers = {}
+        if copy is not None:
+            headers = {"etag": copy.etag, "last-modified": copy.last_modified, "content-type": copy.content_type}
+        if isinstance(answer, FetchResponse) and answer.status in {source.status, HTTPStatus.NOT_MODIFIED}:
+            headers |= answer.headers
+        kept(source, copy.body if is_file and copy is not None else b"", headers)
 
     async def _renewed(self, flight: FileFlight[EntryKind]) -> EntryKind:
         """Return the entry of the stored record, or of a new answer if the record is useless or a refresh is due."""
         record, known = await self._load(flight)
         if known is not None:
+            flight.copy = known.record.copy
             return await self._entry_of(flight, known)
         validators = None if record is None else record.validators
         request = FetchRequest(
@@ -237,6 +258,7 @@ class FileCache(ABC, Generic[EntryKind]):
             if isinstance(answer, FetchResponse):
                 answer = replace(answer, conditional=False)  # so that a 304 confirms no copy
         judged = self._advanced(flight, record, answer)
+        flight.copy, flight.answer = judged.record.copy, answer
         await self._records.save(flight.origin, judged.record, flight.lease)
         flight.lease = None
         self._publish(flight, answer, judged.standing.source, judged.at_mono - started_mono)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from politesse._cache.outcome import Standing
-    from politesse._cache.record import Record, Trouble
+    from politesse._cache.record import Copy, Record, Trouble
     from politesse.origin import Origin
-    from politesse.ports import Lease
+    from politesse.ports import FetchResult, Lease
 
 Result = TypeVar("Result")
 
@@ -276,9 +276,23 @@ class FileFlight(Flight[EntryKind]):
         agents: the agents that the new entry must answer.
         forgotten: whether ``forget`` was called since, so that the record in the store no longer counts.
         lease: the lease under which the file is fetched, or None.
+        copy: the copy in the record of the new entry, or None.
+        answer: the answer to the fetch; None without a fetch.
     """
 
-    __slots__ = ("agents", "before", "forgotten", "key", "lease", "origin", "path", "refreshes", "url")
+    __slots__ = (
+        "agents",
+        "answer",
+        "before",
+        "copy",
+        "forgotten",
+        "key",
+        "lease",
+        "origin",
+        "path",
+        "refreshes",
+        "url",
+    )
 
     def __init__(self, key: str, origin: Origin, path: str, before: EntryKind | None, *, refreshes: bool) -> None:
         super().__init__()
@@ -291,6 +305,8 @@ class FileFlight(Flight[EntryKind]):
         self.refreshes = refreshes
         self.forgotten = False
         self.lease: Lease | None = None
+        self.copy: Copy | None = None
+        self.answer: FetchResult | None = None
 
 
 class Judged(NamedTuple):

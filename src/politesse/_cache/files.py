@@ -110,6 +110,12 @@ class SiteFiles(FileCache[FileEntry]):
         """
         return self._file(await self._get(origin, path))
 
+    def ask_ahead(self, origin: Origin, path: str) -> None:
+        """Start to fetch a file that is unknown or due, and do not wait for it."""
+        key = self._key(origin, path)
+        if not self._closed and self.valid(key) is None:
+            self._flight(key, origin, path, "")
+
     def peek(self, origin: Origin, path: str, *, late_s: float = 0.0) -> SiteFile | None:
         """Return the file of ``origin`` at ``path``; None if the file must be fetched first.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
+from weakref import ref
 
 import aiohttp
 
@@ -25,6 +26,7 @@ from politesse._gate.judge import HostPolicies
 from politesse._gate.pages import PageFetcher
 from politesse._gate.reservations import Reservations
 from politesse._gate.state import GateState
+from politesse._gate.turn import soon
 from politesse._gate.turns import TurnWait
 from politesse._gate.usage import AgentUsage, PolicyTokens, checked_purposes
 from politesse._log import EventLog
@@ -34,19 +36,26 @@ from politesse._pacing.pace import PER_PROCESS, PacingOptions
 from politesse._pacing.shared import SharedPacer, different_options
 from politesse.clock import Clock, SystemClock, run_of
 from politesse.errors import ConfigurationError, ConfigurationTypeError
-from politesse.events import Publisher
+from politesse.events import ComponentFailed, Publisher
 from politesse.fetch._addresses import PublicResolver
 from politesse.fetch._aiohttp import AiohttpFetcher
 from politesse.fetch._lookups import SystemResolver
 from politesse.fetch._options import FetchOptions
+from politesse.origin import Origin
 from politesse.robots import Dialect
 from politesse.stores.memory import MemoryStore
 from politesse.stores.sqlite import store_at
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from politesse.errors import StoreError
+    from politesse.ledger import Ledger
     from politesse.ports import Fetcher, Pacer, Resolver, Signer, Store
+    from politesse.verdict import Source
+
+_OPEN: Final = frozenset({AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +75,7 @@ class GatekeeperOptions:
     pacer: SharedPacer | None
     store: Store | str | os.PathLike[str] | None
     fleet: FleetOptions | str | None
+    ledger: Ledger | str | os.PathLike[str] | None
     session: aiohttp.ClientSession | None
     fetcher: Fetcher | None
     resolver: Resolver | None
@@ -86,6 +96,8 @@ class GatekeeperOptions:
             _check_methods({"store": (self.store, "get put delete aclose")})
         _check_fleet(self.fleet)
         self._check_pace()
+        if not isinstance(self.ledger, str | os.PathLike):
+            _check_methods({"ledger": (self.ledger, "record record_file record_turn aclose")})
         _check_methods({"fetcher": (self.fetcher, "fetch aclose")})
         _check_methods({"resolver": (self.resolver, "resolve"), "policy_tokens": (self.policy_tokens, "items")})
         _check_methods({"clock": (self.clock, "monotonic wall sleep call_later")})
@@ -136,6 +148,7 @@ def assemble(options: GatekeeperOptions) -> GateState:
     conditions, limit_s = _conditions(options.user_agent, fetcher), fetch.total_timeout_s
     admission = Admission(clock, max_concurrent=cache_options.max_concurrent_fetches)
     policy = cache_options.policy(options.dialect, conditions)
+    ledger = _ledger(options.ledger, clock)
     store, pacer = _store_and_pacer(options, pacing, resolver, clock, publisher)
     robots_fetcher = PacedFetcher(
         fetcher, pacer, clock, admission, policy, policies.floor_s, total_timeout_s=limit_s, signer=options.signer
@@ -162,11 +175,16 @@ def assemble(options: GatekeeperOptions) -> GateState:
         public_resolver=PublicResolver(resolver) if conditions.private_addresses == "deny" else None,
         signer=options.signer,
         reports=options.mode == "report",
+        ledger=ledger,
+        record=None if ledger is None else ledger.record,
     )
-    return _with_files(state, fetcher, admission, cache_options)
+    _with_files(state, fetcher, admission, cache_options)
+    if ledger is not None:
+        _record_files(state, ledger)
+    return state
 
 
-def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, options: CacheOptions) -> GateState:
+def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, options: CacheOptions) -> None:
     """Add the files that are fetched as pages, in turns of this gate."""
     publisher = state.publisher
 
@@ -179,7 +197,28 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
     state.tdm_files = files_for(plain, max_days=1)
     state.reservations = Reservations(state.tdm_files, state.cache.reading)
     state.files = files_for(Agent(state, state.identity, AgentUsage(plain) if state.purposes else None), max_days=7)
-    return state
+
+
+def _record_files(state: GateState, ledger: Ledger) -> None:
+    """Let the ledger record the copies that begin to serve, and publish its failures."""
+    gate, clock = ref(state), state.clock
+
+    def report(error: StoreError) -> None:
+        if (reached := gate()) is not None:
+            soon(reached.loop, partial(reached.publisher.publish, ComponentFailed(None, "ledger", error)))
+
+    def record(source: Source, body: bytes, headers: Mapping[str, str]) -> None:
+        ledger.record_file(source, body, headers, clock.wall())
+
+    def record_robots(source: Source, body: bytes, headers: Mapping[str, str]) -> None:
+        record(source, body, headers)
+        if source.result in _OPEN and (reached := gate()) is not None:
+            for path in ledger.options.files:
+                reached.files.ask_ahead(Origin.of(source.robots_url), path)
+
+    ledger.report_to(report)
+    state.cache.kept = record_robots
+    state.files.kept = state.tdm_files.kept = record
 
 
 def _fetcher(options: GatekeeperOptions, resolver: Resolver | None) -> AiohttpFetcher:
@@ -225,6 +264,14 @@ def _store(
     else:
         store = MemoryStore()
     return GuardedStore(store, timeout_s=timeout_s, clock=clock)
+
+
+def _ledger(given: Ledger | str | os.PathLike[str] | None, clock: Clock) -> Ledger | None:
+    if not isinstance(given, str | os.PathLike):
+        return given
+    from politesse.ledger import Ledger  # noqa: PLC0415 - loaded only if it is used
+
+    return Ledger(given, clock=clock)
 
 
 def _conditions(user_agent: str, fetcher: Fetcher) -> FetchConditions:

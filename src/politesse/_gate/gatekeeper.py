@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.events import Event
     from politesse.fetch._options import FetchOptions
+    from politesse.ledger import Ledger
     from politesse.ports import Fetcher, Resolver, Signer, Store
 
 
@@ -76,6 +77,8 @@ class Gatekeeper(AgentView):
             processes, and a process answers from its memory while Redis is away. If you also give ``store``, Redis only
             sets the pace, and that store keeps the records: for example a file on each machine, or a RedisStore on a
             server that may evict them.
+        ledger: records each decision, each turn, and each copy of robots.txt: a Ledger, or the path of its file. The
+            gatekeeper closes it. By default, nothing is recorded.
         session: an aiohttp session. The gate only borrows its connector.
         fetcher: fetches robots.txt instead of aiohttp; not together with ``fetch`` or ``session``.
         resolver: finds the addresses of hosts, for the fetcher and for pacing by address. With ``session``, the fetcher
@@ -111,6 +114,7 @@ class Gatekeeper(AgentView):
         pacer: SharedPacer | None = None,
         store: Store | str | os.PathLike[str] | None = None,
         fleet: FleetOptions | str | None = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
         session: aiohttp.ClientSession | None = None,
         fetcher: Fetcher | None = None,
         resolver: Resolver | None = None,
@@ -130,6 +134,7 @@ class Gatekeeper(AgentView):
             pacer=pacer,
             store=store,
             fleet=fleet,
+            ledger=ledger,
             session=session,
             fetcher=fetcher,
             resolver=resolver,
@@ -242,6 +247,7 @@ class Gatekeeper(AgentView):
     def statistics(self) -> Statistics:
         """Return a snapshot of the counters. Works on a closed gatekeeper, too."""
         state = self.state
+        recorded = None if state.ledger is None else state.ledger.statistics()
         return Statistics(
             allowed=state.allowed,
             denied=dict(state.denied),
@@ -251,6 +257,8 @@ class Gatekeeper(AgentView):
             entries_bytes=state.cache.weight_bytes,
             waiting=state.pacer.waiting,
             turns=state.pacer.in_flight,
+            recorded=0 if recorded is None else recorded.written,
+            unrecorded=0 if recorded is None else recorded.dropped,
         )
 
     def __repr__(self) -> str:

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
     from politesse.events import Publisher
+    from politesse.ledger import Ledger
     from politesse.origin import Origin
     from politesse.ports import Pacer, Signer
     from politesse.usage.model import Purpose
-    from politesse.verdict import Reason
+    from politesse.verdict import Reason, Verdict
 
 
 @dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False)
@@ -42,6 +43,8 @@ class GateState:
         public_resolver: the resolver for connectors that request pages; None unless private addresses are denied.
         signer: signs the requests of the gate and of its integrations, or None.
         reports: whether every verdict allows (``mode="report"``).
+        ledger: records verdicts, turns and files; or None.
+        record: the method of the ledger that records a verdict, or None.
         loop: the event loop of the first use; None before the first use.
         ending: a future for the end of the close, once the close has begun.
         closing: the methods to call at the close, in order; None once the gate is closed.
@@ -63,6 +66,8 @@ class GateState:
     public_resolver: PublicResolver | None
     signer: Signer | None
     reports: bool
+    ledger: Ledger | None
+    record: Callable[[Verdict], None] | None
     loop: AbstractEventLoop | None = None
     ending: Future[None] | None = None
     closing: dict[WeakMethod[Callable[[ClosedError], None]], None] | None = field(default_factory=dict)
@@ -124,6 +129,8 @@ class GateState:
     async def aclose(self) -> None:
         """Close all parts, even if some of them raise."""
         async with AsyncExitStack() as closing:  # closes the parts in reverse order
+            if self.ledger is not None:
+                closing.push_async_callback(self.ledger.aclose)
             for part in (self.cache, self.files, self.tdm_files, self.reservations):
                 closing.push_async_callback(part.aclose)
             for aclose in tuple(self.closed_with):

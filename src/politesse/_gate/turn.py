@@ -71,6 +71,12 @@ class Turn:
     _entered: bool = field(default=False, init=False)
     _claimed: bool = field(default=False, init=False)
     _observed: bool = field(default=False, init=False)
+    _status: int | None = field(default=None, init=False)
+    _started_wall: float = field(default=0.0, init=False)  # only for the ledger
+
+    def __post_init__(self) -> None:
+        if self._state.ledger is not None:
+            self._started_wall = self._state.clock.wall()
 
     @property
     def url(self) -> str:
@@ -95,7 +101,7 @@ class Turn:
             raise TypeError(f"status={status!r:.100}: give an int, as 200")
         if self._permit is None or (self._claimed and self._observed):
             return
-        self._observed = True
+        self._observed, self._status = True, status
         lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
         if PACE_HEADERS.isdisjoint(lower):
             lower = _NO_HEADERS
@@ -119,6 +125,7 @@ class Turn:
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.end()
+            self._record()
 
     def give_back(self) -> None:
         """End the turn without a request, so that no interval follows. After ``end`` the call has no effect."""
@@ -185,6 +192,8 @@ class Turn:
             message = f"{self!r} was never entered: use it with 'with', or call give_back()"
         self._permit = None
         end = permit.end if self._entered else permit.give_back
+        if self._entered:
+            self._record()
         loop = self._state.loop
         if loop is _get_running_loop():
             end()
@@ -192,6 +201,12 @@ class Turn:
             soon(loop, end)
         soon(loop, partial(self._state.publisher.publish, self._dropped()))
         warnings.warn(message, ResourceWarning, stacklevel=2)  # this comes last, because a filter may raise the warning
+
+    def _record(self) -> None:
+        """Record the end of a turn that was used."""
+        ledger = self._state.ledger
+        if ledger is not None:
+            ledger.record_turn(self.verdict, self._started_wall, self._state.clock.wall(), self._status)
 
     def _dropped(self) -> TurnDropped:
         return TurnDropped(Origin.of(self.url).pacing_host, self.url)

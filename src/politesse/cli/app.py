@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from politesse import Dialect, __version__
-from politesse.cli import bot_command, fleet_command, key_command, store_command
+from politesse.cli import bot_command, fleet_command, key_command, ledger_command, store_command
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import errors, output
 from politesse.cli.crawl_command import CrawlPlan, crawl_urls, journal_of
@@ -19,6 +19,7 @@ from politesse.cli.crawl_options import (
     Deny,
     Depth,
     Journal,
+    Ledger,
     MaxPages,
     MaxPerHost,
     MinDelay,
@@ -46,6 +47,7 @@ app: typer.Typer = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(store_command.app)
+app.add_typer(ledger_command.app)
 app.add_typer(fleet_command.app)
 app.add_typer(key_command.app)
 app.command("card")(bot_command.card)
@@ -213,6 +215,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
     same_host: SameHost = True,
     allow_private: AllowPrivate = False,
     sitemaps: Sitemaps = None,
+    ledger: Ledger = None,
 ) -> None:
     """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
 
@@ -251,6 +254,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
             warc=warc,
             journal=journal,
             sitemaps=sitemaps or (),
+            ledger=ledger,
         )
     run(crawl_urls(plan, errors()))
 
@@ -321,5 +325,9 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-for _command in [one for group in (app, store_command.app, fleet_command.app) for one in group.registered_commands]:
+for _command in [
+    one
+    for group in (app, store_command.app, ledger_command.app, fleet_command.app)
+    for one in group.registered_commands
+]:
     _command.help = _unwrapped((_command.callback and _command.callback.__doc__) or "")

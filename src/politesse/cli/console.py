@@ -9,6 +9,7 @@ that is a fatal error.
 from __future__ import annotations
 
 import asyncio
+import base64
 import errno
 import io
 import json
@@ -116,6 +117,14 @@ def as_lines(record: Mapping[str, Any]) -> list[str]:
             elif one not in (None, "", {}):
                 lines.append(f"  {name}: {printable(str(one))}")
     return lines
+
+
+def as_text(body: bytes) -> dict[str, str]:
+    """Return a file for ``--json``: ``body`` as text, or ``body_base64`` if the file is no UTF-8."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
 
 
 def abandon_output() -> None:

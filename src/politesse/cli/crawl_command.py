@@ -79,6 +79,7 @@ class CrawlPlan:
         warc: the new WARC file of the pages, or None.
         journal: the file that keeps the URLs for the next run, or None.
         sitemaps: sites or sitemap files to start from, beside ``urls``.
+        ledger: the file that records decisions and requests, or None.
 
     Raises:
         InvalidURL: one of the URLs cannot be crawled.
@@ -102,6 +103,7 @@ class CrawlPlan:
     warc: Path | None = None
     journal: Path | None = None
     sitemaps: Sequence[str] = ()
+    ledger: Path | None = None
 
     @property
     def origins(self) -> set[Origin]:
@@ -121,8 +123,8 @@ class CrawlPlan:
         """Return a gate that sends the User-Agent."""
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
             pacing = PacingOptions(min_delay_s=self.min_delay_s)
-            options = self.options
-            return Gatekeeper(self.user_agent, fetch=fetch, pacing=pacing, store=options.store, fleet=options.fleet)
+            store, fleet = self.options.store, self.options.fleet
+            return Gatekeeper(self.user_agent, fetch=fetch, pacing=pacing, store=store, fleet=fleet, ledger=self.ledger)
 
     async def denies_private(self) -> bool:
         """Return whether private addresses are refused: true unless an option or a start URL permits them."""

@@ -81,6 +81,10 @@ Warc = Annotated[
         metavar="FILE", dir_okay=False, help="Keep the pages in this new WARC file, compressed if it ends with .gz."
     ),
 ]
+Ledger = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", dir_okay=False, help="Record each decision and each request in this ledger."),
+]
 Journal = Annotated[
     Path | None,
     typer.Option(

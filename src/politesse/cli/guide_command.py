@@ -42,6 +42,7 @@ TOPICS: Final = (
     "testing",
     "refusals",
     "report-mode",
+    "ledger",
     "operating",
     "signing",
     "metrics",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from contextlib import aclosing
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from politesse._base.constants import PACE_KEYS
 from politesse._base.text import counted, printable
 from politesse._cache.codec import decode, decode_state
-from politesse.cli.console import as_lines, errors, output, record_of, say, say_json, say_record
+from politesse.cli.console import as_lines, as_text, errors, output, record_of, say, say_json, say_record
 from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import StoreError
 from politesse.origin import Origin
@@ -176,12 +175,7 @@ def _decoded(stored: StoredRecord) -> tuple[dict[str, Any], bytes]:
 
 def _exported(record: dict[str, Any], body: bytes) -> dict[str, Any]:
     """Return a record with its file: ``body`` as text, or ``body_base64`` if the file is no UTF-8."""
-    if not body:
-        return record
-    try:
-        return record | {"body": body.decode()}
-    except UnicodeDecodeError:
-        return record | {"body_base64": base64.b64encode(body).decode()}
+    return record | as_text(body) if body else record
 
 
 def _host(stored: StoredRecord) -> dict[str, Any]:

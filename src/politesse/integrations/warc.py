@@ -13,11 +13,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import ClientResponse
 
@@ -36,9 +39,13 @@ if TYPE_CHECKING:
 
     from aiohttp import RequestInfo
     from httpx import Request, Response
+    from warcio.recordloader import ArcWarcRecord
+
+    from politesse.ledger import LedgerReader
 
     Fields = Sequence[tuple[str, str]]
 
+_STATUSES: Final = frozenset(HTTPStatus)
 _SECRET: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 _OF_THE_TRANSFER: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
@@ -116,6 +123,37 @@ class WarcFile:
         write = partial(self._write, str(sent.url), request, answer, body, truncated=truncated)
         await asyncio.to_thread(write)
 
+    def add_ledger(self, ledger: LedgerReader) -> int:
+        """Write a ledger; return the number of records. The call blocks: use it without an event loop, or in a thread.
+
+        A copy of a file is a ``response`` record with the recorded headers. A failed fetch without an answer, and each
+        decision, is a ``metadata`` record in JSON.
+
+        Raises:
+            StoreError: the ledger is damaged.
+            OSError: the file cannot be written.
+            ValueError: the file is closed.
+        """
+        written = 0
+        for kind in ("snapshot", "decision"):
+            for number, row in ledger.rows(kind):
+                content = json.loads(row.content)
+                body = ledger.body(number, content["digest"]) if kind == "snapshot" and "digest" in content else b""
+                with self._lock:
+                    self._writer.write_record(self._recorded(content, row.content.encode(), body or b""))
+                written += 1
+        return written
+
+    def _recorded(self, content: dict[str, Any], text: bytes, body: bytes) -> ArcWarcRecord:
+        make = partial(self._writer.create_warc_record, content["url"])
+        date = datetime.fromtimestamp(content["fetched_wall" if "result" in content else "wall"], UTC)
+        named = {"WARC-Date": date.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+        if "status" not in content:
+            return make("metadata", BytesIO(text), len(text), "application/json", named)
+        fields = _of_body([*content.get("headers", {}).items()], len(body))
+        answer = StatusAndHeaders(f"{content['status']} {_phrase(content['status'])}", fields, protocol="HTTP/1.1")
+        return make("response", BytesIO(body), len(body), warc_headers_dict=named, http_headers=answer)
+
     def _write(
         self, url: str, request: StatusAndHeaders, answer: StatusAndHeaders, body: bytes, *, truncated: bool
     ) -> None:
@@ -129,6 +167,10 @@ class WarcFile:
     def _close(self) -> None:
         with self._lock:
             self._file.close()
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase if status in _STATUSES else "Unknown"
 
 
 def _of_body(fields: Fields, octets: int) -> Fields:

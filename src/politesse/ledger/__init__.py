@@ -1,6 +1,19 @@
-"""A ledger: a record of what a gatekeeper decided, and of the robots.txt on which each decision rests."""
+"""A ledger: a record of the decisions of a gatekeeper, and of the robots.txt on which each decision rests."""
 
+from politesse.ledger._ledger import Ledger, LedgerStatistics
+from politesse.ledger._options import LedgerOptions
 from politesse.ledger._reader import LedgerReader
 from politesse.ledger._rows import RecordedDecision, RecordedTurn, Snapshot
+from politesse.ledger._verify import Verification, verify
 
-__all__ = ["LedgerReader", "RecordedDecision", "RecordedTurn", "Snapshot"]
+__all__ = [
+    "Ledger",
+    "LedgerOptions",
+    "LedgerReader",
+    "LedgerStatistics",
+    "RecordedDecision",
+    "RecordedTurn",
+    "Snapshot",
+    "Verification",
+    "verify",
+]

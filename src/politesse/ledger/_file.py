@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+from glob import escape
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from politesse.errors import StoreError
 from politesse.ledger._rows import BEGIN, START, content_of, hash_of
@@ -16,7 +17,6 @@ from politesse.stores._sqlite_opening import Part
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping
     from pathlib import Path
 
 _ROWS: Final = (
@@ -26,9 +26,10 @@ _ROWS: Final = (
 _SNAPSHOTS: Final = "CREATE INDEX ledger_snapshots ON ledger_rows (kind) WHERE kind = 'snapshot'"
 _BODIES: Final = "CREATE TABLE ledger_bodies (digest BLOB PRIMARY KEY, body BLOB NOT NULL)"
 
-LEDGER: Final = Part("ledger", (_ROWS, _SNAPSHOTS, _BODIES))
+LEDGER: Final = Part("ledger", (_ROWS, _SNAPSHOTS, _BODIES), is_alone=True)
 """The tables of a ledger: rows as in LedgerRow, and the bodies of the snapshots by their SHA-256."""
 
+_TOGETHER: Final = 64  # SQLite lets other threads run while it writes, so a short list lets them wait less
 _NUMBERED: Final = re.compile(r"(.+)\.(\d{4,})")
 
 
@@ -43,9 +44,9 @@ def members(path: Path) -> dict[int, Path]:
     if numbered is not None:
         path, first = path.with_name(numbered[1] + path.suffix), int(numbered[2])
     found = {1: path} if path.exists() else {}
-    for name in path.parent.glob("*") if path.parent.is_dir() else ():
+    for name in path.parent.glob(f"{escape(path.stem)}.*{escape(path.suffix)}"):
         match = _NUMBERED.fullmatch(name.stem)
-        if match is not None and name.suffix == path.suffix and match[1] == path.stem:
+        if match is not None and match[1] == path.stem:
             found[int(match[2])] = name
     return {number: found[number] for number in sorted(found) if number >= first}
 
@@ -57,7 +58,8 @@ class Chain:
         number: the number of the last row; 0 in a new file.
         kind: the kind of the last row; empty in a new file.
         hash: the hash of the last row.
-        first: the content of the first row; empty in a new file.
+        series: the name of the series of files; empty in a new file.
+        began_wall: the Unix time at which the file began; 0 in a new file.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -67,19 +69,23 @@ class Chain:
         last: tuple[int, str, bytes] = connection.execute(query).fetchone() or (0, "", START)
         self.number, self.kind, self.hash = last
         row = connection.execute("SELECT content FROM ledger_rows WHERE number = 1").fetchone()
-        self.first: Mapping[str, object] = {} if row is None else json.loads(row[0])
+        first = {} if row is None else begin_of(row[0])
+        self.series: str = first.get("series", "")
+        self.began_wall: float = first.get("wall", 0.0)
 
     def begin(self, series: str, file: int, previous: bytes, wall: float) -> None:
         """Add the first row of a file, which binds the file to its series and to the seal of the file before."""
-        self.first = {"format": 1, "series": series, "file": file, "previous": previous.hex(), "wall": wall}
-        self.hash = previous
-        self.add(BEGIN, content_of(self.first))
+        self.series, self.began_wall, self.hash = series, wall, previous
+        first = {"format": 1, "series": series, "file": file, "previous": previous.hex(), "wall": wall}
+        self.add(BEGIN, content_of(first))
 
     def add(self, kind: str, content: str) -> None:
-        """Add a row; ``write`` writes it."""
+        """Add a row; the rows are written at the latest by ``write``."""
         self.number += 1
         self.kind, self.hash = kind, hash_of(self.hash, self.number, kind, content)
         self._added.append((self.number, kind, content, self.hash))
+        if len(self._added) >= _TOGETHER:
+            self.write()
 
     def keep(self, body: bytes) -> str:
         """Keep a body, and return its digest."""
@@ -93,7 +99,16 @@ class Chain:
         self._added.clear()
 
 
+def begin_of(content: str) -> dict[str, Any]:
+    """Return the content of the first row of a file; empty if it is damaged."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def check_series(path: Path, chain: Chain, series: str) -> None:
     """Raise StoreError if a file with rows belongs to another ledger than ``series``."""
-    if chain.number and chain.first.get("series") != series:
-        raise StoreError(f"{path} belongs to another ledger, and is left as it is: give another path, or move it")
+    if chain.number and chain.series != series:
+        raise StoreError(f"{path} belongs to another ledger, and is left as it is: move it, or give another path")

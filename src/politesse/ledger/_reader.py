@@ -36,11 +36,22 @@ _COLUMNS: Final = "SELECT number, kind, content, hash FROM ledger_rows"
 
 
 class LedgerReader:
-    """Reads the files of a ledger, the first file first, without changing them. ``with`` or ``close`` closes them.
+    r"""Reads the files of a ledger, the first file first, without changing them. ``with`` or ``close`` closes them.
 
-    >>> LedgerReader("/missing/ledger.db")
-    Traceback (most recent call last):
-    politesse.errors.StoreError: there is no ledger at /missing/ledger.db
+    >>> import asyncio, pathlib, tempfile
+    >>> from politesse import Gatekeeper
+    >>> from politesse.testing import ScriptedFetcher
+    >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nDisallow: /private"})
+    >>> async def crawl(path):
+    ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, ledger=path) as gate:
+    ...         await gate.check("https://example.com/private/diary")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "ledger.db")
+    ...     asyncio.run(crawl(path))
+    ...     with LedgerReader(path) as ledger:
+    ...         [snapshot], [decision] = ledger.snapshots(), ledger.decisions()
+    >>> decision.allowed, decision.rule, decision.digest == snapshot.digest
+    (False, 'Disallow: /private', True)
 
     Args:
         path: the path of the ledger. The path of a later file of its series, such as ``ledger.0003.db``, leaves out the
@@ -135,9 +146,11 @@ class LedgerReader:
         except sqlite3.Error as error:
             raise store_error(self.paths[number], error) from error
 
-    def connection(self, number: int) -> sqlite3.Connection:
-        """Return the connection to a file."""
-        return self._connections[number]
+    def broken(self, number: int) -> str:
+        """Return a problem of the structure of a file, which SQLite names; or an empty text."""
+        with self.errors_of(number):
+            found: bytes = self._connections[number].execute("PRAGMA integrity_check(1)").fetchone()[0]
+        return "" if found == b"ok" else f"{self.paths[number].name} is damaged: {found.decode(errors='replace')}"
 
     def _snapshot(self, number: int, content: dict[str, Any]) -> Snapshot:
         digest = content.get("digest")

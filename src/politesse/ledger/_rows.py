@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from politesse.origin import MAX_URL_LENGTH, Origin
-from politesse.usage.model import Preference, Purpose, Usage
+from politesse.usage.model import Preference, Purpose
 from politesse.verdict import AccessResult, Reason, Verdict
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ class RecordedTurn:
         ended_wall: the Unix time at which the turn ended.
         status: the HTTP status that was observed, or None.
         exempt: the reason of an exemption from robots.txt, or empty.
+        digest: see RecordedDecision.
+        usage: see RecordedDecision.
     """
 
     url: str
@@ -147,6 +149,22 @@ class RecordedTurn:
     ended_wall: float
     status: int | None = None
     exempt: str = ""
+    digest: str = ""
+    usage: Mapping[str, str] = field(default_factory=dict)
+
+
+class EndedTurn(NamedTuple):
+    """A turn that has ended, before its row is made."""
+
+    verdict: Verdict
+    started_wall: float
+    ended_wall: float
+    status: int | None
+
+    @property
+    def exempt(self) -> str:
+        """The reason of an exemption, or empty."""
+        return self.verdict.note if self.verdict.reason is Reason.POLICY_EXEMPT else ""
 
 
 def content_of_snapshot(snapshot: Snapshot) -> str:
@@ -168,7 +186,6 @@ def content_of_snapshot(snapshot: Snapshot) -> str:
 def content_of_decision(verdict: Verdict) -> str:
     """Return the content of a decision's row."""
     source, rule = verdict.source, verdict.rule
-    usage = None if verdict.site_usage is None else verdict.usage
     fields = {
         "wall": verdict.decided_wall,
         "url": verdict.url[:MAX_URL_LENGTH],
@@ -180,19 +197,32 @@ def content_of_decision(verdict: Verdict) -> str:
         "digest": verdict.digest,
         "fetched_wall": None if source is None else source.fetched_wall,
         "note": verdict.note,
-        "usage": None if usage is None else stated(usage),
+        "usage": _stated(verdict),
     }
     return content_of(fields)
 
 
-def content_of_turn(turn: RecordedTurn) -> str:
+def content_of_turn(turn: EndedTurn) -> str:
     """Return the content of a turn's row."""
-    return content_of({name: getattr(turn, name) for name in RecordedTurn.__slots__})
+    verdict = turn.verdict
+    fields = {
+        "url": verdict.url,
+        "host": Origin.of(verdict.url).pacing_host,
+        "agent": verdict.agent,
+        "started_wall": turn.started_wall,
+        "ended_wall": turn.ended_wall,
+        "status": turn.status,
+        "exempt": turn.exempt,
+        "digest": verdict.digest,
+        "usage": _stated(verdict),
+    }
+    return content_of(fields)
 
 
-def stated(usage: Usage) -> dict[str, str]:
-    """Map purposes to the preferences that are stated for them."""
-    found = {purpose.value: usage.preference(purpose) for purpose in Purpose} if usage.applied else {}
+def _stated(verdict: Verdict) -> dict[str, str]:
+    """Map purposes to the preferences that the copy states for them, about a URL that may be requested."""
+    usage = None if verdict.site_usage is None else verdict.usage
+    found = {} if usage is None or not usage.applied else {one.value: usage.preference(one) for one in Purpose}
     return {purpose: preference.value for purpose, preference in found.items() if preference is not Preference.UNSTATED}
 
 

@@ -91,7 +91,7 @@ class SqliteFile:
 
     def __init__(self, path: str | os.PathLike[str], parts: Sequence[Part], *, busy_timeout_s: float = 4.0) -> None:
         check_positive("busy_timeout_s", busy_timeout_s)
-        self.path: Final = _absolute(path)
+        self.path: Final = absolute(path)
         try:
             check_file(self.path, parts)
         except StoreError as error:
@@ -313,7 +313,8 @@ class _Worker:
             file.close()
 
 
-def _absolute(path: object) -> Path:
+def absolute(path: object) -> Path:
+    """Return an absolute path; raises ConfigurationError if it is no path of a file."""
     wanted = "the path of a file, as str or Path"
     if not isinstance(path, str | os.PathLike):
         raise wrong_type("path", path, wanted)

@@ -75,11 +75,13 @@ class Part:
         name: the name of the part, unique in a file.
         statements: the statements that create the tables.
         version: the version of the tables.
+        is_alone: whether the file must have no other part.
     """
 
     name: str
     statements: tuple[str, ...]
     version: int = 1
+    is_alone: bool = False
 
 
 class OpenFile:
@@ -343,6 +345,8 @@ def _missing(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) 
         raise StoreError(f"{newer} (file version {version}, known up to {_FILE_VERSION})")
     versions = dict(connection.execute("SELECT name, version FROM parts").fetchall())
     for part in parts:
+        if part.is_alone and (others := ", ".join(sorted(versions.keys() - {part.name}))):
+            raise StoreError(f"{path} has {others}, and a {part.name} needs a file of its own: give another path")
         found = versions.get(part.name, part.version)
         if not isinstance(found, int):
             raise StoreError(f"{path} is damaged: the version of {part.name} is {found!r:.100}")

@@ -9,6 +9,7 @@ import pytest
 from politesse import Origin, Reason, RobotsTxt, Verdict
 from politesse.errors import StoreError
 from politesse.ledger import LedgerReader, RecordedTurn, Snapshot
+from politesse.ledger._rows import EndedTurn
 from politesse.stores._sqlite_file import Part
 from politesse.stores._sqlite_opening import open_file
 from politesse.verdict import AccessResult, Match, Source, VerdictBasis, verdict_of_basis
@@ -76,14 +77,16 @@ def test_decisions_come_back_with_the_copy_on_which_they_rest(path: Path) -> Non
     assert (third.digest, third.fetched_wall) == ("", None)
 
 
-def test_turns_come_back(path: Path) -> None:
-    turns = [
-        RecordedTurn("https://example.com/a", "example.com", "examplebot", 1.0, 1.5, 200),
-        RecordedTurn("https://example.com/b", "example.com", "examplebot", 3.0, 3.5, None, "by agreement"),
-    ]
-    write_ledger(path, turns)
+def test_turns_come_back_with_the_copy_on_which_they_rest(path: Path) -> None:
+    match = Match(Reason.POLICY_EXEMPT)
+    exempt = Verdict("http://own.example:8080/", "examplebot", allowed=True, match=match, note="by agreement")
+    write_ledger(path, [EndedTurn(verdict("/a"), 1.0, 1.5, 200), EndedTurn(exempt, 3.0, 3.5, None)])
+    usage = {"ai-train": "disallowed"}
     with LedgerReader(path) as ledger:
-        assert list(ledger.turns()) == turns
+        assert list(ledger.turns()) == [
+            RecordedTurn(SITE.text + "/a", "example.com", "examplebot", 1.0, 1.5, 200, "", DIGEST.hex(), usage),
+            RecordedTurn("http://own.example:8080/", "own.example", "examplebot", 3.0, 3.5, None, "by agreement"),
+        ]
 
 
 def test_a_series_of_files_is_read_as_one_ledger(path: Path) -> None:
@@ -131,7 +134,7 @@ def test_a_path_without_a_ledger_is_refused(path: Path) -> None:
 
 def test_a_store_is_no_ledger(path: Path) -> None:
     open_file(path, [Part("records", ())], busy_timeout_s=1.0).close()
-    with pytest.raises(StoreError, match="is no ledger"):
+    with pytest.raises(StoreError, match="has records, and a ledger needs a file of its own"):
         LedgerReader(path)
 
 

@@ -70,6 +70,8 @@ class PolitesseAddon:
         False or an empty string means no store. In a fleet the store keeps only robots.txt.
     ``POLITESSE_SIGNER``
         Signs each request by https, for robots.txt and for pages: a WebBotAuth of ``politesse.signing``.
+    ``POLITESSE_LEDGER``
+        The path of a file, or a Ledger, that records each decision and each request; by default none.
     ``POLITESSE_PAGE_DIRECTIVES``
         True by default: each response has its PageDirectives as ``response.meta["politesse_page"]``. To read METAs,
         install the extra ``html``. False turns this off.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
+    from politesse.ledger import Ledger
     from politesse.ports import Fetcher, Store
 
 
@@ -83,6 +84,7 @@ def make_gate(crawler: Crawler, fetcher: Fetcher) -> Gatekeeper:
             store=_store(settings, pacer),
             fleet=fleet,
             signer=settings.get("POLITESSE_SIGNER"),
+            ledger=_ledger(settings),
         )
     except ConfigurationError as error:
         raise _in_terms_of_settings(str(error)) from None
@@ -136,6 +138,14 @@ def _store(settings: BaseSettings, pacer: SharedPacer) -> Store | str | Path | N
     return _COPIES.setdefault(pacer, SharedMemoryStore()) if folder is None else folder / _STORE
 
 
+def _ledger(settings: BaseSettings) -> Ledger | str | Path | None:
+    """Return the ledger of a crawl, if it has one."""
+    given = settings.get("POLITESSE_LEDGER")
+    if given is True:
+        raise ConfigurationError("POLITESSE_LEDGER=True: give the path of a file, a Ledger, or False for none")
+    return None if given is None or _is_off(given) else cast("Ledger | str | Path", given)
+
+
 def _is_off(given: object) -> bool:
     return given is False or (isinstance(given, str) and given in _OFF)
 
@@ -161,8 +171,9 @@ def _in_terms_of_settings(problem: str) -> ConfigurationError:
         example = "USER_AGENT = 'ExampleBot/1.0 (+https://example.com/bot)'"
         return ConfigurationError(f"USER_AGENT={problem.removeprefix('user_agent=')}, as in {example}")
     return ConfigurationError(
-        f"{problem} (in Scrapy token is the setting ROBOTSTXT_USER_AGENT, store POLITESSE_STORE, fleet "
-        "POLITESSE_FLEET, signer POLITESSE_SIGNER, private_addresses POLITESSE_PRIVATE_ADDRESSES)"
+        f"{problem} (in Scrapy token is the setting ROBOTSTXT_USER_AGENT, store POLITESSE_STORE, ledger "
+        "POLITESSE_LEDGER, fleet POLITESSE_FLEET, signer POLITESSE_SIGNER, private_addresses "
+        "POLITESSE_PRIVATE_ADDRESSES)"
     )
 
 

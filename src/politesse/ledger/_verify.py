@@ -1,0 +1,138 @@
+"""Checks the chain of a ledger.
+
+Theory of operation. Each row has the SHA-256 of the hash of the row before, and of its own number, kind and content.
+The first row of a file continues from the seal of the file before, and names the series. A snapshot names the SHA-256
+of its body. So the check finds the first row that was altered, removed, inserted or swapped, an altered or missing
+body, and a missing file between two others.
+
+The chain does not prove that the end is complete: a person with write access can cut the last rows, or build the whole
+chain anew. Note the last hash elsewhere from time to time, for example in a mail or a log on another machine. A ledger
+that contains a noted hash was not changed before it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from politesse.errors import StoreError
+from politesse.ledger._file import begin_of
+from politesse.ledger._reader import LedgerReader
+from politesse.ledger._rows import BEGIN, CLOSE, DROPPED, OPEN, SEAL, SNAPSHOT, START, LedgerRow, hash_of
+
+if TYPE_CHECKING:
+    import os
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result of ``verify``.
+
+    >>> Verification(rows=3, problem="row 4 was altered").is_intact
+    False
+
+    Attributes:
+        files: how many files were read.
+        rows: how many rows are intact, from the first on.
+        head: the hash of the last intact row, in hexadecimal digits.
+        problem: the first problem, with its file and row; or empty.
+        dropped: how many items the writers say that they dropped.
+        unclosed: how many writers did not close the ledger: they were killed, or still write.
+        is_sealed: whether the last row is the seal of the last file.
+    """
+
+    files: int = 0
+    rows: int = 0
+    head: str = ""
+    problem: str = ""
+    dropped: int = 0
+    unclosed: int = 0
+    is_sealed: bool = False
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether no problem was found."""
+        return not self.problem
+
+
+def verify(path: str | os.PathLike[str], *, head: str = "") -> Verification:
+    """Check every row of a ledger, up to the first problem; see the guide "Keep a ledger".
+
+    Args:
+        path: see LedgerReader.
+        head: a hash that was noted earlier; one of the rows must have it. Empty for none.
+
+    Raises:
+        StoreError: there is no ledger, or it is of another program or a newer politesse.
+    """
+    with LedgerReader(path) as ledger:
+        check = _Check(ledger, head)
+        try:
+            check.run()
+        except (StoreError, ValueError) as error:  # SQLite cannot read the file, or its first row is damaged
+            check.problem = f"{error}, after row {check.last}"
+        unclosed = len(check.writers)
+        return Verification(
+            len(ledger.paths), check.rows, check.hash.hex(), check.problem, check.dropped, unclosed, check.kind == SEAL
+        )
+
+
+class _Check:
+    def __init__(self, ledger: LedgerReader, head: str) -> None:
+        self._ledger = ledger
+        self._head = head
+        self._series = ""
+        self.file = self.last = self.rows = self.dropped = 0
+        self.kind, self.hash, self.problem = "", START, ""
+        self.writers: set[object] = set()
+
+    def run(self) -> None:
+        """Check all rows, then the structure of the files."""
+        seen = not self._head
+        for number, row in self._ledger.rows():
+            self.problem = self._changed_file(number, row) if number != self.file else self._changed(number, row)
+            if self.problem:
+                return
+            self.last, self.kind, self.hash = row.number, row.kind, row.hash
+            self.rows += 1
+            seen = seen or row.hash.hex() == self._head
+        for number in self._ledger.paths:
+            self.problem = self.problem or self._ledger.broken(number)
+        if not (self.problem or seen):
+            self.problem = f"no row has the noted hash {self._head}: rows are missing at the end, or all was made anew"
+
+    def _changed_file(self, number: int, row: LedgerRow) -> str:
+        """Check the first row of a file."""
+        name, first = self._ledger.paths[number].name, begin_of(row.content)
+        if row.number != 1 or row.kind != BEGIN:
+            return f"row 1 of {name} is missing"
+        if self.file and (number != self.file + 1 or self.kind != SEAL):
+            return f"rows are missing between row {self.last} of {self._ledger.paths[self.file].name} and {name}"
+        if not self.file and number > 1:  # the reader was given a later file, or earlier files were moved away
+            self.hash = bytes.fromhex(str(first.get("previous")))
+        if first.get("file") != number or (self._series and first.get("series") != self._series):
+            return f"{name} is no file of this series, or has another number"
+        self._series, self.file, self.last = str(first.get("series")), number, 0
+        return self._changed(number, row)
+
+    def _changed(self, number: int, row: LedgerRow) -> str:
+        """Return how a row differs from the chain, or an empty text."""
+        name, expected = self._ledger.paths[number].name, self.last + 1
+        if row.number != expected:
+            return f"row {expected} of {name} is missing"
+        if row.hash != hash_of(self.hash, row.number, row.kind, row.content):
+            return f"row {row.number} of {name} was altered, or rows before it were removed or swapped"
+        content: dict[str, Any] = json.loads(row.content)
+        if row.kind == SNAPSHOT and (digest := content.get("digest")):
+            body = self._ledger.body(number, digest)
+            if body is None or sha256(body).hexdigest() != digest:
+                return f"row {row.number} of {name}: the file {digest} is {'missing' if body is None else 'altered'}"
+        elif row.kind == DROPPED:
+            self.dropped += content["rows"]
+        elif row.kind == OPEN:
+            self.writers.add(content["writer"])
+        elif row.kind == CLOSE:
+            self.writers.discard(content["writer"])
+        return ""
