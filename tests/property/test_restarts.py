@@ -41,13 +41,14 @@ class Request(NamedTuple):
     restarts: bool
 
 
+_HEADERS_OF_QUOTA = {"x-ratelimit-limit": "100", "x-ratelimit-remaining": "10", "x-ratelimit-reset": "300"}
 _HEADERS = st.sampled_from(
     [
         {},
         {},
         {"retry-after": "30"},
         {"retry-after": "3600"},
-        {"x-ratelimit-limit": "100", "x-ratelimit-remaining": "10", "x-ratelimit-reset": "300"},
+        _HEADERS_OF_QUOTA,
         {"x-ratelimit-limit": "100", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "90"},
     ]
 )
@@ -151,6 +152,8 @@ def _request(
     [_request(200), _request(429, crawl_delay=200), _request(200, quiet_s=650.0), _request(429), _request(200)]
 )
 @example([_request(200, quiet_s=2.0, crawl_delay=10), _request(200, took_s=5.0), _request(200)])
+# The quota ends between later requests, counted from its answer and not from the restart.
+@example([_request(200, quiet_s=100.0)._replace(headers=_HEADERS_OF_QUOTA), *[_request(200, restarts=False)] * 12])
 def test_a_restart_changes_no_start(requests: list[Request]) -> None:
     ran_on = asyncio.run(started(requests, restarts=False))
     restarted = asyncio.run(started(requests, restarts=True))
