@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks import (
+    audit,
     clients,
     cold,
     crawl,
@@ -57,11 +58,12 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[Reported]]]] = {
     "faults": faults.run,
     "clients": clients.run,
     "fleet": fleet.run,
+    "audit": audit.run,
 }
 
 
 _ALL: Final = "all"
-_ON_REQUEST: Final = frozenset({"clients", "faults", "scrapy"})  # they take minutes each, and two time nothing
+_ON_REQUEST: Final = frozenset({"audit", "clients", "faults", "scrapy"})  # they take minutes each, and two time nothing
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

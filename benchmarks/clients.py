@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.client_crawls.plan import PACING, Plan
 from benchmarks.table import table
+from politesse._judge import Kind
 from politesse.cli.demo import LittleWeb
 from politesse.cli.demo.report import MIN_LIFETIME_S, audit
-from politesse.testing.violations import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

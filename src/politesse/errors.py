@@ -12,6 +12,7 @@
     │   └── QueueClosed         the queue is closed, and empty for a reader
     ├── WrongEventLoop          the gatekeeper belongs to another event loop, or none runs (also a RuntimeError)
     ├── StoreError              a store, or the journal of a queue, could not be read or written
+    ├── LogError                a log cannot be read, or proves nothing
     ├── TooFar                  the next turn at a host comes later than the caller would wait
     │   └── RequestTooFar       the same from the httpx integration (also an httpx.RequestError)
     ├── PageFailed              a crawl gives up a URL because of its answer
@@ -20,9 +21,9 @@
         ├── ClientDisallowed    the same from the aiohttp integration (also an aiohttp.ClientError)
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
-``politesse.queue`` defines QueueClosed and PageFailed; each integration defines its own. The errors of the integrations
-of httpx2 and requests have the same names as the errors of the integration of httpx. They are instances of
-``httpx2.RequestError``, and of ``requests.RequestException``.
+``politesse.queue`` defines QueueClosed and PageFailed; ``politesse.audit`` defines LogError; each integration has its
+own. The errors of the integrations of httpx2 and requests have the same names as the errors of the integration of
+httpx. They are instances of ``httpx2.RequestError``, and of ``requests.RequestException``.
 
 A fault of a remote server is no exception: it becomes a verdict that denies.
 """

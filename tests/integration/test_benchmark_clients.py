@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from benchmarks.clients import CLIENTS, crawl, is_installed
 
-from politesse.testing.violations import Kind
+from politesse._judge import Kind
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.realtime]
 

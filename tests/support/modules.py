@@ -15,6 +15,7 @@ MODULES: Final = sorted(
 
 HOMES: Final = [
     "politesse",
+    "politesse.audit",
     "politesse.errors",
     "politesse.events",
     "politesse.fetch",

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 import politesse
+import politesse.audit
 import politesse.fetch
 import politesse.ledger
 import politesse.options
@@ -26,6 +27,7 @@ from tests.support.modules import MODULES
     "package",
     [
         politesse,
+        politesse.audit,
         politesse.fetch,
         politesse.ledger,
         politesse.options,

@@ -9,6 +9,7 @@
     crawl_command   crawls with PoliteQueue.crawl; crawl_records writes a line for each URL
     progress        CrawlBar, a progress bar for programs that crawl; the table of the command
     guide_command   the guides in politesse/guides
+    audit_command   judges access logs and request logs
     store_command   the records in a file of --store
     fleet_command   the hosts of a fleet
     running         the gate and the event loop of a command, its exit code, and Ctrl-C

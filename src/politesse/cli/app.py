@@ -9,6 +9,7 @@ import typer
 
 from politesse import Dialect, __version__
 from politesse.cli import bot_command, fleet_command, key_command, ledger_command, store_command
+from politesse.cli.audit_command import audit
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import errors, output
 from politesse.cli.crawl_command import CrawlPlan, crawl_urls, journal_of
@@ -49,6 +50,7 @@ app: typer.Typer = typer.Typer(
 app.add_typer(store_command.app)
 app.add_typer(ledger_command.app)
 app.add_typer(fleet_command.app)
+app.command()(audit)
 app.add_typer(key_command.app)
 app.command("card")(bot_command.card)
 app.command("bot-page")(bot_command.bot_page)

@@ -40,6 +40,7 @@ TOPICS: Final = (
     "dialects",
     "private-addresses",
     "testing",
+    "audit",
     "refusals",
     "report-mode",
     "ledger",

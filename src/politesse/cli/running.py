@@ -202,7 +202,7 @@ async def _run(command: Coroutine[Any, Any, int]) -> int:
                 os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # a live table hides the cursor
             os._exit(_BY_SIGNAL + number)
 
-    with _handled(interrupt):
+    with handled(interrupt):
         try:
             code = await command
         except asyncio.CancelledError:
@@ -213,7 +213,7 @@ async def _run(command: Coroutine[Any, Any, int]) -> int:
 
 
 @contextmanager
-def _handled(interrupt: Any) -> Generator[None, None, None]:  # noqa: ANN401 - a handler of the module signal
+def handled(interrupt: Any) -> Generator[None, None, None]:  # noqa: ANN401 - a handler of the module signal
     """Handle signals, only in the main thread, because other threads get no signals."""
     if threading.current_thread() is not threading.main_thread():
         yield

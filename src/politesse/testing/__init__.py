@@ -9,7 +9,8 @@
     assert_polite      judges whether a crawl was polite, by its requests and their times
 """
 
-from politesse.testing.answers import Call, Exchange
+from politesse._judge import Exchange
+from politesse.testing.answers import Call
 from politesse.testing.faults import FAULTS, Fault
 from politesse.testing.hostile import HostileServer
 from politesse.testing.scripted import Answer, ManualClock, ScriptedFetcher, ScriptedResolver

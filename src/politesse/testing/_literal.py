@@ -71,7 +71,7 @@ class LiteralRules:
         elif field == "visit-time" and (visit := _VISIT.fullmatch(value)):
             self._visits.append((visit[1], visit[2]))
 
-    def against(self, target: str) -> str | None:
+    def against(self, target: str, wall: float = 0.0) -> str | None:  # noqa: ARG002 - the file does not change
         """Return the rule that forbids a request target, or None."""
         compared = _normal_target(target, _UNRESERVED | _GEN_DELIMS)
         if compared == "/robots.txt":

@@ -14,6 +14,8 @@ from itertools import chain, repeat
 from math import inf
 from typing import Final
 
+from politesse._judge import Exchange
+
 FILE: Final = b"User-agent: *\nDisallow: /private\n"
 """The robots.txt of every fault whose file can be read."""
 
@@ -23,33 +25,6 @@ MIB: Final = 1024 * 1024
 _GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"  # RFC 1952 2.3: no name, no time
 _DRIP_S: Final = 1.0
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER with 0 seconds, so that closing sends a RST
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A request and its answer in the log of a server or a crawler.
-
-    Example:
-        >>> Exchange("https://example.com/busy", started=10.0, ended=10.5, status=429, retry_after_s=60).status
-        429
-
-    Attributes:
-        url: the requested URL, of a page or a robots.txt.
-        started: when the request began, as Unix time.
-        ended: when its answer had been read, as Unix time; infinite for a request under way.
-        status: the status of the answer; 0 if it is unknown or missing.
-        retry_after_s: the seconds of its Retry-After, or None.
-        agent: the User-Agent of the request, or None if it was not logged.
-        location: the Location of the answer, or None.
-    """
-
-    url: str
-    started: float
-    ended: float
-    status: int = 200
-    retry_after_s: float | None = None
-    agent: str | None = None
-    location: str | None = None
 
 
 _NOTHING: Final = Exchange("", 0.0, inf, status=0)

@@ -11,7 +11,8 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Self
 
 from politesse._base.constants import ROBOTS_TXT
-from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Exchange, Logged, Reply, now
+from politesse._judge import Exchange
+from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Logged, Reply, now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,15 +6,15 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import DAY_S
+from politesse._judge import Promises, TraceJudge
 from politesse.errors import ConfigurationError
 from politesse.origin import Origin, split
 from politesse.testing._literal import LiteralRules
-from politesse.testing.violations import Promises, TraceJudge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from politesse.testing.answers import Exchange
+    from politesse._judge import Exchange
 
 _MAX_SHOWN: Final = 50
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_.-]+")
@@ -92,11 +92,12 @@ def assert_polite(
     exchanges = list(trace)
     if not exchanges:
         raise AssertionError("the trace is empty: it proves nothing")
-    judge = TraceJudge(_rules(robots, token), promises)
-    judge.judge(exchanges)
-    if judge.violations:
-        count = len(judge.violations)
-        shown = [str(violation) for violation in judge.violations[:_MAX_SHOWN]]
+    judge = TraceJudge(_rules(robots, token).get, promises)
+    exchanges.sort(key=lambda exchange: exchange.started)
+    violations = [violation for exchange in exchanges for violation in judge.judge(exchange)]
+    if violations:
+        count = len(violations)
+        shown = [str(violation) for violation in violations[:_MAX_SHOWN]]
         more = [f"and {count - _MAX_SHOWN} more"] if count > _MAX_SHOWN else []
         raise AssertionError("\n".join([f"{count} violation{'s' if count > 1 else ''}:", *shown, *more]))
 

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from politesse.testing.violations import Kind
+from politesse._judge import Kind
 
 ORIGINS = [
     "wildcards", "not found", "forbidden", "recovers", "slow down", "redirects", "expires", "html", "black hole"

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from politesse import Gatekeeper
+from politesse._judge import Kind
 from politesse.cli.demo import CACHE, PACING
 from politesse.fetch import AiohttpFetcher
 from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
-from politesse.testing.violations import Kind
 
 
 def _with(**changes: object) -> type[Gatekeeper]:

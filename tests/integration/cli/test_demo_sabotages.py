@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from politesse import FetchOptions
+from politesse._judge import Kind
 from politesse.cli import demo
 from politesse.cli.demo import run
-from politesse.testing.violations import Kind
 from tests.integration.cli.demo_output import ORIGINS, PACES, kinds_in, table_of
 from tests.integration.cli.sabotages import SABOTAGES, UNFETCHED
 

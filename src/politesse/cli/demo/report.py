@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from math import inf, isfinite, ulp
+from math import inf, ulp
 from typing import TYPE_CHECKING, Final
 
+from politesse._judge import Kind, Promises, TraceJudge, Violation
 from politesse.origin import Origin
-from politesse.testing.violations import Kind, Promises, TraceJudge, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,8 +108,9 @@ def _row(
     answers = bool(site.blueprint.robots)
     pace_s, pace_by = max((floor_s, OWN_FLOOR), site.interval(0.0), key=lambda stated: stated[0])
     promises = Promises(min_delay_s=floor_s, min_refetch_s=RETRY_MIN_S, slack_s=TICKS_S, wall_slack_s=_WALL_SLACK_S)
-    judge = TraceJudge({Origin.of(site.address): site}, promises)
-    judge.judge(_trace(site, log, logs))
+    judge = TraceJudge({Origin.of(site.address): site}.get, promises)
+    trace = sorted(_trace(site, log, logs), key=lambda exchange: exchange.started)
+    violations = [violation for exchange in trace for violation in judge.judge(exchange)]
     return Row(
         name=site.blueprint.name,
         answers=tuple(one.status for one in log if one.url == site.robots_url),
@@ -120,8 +121,8 @@ def _row(
         unreachable=0 if answers else len(site.pages),
         pace_s=pace_s,
         pace_by=pace_by,
-        least_gap_s=min(filter(isfinite, judge.gaps_s), default=None),
-        violations=(*judge.violations, *_stale(site, log, min_lifetime_s)),
+        least_gap_s=judge.least_gap_s,
+        violations=(*violations, *_stale(site, log, min_lifetime_s)),
     )
 
 

@@ -128,14 +128,14 @@ class Site:
         """Return the page at a URL of this site, or None."""
         return self.pages.get(url.removeprefix(self.address))
 
-    def against(self, target: str) -> str | None:
+    def against(self, target: str, wall: float) -> str | None:  # noqa: ARG002 - it is the same at any time
         """Return the rule that forbids a request target, or None."""
         page = self.pages.get(target)
         if page is None:
             return "nothing links to it"
         return page.rule if page.forbidden else None
 
-    def interval(self, wall: float) -> tuple[float, str]:  # noqa: ARG002 - it is the same at any time
+    def interval(self, wall: float) -> tuple[float, str]:  # noqa: ARG002 - the same
         """Return the seconds between two requests that the site states, and the field of that statement."""
         return self.blueprint.asks_s, self.blueprint.asks.partition(":")[0]
 

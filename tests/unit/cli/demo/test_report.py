@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
+from politesse._judge import Kind, Violation
 from politesse.cli.demo.report import OWN_FLOOR, Row, audit, exit_code
 from politesse.cli.demo.sites import Blueprint, Page, Site
 from politesse.testing import Exchange
-from politesse.testing.violations import Kind, Violation
 
 ADDRESS = "http://127.0.0.1:4000"
 OTHER = "http://127.0.0.2:4000"

@@ -1,0 +1,11 @@
+"""Judges the requests of a crawler by a log, for ``assert_polite``, ``politesse demo`` and ``politesse audit``.
+
+The judge does not use the parser, the matcher or the pacing of the library: the caller passes the expectations of each
+site.
+"""
+
+from politesse._judge.exchange import Exchange
+from politesse._judge.trace import CLOSING, TraceJudge
+from politesse._judge.violation import Expectation, Kind, Promises, Violation
+
+__all__ = ["CLOSING", "Exchange", "Expectation", "Kind", "Promises", "TraceJudge", "Violation"]

@@ -1,0 +1,331 @@
+"""Finds impolite requests in a trace.
+
+How gaps are measured. The server must stamp the start of an exchange when the request has come, and the end before it
+writes the last octet. The crawler counts its pause from the moment at which it has seen the end of the answer, to its
+decision to make the next request. Both moments are within the gap of the server, so this gap is never shorter than the
+pause. So a gap that is too short is the crawler's fault, except for the ticks of the clock.
+
+Which requests count. A request for robots.txt need not wait for page requests. Requests for robots.txt to one host,
+redirect targets included, are made one at a time. After the first two in a minute, they are ``min_delay_s`` apart. A
+page request comes a whole pause after the robots.txt that opened its site. A later copy does not restart the pause. The
+target of a robots.txt redirect is fetched for the first origin, and does not count for the pace of pages.
+
+Memory. Exchanges come in the order of their starts, so a history keeps only the times that a later start can still ask
+for: the last one before the present start, and those after it. A host that is idle for long is forgotten.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urljoin
+
+from politesse._judge.violation import Expectation, Kind, Promises, Violation
+from politesse.errors import InvalidURL
+from politesse.origin import Origin, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from politesse._judge.exchange import Exchange
+
+    Found = Iterator[tuple[Kind, str, float]]
+
+_ROBOTS_TXT: Final = "/robots.txt"
+_TOO_MANY_REQUESTS: Final = 429
+CLOSING: Final = frozenset({_TOO_MANY_REQUESTS, 503})
+"""The statuses that close a host: RFC 6585 4 and RFC 9110 15.6.4."""
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_NEVER: Final = float("-inf")
+_FIRST_FETCHES: Final = 2
+_MINUTE_S: Final = 60.0
+_MAX_TIMES: Final = 64  # a history with more times drops those that no later start can ask for
+_MAX_PENDING: Final = 64  # redirects to one target that was not requested yet
+_LOOK_EVERY: Final = 4_096  # exchanges between two looks for idle hosts, or more if there are more hosts
+
+
+@dataclass(slots=True, eq=False)
+class _Times:
+    """Sorted times, without those that no start from ``at`` on can ask for."""
+
+    times: list[float] = field(default_factory=list)
+
+    def add(self, time: float) -> None:
+        """Add a time, unless it is no number."""
+        if time == time:  # noqa: PLR0124 - NaN
+            insort(self.times, time)
+
+    def remove(self, time: float) -> bool:
+        """Remove a time, and return whether it was there."""
+        found = time in self.times
+        if found:
+            self.times.remove(time)
+        return found
+
+    def last(self, at: float) -> float:
+        """Return the last time up to ``at``; _NEVER without such a time."""
+        place = bisect_right(self.times, at)
+        if place > _MAX_TIMES:
+            del self.times[: place - 1]
+            place = 1
+        return self.times[place - 1] if place else _NEVER
+
+
+@dataclass(slots=True, eq=False)
+class _RobotsHistory:
+    """The requests for the robots.txt of an origin: the last start, and the ends of the answers that open the site."""
+
+    expected: Expectation | None
+    host: _HostHistory
+    last_started: float = _NEVER
+    opened: _Times = field(default_factory=_Times)
+
+
+class _Redirect(NamedTuple):
+    """A redirected robots.txt whose target was not requested yet: its site, and the time that opened the site."""
+
+    robots: _RobotsHistory
+    opened: float
+
+
+@dataclass(slots=True, eq=False)
+class _HostHistory:
+    """The requests to a host: the ends of the requests that count for the pace, and the times of its Retry-After."""
+
+    robots: dict[Origin, _RobotsHistory] = field(default_factory=dict)
+    fetches_ended: list[float] = field(default_factory=list)
+    page_ended: float = _NEVER
+    robots_ended: _Times = field(default_factory=_Times)
+    seen: float = _NEVER
+    _until: float = _NEVER
+    _closings: list[tuple[float, float]] = field(default_factory=list)  # received later than the last start
+
+    def last_ended(self, at: float) -> float:
+        """Return the end of the last request that counts. Pages may be requested while a robots.txt is under way."""
+        return max(self.page_ended, self.robots_ended.last(at))
+
+    def close(self, received: float, for_s: float) -> None:
+        """Note a Retry-After."""
+        insort(self._closings, (received, received + for_s))
+
+    def not_before(self, at: float) -> float:
+        """Return when the longest Retry-After that was received before ``at`` is over."""
+        while self._closings and self._closings[0][0] <= at:
+            self._until = max(self._until, self._closings.pop(0)[1])
+        return self._until if self._until > at else _NEVER
+
+
+class TraceJudge:
+    """Judges the requests of a trace one by one, in the order of their starts.
+
+    Args:
+        expected: returns the expectations of an origin; None restricts nothing.
+        promises: the promises of the crawler.
+        is_whole: whether the trace begins with the first request of the crawl. Otherwise the crawler may have older
+            copies of robots.txt until the trace shows its requests for them.
+
+    Attributes:
+        least_gap_s: the shortest pause before a page request that follows another request, in seconds; negative if the
+            earlier request was still under way; None without such a request.
+    """
+
+    def __init__(
+        self, expected: Callable[[Origin], Expectation | None], promises: Promises, *, is_whole: bool = True
+    ) -> None:
+        self.least_gap_s: float | None = None
+        self._expected = expected
+        self._promises = promises
+        self._is_whole = is_whole
+        self._hosts: dict[str, _HostHistory] = {}
+        self._redirected: dict[tuple[Origin, str], deque[_Redirect]] = {}
+        self._unknown_targets = 0
+        self._unseen = 0
+
+    def judge(self, exchange: Exchange) -> list[Violation]:
+        """Judge the next exchange; return its violations."""
+        origin, target = split(exchange.url)
+        host = self._hosts.get(origin.pacing_host)
+        if host is None:
+            host = self._hosts[origin.pacing_host] = _HostHistory()
+        robots = host.robots.get(origin)
+        if robots is None:
+            robots = host.robots[origin] = _RobotsHistory(self._expected(origin), host)
+        host.seen = exchange.started
+        fetched_for = self._redirected.get((origin, target)) if self._redirected else None
+        first = fetched_for.popleft() if fetched_for else None
+        if first is not None or target == _ROBOTS_TXT:
+            found = self._fetching(exchange, host, robots if first is None else None)
+        else:
+            found = self._requesting(exchange, host, robots, target)
+        complaints = (*self._logged(exchange), *found)
+        violations = [Violation(kind, exchange.url, detail, missing_s) for kind, detail, missing_s in complaints]
+        self._note(exchange, host, robots, first, is_robots=target == _ROBOTS_TXT)
+        self._forget(exchange.started)
+        return violations
+
+    def _note(
+        self,
+        exchange: Exchange,
+        host: _HostHistory,
+        robots: _RobotsHistory,
+        first: _Redirect | None,
+        *,
+        is_robots: bool,
+    ) -> None:
+        """Note a judged exchange; ``first`` is the site whose robots.txt was redirected to it, or None."""
+        if first is not None:
+            self._note_target(exchange, *first)
+            if is_robots and _opens(exchange.status):
+                robots.opened.add(exchange.ended)
+        elif is_robots:
+            self._note_robots(exchange, host, robots)
+        else:
+            host.page_ended = max(host.page_ended, exchange.ended)
+        # Only a page's Retry-After counts with any status; robots.txt is fetched again by the cache's own rules.
+        if exchange.retry_after_s is not None and (not is_robots or exchange.status in CLOSING):
+            host.close(exchange.ended, exchange.retry_after_s)
+
+    def _forget(self, now: float) -> None:
+        """Forget the hosts that are idle for long, and the redirects whose target was not requested."""
+        self._unseen += 1
+        if self._unseen < max(_LOOK_EVERY, 2 * len(self._hosts)):
+            return
+        self._unseen = 0
+        oldest = now - self._promises.forget_after_s
+        for name, host in list(self._hosts.items()):
+            if host.seen < oldest and host.page_ended < oldest and host.not_before(now) == _NEVER:
+                del self._hosts[name]
+        for place, waiting in list(self._redirected.items()):
+            if not waiting or max(robots.last_started for robots, _ in waiting) < oldest:
+                del self._redirected[place]
+
+    def _logged(self, exchange: Exchange) -> Found:
+        """Yield the violations of an exchange that do not depend on other exchanges."""
+        if not exchange.started <= exchange.ended:
+            yield Kind.BACKWARDS, f"it starts at {exchange.started} and ends at {exchange.ended}", 0.0
+        agent = self._promises.agent
+        if agent is not None and exchange.agent is not None and agent.search(exchange.agent) is None:
+            yield Kind.AGENT, f"{exchange.agent!r:.100}", 0.0
+
+    def _fetching(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory | None) -> Found:
+        """Yield the violations of a request for robots.txt; ``robots`` is None for the target of a redirect."""
+        early_s = host.not_before(exchange.started) - exchange.started
+        if early_s > self._promises.wall_slack_s:
+            yield Kind.RETRIED_EARLY, f"{early_s:.3f} s before", early_s
+        yield from self._pausing_robots(exchange.started, host)
+        # A request without an end was given up at an unknown time.
+        ended = exchange.ended if isfinite(exchange.ended) else exchange.started
+        host.fetches_ended = [*host.fetches_ended[-_FIRST_FETCHES + 1 :], ended]
+        if robots is None:
+            return
+        since_s, least_s = exchange.started - robots.last_started, self._promises.min_refetch_s
+        if since_s < least_s - self._promises.wall_slack_s:
+            if self._unknown_targets:
+                self._unknown_targets -= 1
+            else:
+                detail = f"{since_s:.3f} s after the request before, not {least_s:g}"
+                yield Kind.REFETCHED, detail, least_s - since_s
+
+    def _pausing_robots(self, started: float, host: _HostHistory) -> Found:
+        """Yield the violations of a request for robots.txt that is too close to others at its host."""
+        delay_s, slack_s, ended = self._promises.min_delay_s, self._promises.slack_s, host.fetches_ended
+        if not ended:
+            return
+        gap_s = started - max(ended)
+        recent = [one for one in ended if started - one < _MINUTE_S - slack_s]
+        if gap_s < -slack_s and self._promises.one_at_a_time:
+            yield Kind.ROBOTS_OVERLAP, f"{-gap_s:.4f} s before its end", -gap_s
+        elif len(recent) == _FIRST_FETCHES and gap_s < delay_s - slack_s:
+            yield Kind.ROBOTS_GAP, f"{gap_s:.4f} s after its end, not {delay_s:g}", delay_s - gap_s
+
+    def _requesting(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory, target: str) -> Found:
+        """Yield the violations of a request for a page."""
+        promises, started = self._promises, exchange.started
+        known = robots.opened.last(started + promises.slack_s)
+        if robots.last_started == _NEVER and not robots.opened.times:
+            if self._is_whole:
+                yield Kind.BEFORE_ROBOTS, f"before {Origin.of(exchange.url).robots_url}", 0.0
+        elif known == _NEVER:
+            yield Kind.WHILE_CLOSED, "", 0.0
+        elif started - known > promises.max_age_s + promises.slack_s:
+            age_s, most_s = started - known, promises.max_age_s
+            yield Kind.STALE, f"{age_s:.0f} s old, not at most {most_s:.0f}", age_s - most_s
+        early_s = host.not_before(started) - started
+        if early_s > promises.wall_slack_s:
+            yield Kind.RETRY_AFTER, f"{early_s:.3f} s before", early_s
+        if robots.expected is not None and (rule := robots.expected.against(target, started)) is not None:
+            yield Kind.FORBIDDEN, rule, 0.0
+        # Each site of the host whose robots.txt can be known binds the host.
+        sites = [one for one in host.robots.values() if one is robots or one.opened.last(started) > _NEVER]
+        expected = [one.expected for one in sites if one.expected is not None]
+        yield from self._pausing(started, host.last_ended(started), expected)
+
+    def _pausing(self, started: float, ended: float, expected: list[Expectation]) -> Found:
+        """Yield the violations of a request for a page that comes at a wrong time."""
+        promises = self._promises
+        if ended > _NEVER:
+            gap_s = started - ended
+            if isfinite(gap_s) and (self.least_gap_s is None or gap_s < self.least_gap_s):
+                self.least_gap_s = gap_s
+            stated = [(promises.min_delay_s, "floor"), *(one.interval(ended) for one in expected)]
+            pace_s, bound_by = max(stated, key=lambda one: one[0])
+            if gap_s < -promises.slack_s and (promises.one_at_a_time or pace_s > 0):
+                detail = f"{-gap_s:.4f} s before its end, not {pace_s:g} ({bound_by}) after"
+                yield Kind.OVERLAP, detail, pace_s - gap_s
+            elif gap_s < pace_s - promises.slack_s:
+                yield Kind.GAP, f"{gap_s:.4f} s after its end, not {pace_s:g} ({bound_by})", pace_s - gap_s
+        if not all(one.open_at(started) or one.open_at(started + promises.slack_s) for one in expected):
+            yield Kind.VISIT_TIME, "", 0.0
+
+    def _note_robots(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory) -> None:
+        """Note whether a robots.txt, or its absence, opens its site."""
+        if robots.last_started == _NEVER and not self._is_whole:
+            robots.opened.add(exchange.started)
+        pace_s = 0.0 if robots.expected is None else robots.expected.interval(exchange.started)[0]
+        # A copy may expire during the page's wait for its pace.
+        was_open = exchange.started - robots.opened.last(exchange.started) <= self._promises.max_age_s + pace_s
+        robots.last_started = exchange.started
+        if _opens(exchange.status):
+            robots.opened.add(exchange.ended)
+            if not was_open:
+                host.robots_ended.add(exchange.ended)
+        self._follow(exchange, robots, exchange.ended)
+
+    def _note_target(self, exchange: Exchange, robots: _RobotsHistory, provisional: float) -> None:
+        """Note whether the target of a redirect opens the site for which it was fetched."""
+        opens = _opens(exchange.status)
+        was_noted = robots.opened.remove(provisional)
+        if not opens:
+            robots.host.robots_ended.remove(provisional)
+        elif was_noted:
+            provisional = max(provisional, exchange.ended)
+            robots.opened.add(provisional)
+        self._follow(exchange, robots, provisional)
+
+    def _follow(self, exchange: Exchange, robots: _RobotsHistory, provisional: float) -> None:
+        """Expect a request for the target of a redirect."""
+        if exchange.status not in _REDIRECTS:
+            return
+        if exchange.location is None:
+            self._unknown_targets += 1
+            return
+        with suppress(InvalidURL):  # the target has another scheme or is invalid, so it is not requested
+            target = split(urljoin(exchange.url, exchange.location))
+            waiting = self._redirected.setdefault(target, deque(maxlen=_MAX_PENDING))
+            waiting.append(_Redirect(robots, provisional))
+
+
+def _opens(status: int) -> bool:
+    """Return whether pages may be requested after this answer to a request for robots.txt.
+
+    After a redirect they may, until its target has answered: the target may be unknown, and a loop allows all pages.
+    After a 304 they may, because it renews a copy that is older than the trace. After an unknown status they may,
+    because it proves no violation.
+    """
+    # RFC 9309 2.3.1.2 to 2.3.1.4: 4xx is no file; 5xx, and politesse's reading of 206 and 429, is complete disallow.
+    return status == 0 or (200 <= status < 500 and status not in {206, _TOO_MANY_REQUESTS})  # noqa: PLR2004 - classes

@@ -1,0 +1,100 @@
+"""The kinds of violation, and the rules by which a trace is judged: the sites' expectations, the crawler's promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+from politesse._base.constants import DAY_S
+from politesse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import re
+
+
+class Kind(StrEnum):
+    """The kinds of violation."""
+
+    FORBIDDEN = "forbidden page requested"
+    BEFORE_ROBOTS = "page requested before robots.txt"
+    WHILE_CLOSED = "page requested without a usable robots.txt"
+    STALE = "page requested with a robots.txt that is too old"
+    REFETCHED = "robots.txt requested again too soon"
+    ROBOTS_OVERLAP = "robots.txt requested while another robots.txt of the host was under way"
+    ROBOTS_GAP = "robots.txt requested too soon after another robots.txt of the host"
+    RETRIED_EARLY = "robots.txt requested before Retry-After was over"
+    RETRY_AFTER = "page requested before Retry-After was over"
+    OVERLAP = "page requested while another request was under way"
+    GAP = "page requested too soon after the request before"
+    VISIT_TIME = "page requested outside the Visit-time"
+    AGENT = "requested under another User-Agent"
+    BACKWARDS = "exchange ends before it starts"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A request that should not have been made.
+
+    Attributes:
+        kind: the kind of violation.
+        url: the URL of the request.
+        detail: the rule that forbids it, or the gap and the pace; may be empty.
+        missing_s: by how many seconds the request came too early, or its copy of robots.txt was too old; otherwise 0.
+    """
+
+    kind: Kind
+    url: str
+    detail: str = ""
+    missing_s: float = field(default=0.0, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}: {self.url:.200}{self.detail and f' ({self.detail})'}"
+
+
+class Expectation(Protocol):
+    """The expectations of a site."""
+
+    def against(self, target: str, wall: float, /) -> str | None:
+        """Return the rule that forbids a request target at a time, or None."""
+
+    def interval(self, wall: float, /) -> tuple[float, str]:
+        """Return the interval that the site states for a time, in seconds, and the source of that statement."""
+
+    def open_at(self, wall: float, /) -> bool:
+        """Return whether the site permits a visit at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """The promises of the crawler, which hold for every site.
+
+    Attributes:
+        min_delay_s: the pause if a host states none, and between requests for robots.txt to one host, in seconds.
+        min_refetch_s: the least time between two requests for a robots.txt, from start to start, in seconds.
+        max_age_s: the longest time that the crawler uses a copy of robots.txt, in seconds.
+        slack_s: the tolerance for errors of the clocks in the log, in seconds.
+        wall_slack_s: the tolerance for Retry-After and for fetching robots.txt again, in seconds. The crawler may
+            measure these by another clock.
+        agent: matches the User-Agent of all requests; None for any.
+        one_at_a_time: whether the crawler makes one request at a time to a host, even if no pace is stated.
+        forget_after_s: after how many idle seconds the judge may forget a host, to save memory.
+
+    Raises:
+        ConfigurationError: a number is negative.
+    """
+
+    min_delay_s: float = 0.0
+    min_refetch_s: float = 54.0
+    max_age_s: float = DAY_S
+    slack_s: float = 0.0
+    wall_slack_s: float = 0.0
+    agent: re.Pattern[str] | None = None
+    one_at_a_time: bool = True
+    forget_after_s: float = inf
+
+    def __post_init__(self) -> None:
+        for name in ("min_delay_s", "min_refetch_s", "max_age_s", "slack_s", "wall_slack_s", "forget_after_s"):
+            if not getattr(self, name) >= 0:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r}: give seconds, 0 or more")

@@ -1,0 +1,15 @@
+"""Audits logs: which requests of a crawler broke the rules? ``politesse audit`` does the same.
+
+::
+
+    Audit         judges the requests of logs
+    AuditOptions  which crawlers, and by which rules
+    Finding       a request that should not have been made
+    HostAudit     the sums for a crawler and a host
+    LogError      a log cannot be read, or proves nothing
+"""
+
+from politesse.audit._audit import Audit, AuditOptions, Finding, HostAudit
+from politesse.audit._requests import LogError
+
+__all__ = ["Audit", "AuditOptions", "Finding", "HostAudit", "LogError"]

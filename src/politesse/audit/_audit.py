@@ -1,0 +1,304 @@
+"""The audit: judges the requests of logs, and sums up the findings by crawler and host, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappush, heappushpop
+from operator import add
+from typing import TYPE_CHECKING, Any, Final
+
+from politesse._base.checks import check_choice, check_least, check_wait
+from politesse._base.constants import DAY_S
+from politesse._base.text import counted, printable, shortened
+from politesse._judge import Promises, TraceJudge
+from politesse.audit._practices import HostPractices
+from politesse.audit._requests import LogError, LogReader, Note
+from politesse.audit._rules import ALWAYS, Copies, copies_of
+from politesse.errors import ConfigurationError
+from politesse.robots.agents import BROWSER, product_token
+from politesse.verdict import utc
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from io import FileIO
+
+    from politesse.audit._requests import Request
+    from politesse.origin import Origin
+
+_FORGET_AFTER_S: Final = 7 * DAY_S  # more than the age of any copy, so that a copy that is too old is noticed
+_MAX_HOSTS: Final = 100_000
+OTHER_HOSTS: Final = "(other hosts)"
+_MAX_BARS: Final = 120
+_EXAMPLES: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    r"""What to judge, and by which rules.
+
+    >>> options = AuditOptions(agents=("ExampleBot",), site="https://example.com", robots={
+    ...     "https://example.com": "User-agent: *\nDisallow: /private\n"})
+    >>> options.back_off_s
+    10.0
+
+    Attributes:
+        agents: the product tokens of the crawlers to judge.
+        site: the origin of all requests, for logs without a host.
+        robots: the robots.txt of origins, in force for the whole time.
+        ledger: the path of a ledger: the copies that it records were in force from their times on.
+        format: ``common``, ``combined``, ``json``, ``scrapy``, ``warc``, or a format string of nginx. None finds out.
+        zone: the time zone of times that name none, as ``Europe/Berlin``.
+        min_delay_s: the pace of hosts that state none, in seconds; 0 to judge only stated paces.
+        min_refetch_s: the least time between two requests for a robots.txt, in seconds.
+        back_off_s: for how long a 429 or 503 without a logged Retry-After closes its host, in seconds.
+        is_whole: whether the logs begin with the first request of the crawl. Then a page before robots.txt is a
+            violation.
+        profile: ``"cbcp"`` judges the crawler best practices, too.
+
+    Raises:
+        ConfigurationError: a value is invalid.
+    """
+
+    agents: tuple[str, ...]
+    site: str | None = None
+    robots: Mapping[str, str | bytes] = field(default_factory=dict)
+    ledger: str | os.PathLike[str] | None = None
+    format: str | None = None
+    zone: str = "UTC"
+    min_delay_s: float = 0.0
+    min_refetch_s: float = 54.0
+    back_off_s: float = 10.0
+    is_whole: bool = False
+    profile: str | None = None
+
+    def __post_init__(self) -> None:
+        check_least("the number of agents", len(self.agents), 1)
+        for agent in self.agents:
+            if product_token(agent) != agent.lower() or agent.lower() in {"", BROWSER}:
+                raise ConfigurationError(f"agent {agent!r:.100}: give the product token of a crawler, as 'ExampleBot'")
+        for name in ("min_delay_s", "min_refetch_s", "back_off_s"):
+            check_wait(name, getattr(self, name))
+        check_choice("profile", self.profile, (None, "cbcp"), "'cbcp' or None")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A request that a crawler should not have made, or a practice that it lacks.
+
+    >>> print(Finding("ExampleBot", "a.test", "forbidden page requested", "https://a.test/", 0.0, "Disallow: /"))
+    1970-01-01T00:00:00Z forbidden page requested: https://a.test/ (Disallow: /)
+
+    Attributes:
+        agent: the product token.
+        host: the host.
+        kind: the kind of violation, in words.
+        url: the URL of the request.
+        started_wall: when the request started, as Unix time.
+        detail: the rule, or the gap and the pace.
+        missing_s: by how many seconds the request came too early; 0 for other kinds.
+        place: the log and the number of the line.
+    """
+
+    agent: str
+    host: str
+    kind: str
+    url: str
+    started_wall: float
+    detail: str = ""
+    missing_s: float = 0.0
+    place: str = ""
+
+    def __str__(self) -> str:
+        detail = self.detail and f" ({self.detail})"
+        return printable(f"{utc(self.started_wall)} {self.kind}: {self.url:.200}{detail}")
+
+
+@dataclass(slots=True)
+class HostAudit:
+    """The findings about one crawler at one host.
+
+    >>> HostAudit("ExampleBot", "a.test").found
+    0
+
+    Attributes:
+        agent: the product token.
+        host: the host.
+        requests: the number of requests.
+        robots_requests: how many of these were for robots.txt.
+        kinds: the number of findings by kind.
+        bars: maps the start of each part of the time, in widths, to the numbers of its requests and findings.
+        width_s: the width of a part, in seconds; it grows, so that there are at most 120 parts.
+    """
+
+    agent: str
+    host: str
+    requests: int = 0
+    robots_requests: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    bars: dict[int, list[int]] = field(default_factory=dict)
+    width_s: float = 1.0
+    practices: HostPractices | None = field(default=None, repr=False)
+    _worst: dict[str, list[tuple[float, int, Finding]]] = field(default_factory=dict, repr=False)
+
+    @property
+    def found(self) -> int:
+        """The number of findings."""
+        return self.kinds.total()
+
+    def worst(self, kind: str) -> list[Finding]:
+        """Return up to five findings of a kind, the worst first."""
+        return [finding for *_, finding in sorted(self._worst.get(kind, ()), reverse=True)]
+
+    def count(self, request: Request) -> None:
+        """Count a request."""
+        self.requests += 1
+        self.robots_requests += request.is_robots
+        self._mark(request.exchange.started, 0)
+
+    def note(self, request: Request, kind: str, detail: str, missing_s: float) -> Finding:
+        """Return a finding, and count it."""
+        started = request.exchange.started
+        url = request.exchange.url
+        finding = Finding(self.agent, self.host, str(kind), url, started, detail, missing_s, request.place)
+        self.kinds[finding.kind] += 1
+        self._mark(started, 1)
+        worst = self._worst.setdefault(finding.kind, [])
+        push = heappush if len(worst) < _EXAMPLES else heappushpop
+        push(worst, (missing_s, -self.kinds[finding.kind], finding))
+        return finding
+
+    def _mark(self, wall: float, place: int) -> None:
+        """Add one to the number of requests (0) or findings (1) of a time."""
+        self.bars.setdefault(int(wall // self.width_s), [0, 0])[place] += 1
+        while len(self.bars) > _MAX_BARS:
+            self.width_s *= 2
+            narrow, self.bars = self.bars, {}
+            for bar, numbers in narrow.items():
+                wide = self.bars.setdefault(bar // 2, [0, 0])
+                wide[:] = map(add, wide, numbers)
+
+
+class Audit:
+    r"""Judges the requests of crawlers by logs.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> line = '192.0.2.1 - - [26/Nov/2026:10:00:00 +0000] "GET /private/a HTTP/1.1" 200 10 "-" "ExampleBot/1.0"\n'
+    >>> options = AuditOptions(agents=("ExampleBot",), site="https://example.com", robots={
+    ...     "https://example.com": "User-agent: *\nDisallow: /private\n"})
+    >>> with TemporaryDirectory() as folder:
+    ...     log = Path(folder, "access.log")
+    ...     _ = log.write_text(line)
+    ...     for finding in Audit(options).findings([log]):
+    ...         print(finding)
+    2026-11-26T10:00:00Z forbidden page requested: https://example.com/private/a (line 2: Disallow: /private)
+
+    Args:
+        options: what to judge.
+
+    Raises:
+        ConfigurationError: an option is invalid.
+        InvalidURL: a site is no origin.
+        StoreError: the ledger cannot be read.
+    """
+
+    def __init__(self, options: AuditOptions) -> None:
+        self._options = options
+        self._reader = LogReader(options)
+        self._copies = copies_of(options)
+        self._hosts: dict[tuple[str, str], HostAudit] = {}
+        self._is_whole = options.is_whole
+
+    def findings(
+        self, logs: Sequence[str | os.PathLike[str]], wrap: Callable[[FileIO], Any] = lambda file: file
+    ) -> Iterator[Finding]:
+        """Judge logs, which may overlap in time; yield each finding in the order of the requests.
+
+        Args:
+            logs: the paths; ``-`` for standard input.
+            wrap: returns the file to read instead of an open log, to watch the progress.
+
+        Raises:
+            LogError: a log cannot be opened, its format is unknown, or no line is by an audited crawler. If a log is
+                damaged, the error comes after the findings of all good lines.
+            ConfigurationError: a package is missing.
+        """
+        judges: dict[str, TraceJudge] = {}
+        last = ALWAYS
+        for request in self._reader.requests([str(log) for log in logs], wrap):
+            exchange = request.exchange
+            if exchange.started < last:  # the clock was set back
+                judges.clear()
+                self._is_whole = False
+            last = exchange.started
+            judge = judges.get(request.agent) or judges.setdefault(request.agent, self._judge(request.agent))
+            host = self._host(request.agent, request.host)
+            host.count(request)
+            for found in judge.judge(exchange):
+                yield host.note(request, found.kind, found.detail, found.missing_s)
+            for kind, detail, missing_s in host.practices.judge(request) if host.practices else ():
+                yield host.note(request, kind, detail, missing_s)
+        for host in self._hosts.values():
+            for kind, example, detail in host.practices.conclude() if host.practices else ():
+                yield host.note(example, kind, detail, 0.0)
+        self._check(", ".join(map(str, logs)))
+
+    def hosts(self) -> list[HostAudit]:
+        """Return the sums by crawler and host, the worst first."""
+        return sorted(self._hosts.values(), key=lambda one: (-one.found, one.agent, one.host))
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of lines and requests that were read, and how often each remark applies."""
+        reader = self._reader
+        return {"lines": reader.lines, "requests": reader.requests_read} | {
+            str(note): n for note, n in reader.notes.items()
+        }
+
+    def notes(self) -> list[str]:
+        """Return what a reader has to know about the logs: remarks with their first examples."""
+        return [f"{note}: {count:,}, first {self._reader.examples[note]}" for note, count in self._reader.notes.items()]
+
+    def _judge(self, agent: str) -> TraceJudge:
+        options, slack_s = self._options, self._reader.slack_s
+        promises = Promises(
+            min_delay_s=options.min_delay_s,
+            min_refetch_s=options.min_refetch_s,
+            slack_s=slack_s,
+            wall_slack_s=slack_s,
+            one_at_a_time=options.min_delay_s > 0,
+            forget_after_s=_FORGET_AFTER_S,
+        )
+        return TraceJudge(partial(self._expected, agent), promises, is_whole=self._is_whole)
+
+    def _expected(self, agent: str, origin: Origin) -> Copies | None:
+        copies = self._copies.get((agent, origin))
+        if copies is None:
+            self._reader.note(Note.NO_RULES, origin.text)
+            return None
+        return Copies(copies, self._reader.slack_s)
+
+    def _host(self, agent: str, name: str) -> HostAudit:
+        found = self._hosts.get((agent, name))
+        if found is None:
+            name = name if len(self._hosts) < _MAX_HOSTS else OTHER_HOSTS
+            practices = HostPractices(self._options.back_off_s) if self._options.profile else None
+            found = self._hosts.setdefault((agent, name), HostAudit(agent, name, practices=practices))
+        return found
+
+    def _check(self, names: str) -> None:
+        """Raise LogError if the logs prove nothing, or were not read to their ends."""
+        reader = self._reader
+        if reader.notes[Note.FAULT]:
+            raise LogError(reader.examples[Note.FAULT])
+        if not reader.lines:
+            raise LogError(f"{names} is empty: it proves nothing")
+        if not reader.requests_read:
+            agents = " or ".join(self._options.agents)
+            others = ", ".join(shortened(repr(name), 80) for name, _ in reader.others.most_common(_EXAMPLES))
+            read = counted(reader.lines, "line")
+            raise LogError(
+                f"no request by {agents} in {read}: it proves nothing. Other User-Agents: {others or 'none'}"
+            )

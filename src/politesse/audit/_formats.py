@@ -1,0 +1,171 @@
+"""Reads the lines of logs: the formats of access logs, and the logs of crawlers.
+
+Each line becomes fields with the names of nginx's variables. ``Common`` and ``Combined`` are formats of nginx, too. A
+parser returns None for a line that is no request, and raises a ValueError for a line that it cannot read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from politesse._base.text import needs_extra
+from politesse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    Fields = Mapping[str, str]
+    Parse = Callable[[Any], Fields | None]
+
+COMMON: Final = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent'
+COMBINED: Final = f'{COMMON} "$http_referer" "$http_user_agent"'
+TIMES: Final = ("msec", "time_iso8601", "time_local")
+_NEEDED: Final = (TIMES, ("request", "request_uri", "uri"), ("status",))
+
+# The usual names in JSON logs, Caddy's included, and those of ``politesse crawl --out``.
+_ALIASES: Final = {
+    "http_user_agent": "user_agent useragent user-agent agent",
+    "time_iso8601": "time timestamp @timestamp ts started",
+    "request_method": "method",
+    "request_time": "duration elapsed_s",
+    "request_uri": "path target",
+    "sent_http_location": "location",
+    "sent_http_retry_after": "retry_after retry-after",
+    "status": "status_code",
+}
+_NAMES: Final = {alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()}
+_NESTED: Final = ("request", "headers")  # Caddy nests these objects
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
+_NUMBER = re.compile(r"\d{9,13}(?:\.\d{1,9})?")
+_MILLISECONDS: Final = 1e11  # a greater Unix time is in milliseconds
+_MONTHS: Final = {
+    name: n
+    for n, name in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
+}
+_LOCAL_TIME = re.compile(r"(\d\d)/(\w{3})/(\d{4}):(\d\d:\d\d:\d\d) ([+-]\d\d)(\d\d)")
+
+# Scrapy logs an answer when it has come. Answers that are repeated or redirected have lines of their own kinds. A
+# request that is given up after an answer has the line "Crawled", too.
+_LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? \[scrapy[.\w]*\] [A-Z]+: (.*)", re.DOTALL)
+_SENT = re.compile(
+    r"(?:Crawled \((?P<status>\d+)\)|Redirecting \((?P<moved>\d*)[^)]*\) to <[A-Z]+ (?P<location>[^>]*)> from|Retrying"
+    r"|Gave up retrying(?=.*times\): \D)) <(?P<method>[A-Z]+) (?P<url>[^>]*)>"
+    r"(?: \(failed \d+ times\): (?P<failed>\d*))?(?!.*'cached')"
+)
+
+
+def line_parser(template: str, *, has_tail: bool = False) -> Parse:
+    """Return the parser of a format string of nginx, alone or in its directive ``log_format``.
+
+    The time of a match is linear, because no variable takes the character that follows it in the format.
+
+    Raises:
+        ConfigurationError: the format lacks the time, the request or the status, or two variables touch each other.
+    """
+    if template.lstrip().startswith(("log_format", "'")):
+        template = "".join(_QUOTED.findall(template))
+    pattern, names, end = "", set[str](), 0
+    for place in _VARIABLE.finditer(template):
+        name, following = place[1] or place[2], template[place.end() : place.end() + 1]
+        if following == "$":
+            raise ConfigurationError(f"format {template!r:.300}: nothing divides ${name} from the next variable")
+        octets = r'(?:[^"\\]|\\.)*' if following == '"' else f"[^{re.escape(following)}]*" if following else ".*"
+        group = octets if name in names else f"(?P<{name}>{octets})"
+        pattern += re.escape(template[end : place.start()]) + group
+        names.add(name)
+        end = place.end()
+    for choice in _NEEDED:
+        if names.isdisjoint(choice):
+            raise ConfigurationError(f"format {template!r:.300}: it lacks {' or '.join(f'${one}' for one in choice)}")
+    match = re.compile(pattern + re.escape(template[end:]) + (".*" if has_tail else ""), re.DOTALL).fullmatch
+
+    def parse(line: str) -> Fields:
+        if (found := match(line)) is None:
+            raise ValueError("not of the format")
+        return found.groupdict()
+
+    return parse
+
+
+def parse_json(line: str) -> Fields | None:
+    """Return the fields of a JSON object; None for a record of a URL that was not requested."""
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError("no JSON object")  # noqa: TRY004 - as for other lines
+    if "outcome" in record and "started" not in record:  # of ``politesse crawl --out``
+        return None
+    for name in _NESTED:
+        record |= nested if isinstance(nested := record.get(name), dict) else {}
+    fields: dict[str, str] = {}
+    for key, given in record.items():
+        value = given[0] if isinstance(given, list) and given else given
+        if isinstance(value, str | int | float):
+            fields.setdefault(_NAMES.get(key.lower(), key.lower()), str(value))
+    if "started" in record:  # other logs have the time of the end
+        fields["msec"] = repr(unix_time(str(record["started"]), UTC) + float(fields.get("request_time", 0)))
+    if fields.keys().isdisjoint(TIMES):
+        raise ValueError("no time")
+    return fields
+
+
+def parse_scrapy(line: str) -> Fields | None:
+    """Return the fields of a request in Scrapy's log."""
+    head = _LOG_LINE.match(line)
+    found = _SENT.match(head[2]) if head else None
+    if head is None or found is None:
+        return None
+    status = found["status"] or found["moved"] or found["failed"] or "0"
+    fields = {"time_iso8601": head[1], "request_method": found["method"], "url": found["url"], "status": status}
+    return {**fields, "sent_http_location": found["location"] or ""}
+
+
+def is_scrapy(line: str) -> bool:
+    """Return whether a line is of Scrapy's log."""
+    return _LOG_LINE.match(line) is not None
+
+
+def warc_records(stream: object, name: str) -> tuple[Iterator[Any], tuple[type[Exception], ...]]:
+    """Return the records of a WARC file, and the exceptions at its faults.
+
+    Raises:
+        ConfigurationError: warcio is not installed.
+    """
+    try:
+        iterate, exceptions = import_module("warcio.archiveiterator"), import_module("warcio.exceptions")
+    except ImportError as error:
+        raise ConfigurationError(f"{name}: {needs_extra('a WARC file', 'warc')}") from error
+    return iter(iterate.ArchiveIterator(stream)), (exceptions.ArchiveLoadFailed,)
+
+
+def parse_warc(record: Any) -> Fields | None:  # noqa: ANN401 - warcio has no types
+    """Return the fields of an answer in a WARC file."""
+    head, answer = record.rec_headers, record.http_headers
+    if record.rec_type not in {"response", "revisit"} or answer is None:
+        return None
+    fields = {"sent_http_retry_after": answer.get_header("Retry-After"), "url": head.get_header("WARC-Target-URI")}
+    fields |= {"time_iso8601": head.get_header("WARC-Date"), "status": answer.get_statuscode()}
+    fields |= {"sent_http_location": answer.get_header("Location")}
+    return {name: value for name, value in fields.items() if value}
+
+
+@lru_cache(maxsize=4_096)
+def unix_time(text: str, zone: tzinfo) -> float:
+    """Return the Unix time of a number, a time in the Common format or in ISO 8601; ``zone`` if it names none.
+
+    Raises:
+        ValueError: the text is no time, or its time zone is wrong.
+    """
+    if _NUMBER.fullmatch(text):
+        return float(text) / (1_000 if float(text) > _MILLISECONDS else 1)
+    if found := _LOCAL_TIME.fullmatch(text):
+        day, month, year, clock, hours, minutes = found.groups()
+        text = f"{year}-{_MONTHS.get(month, 0):02}-{day}T{clock}{hours}:{minutes}"
+    date = datetime.fromisoformat(text.replace(",", "."))
+    return (date.replace(tzinfo=zone) if date.tzinfo is None else date).timestamp()

@@ -1,0 +1,127 @@
+"""``politesse audit``: judges the requests of crawlers by access logs and request logs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from dataclasses import replace
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.progress import Progress
+
+from politesse._base.text import counted, printable, shortened
+from politesse.audit import Audit, AuditOptions, LogError
+from politesse.audit._html import report_page
+from politesse.cli.console import errors, output, record_of, say, say_json
+from politesse.cli.running import AsJson, checked_arguments, handled
+from politesse.errors import ConfigurationError, StoreError
+from politesse.verdict import utc
+
+if TYPE_CHECKING:
+    from io import FileIO
+    from typing import BinaryIO
+
+    from rich.console import Console
+
+_MOST_HOSTS: Final = 20
+_INTERRUPTED: Final = 130
+_ROBOTS = typer.Option(metavar="FILE", dir_okay=False, help="The robots.txt of --site during the whole log.")
+_LEDGER = typer.Option(metavar="DB", dir_okay=False, help="A ledger with the robots.txt of each time.")
+_FORMATS: Final = "common, combined, json, scrapy, warc or a format of nginx; by default the first lines show it."
+
+
+def audit(  # noqa: PLR0913 - the options of the command
+    logs: Annotated[
+        list[str], typer.Argument(metavar="LOG...", help="Files, also .gz and .zst; - for standard input.")
+    ],
+    agent: Annotated[list[str], typer.Option(metavar="TOKEN", help="The product token of a crawler; may be repeated.")],
+    robots: Annotated[Path | None, _ROBOTS] = None,
+    ledger: Annotated[Path | None, _LEDGER] = None,
+    site: Annotated[str | None, typer.Option(metavar="URL", help="The origin, if the log names no host.")] = None,
+    format: Annotated[str | None, typer.Option(metavar="FORMAT", help=_FORMATS)] = None,  # noqa: A002 - the option
+    zone: Annotated[str, typer.Option(metavar="NAME", help="The time zone of times that name none.")] = "UTC",
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the report as a page.")
+    ] = None,
+    *,
+    min_delay: Annotated[float, typer.Option(metavar="SECONDS", help="The pace of hosts that state none.")] = 0.0,
+    profile: Annotated[str | None, typer.Option(metavar="cbcp", help="Judge crawler best practices, too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the requests of a crawler that broke the rules, in access logs or in the crawler's own logs.
+
+    Findings: pages that robots.txt forbids, pauses below the pace, requests while a host is closed by 429, 503 or
+    Retry-After, robots.txt requested too often or used for too long. The hosts with the most findings come first.
+
+    Exit code: 0 without findings; 1 with findings; 2 if a log cannot be read to its end, or has no request of the
+    crawler; 130 after Ctrl-C.
+
+    With --json, an object for each finding, in the order of the requests: agent, host, kind, url, started, detail,
+    missing_s, place. Then for each crawler and host: agent, host, found, requests, robots_requests, kinds. At last
+    counts and notes.
+    """
+    try:
+        with checked_arguments():
+            if robots is not None and site is None:
+                raise ConfigurationError(f"--robots {robots} is the file of a site: give its origin with --site")
+            files = {site: robots.read_bytes()} if robots is not None and site is not None else {}
+            options = AuditOptions(agents=tuple(agent), site=site, robots=files, ledger=ledger, format=format)
+            judged = Audit(replace(options, zone=zone, min_delay_s=min_delay, profile=profile))
+            code, problem = _judge(judged, logs, as_json=as_json)
+        _print(judged, output(), as_json=as_json)
+        if html is not None:
+            html.write_text(report_page(judged, problem), "utf-8")
+    except (OSError, StoreError) as error:
+        code, problem = 2, str(error)
+    if problem:
+        say(errors(), f"politesse: {printable(problem)}", "red")
+    raise typer.Exit(code)
+
+
+def _judge(judged: Audit, logs: list[str], *, as_json: bool) -> tuple[int, str]:
+    """Judge the logs; return the exit code, and why the logs were not read to their ends."""
+    code, out, err = 0, output(), errors()
+    progress = Progress(console=err, transient=True, disable=not err.is_terminal)
+    with progress as bar, handled(signal.default_int_handler):  # an interrupt ends the audit, not the program
+
+        def watched(file: FileIO) -> FileIO | BinaryIO:
+            facts = os.fstat(file.fileno())
+            return bar.wrap_file(file, facts.st_size) if stat.S_ISREG(facts.st_mode) else file
+
+        try:
+            for finding in judged.findings(logs, watched):
+                code = 1
+                if as_json:
+                    say_json(out, record_of(finding, "agent host kind url started_wall detail missing_s place"))
+        except LogError as error:
+            return 2, str(error)
+        except KeyboardInterrupt:
+            return _INTERRUPTED, "interrupted: these are the findings so far"
+    return code, ""
+
+
+def _print(judged: Audit, out: Console, *, as_json: bool) -> None:
+    hosts, counts = judged.hosts(), judged.counts()
+    if as_json:
+        for host in hosts:
+            say_json(out, record_of(host, "agent host found requests robots_requests kinds"))
+        say_json(out, {"counts": counts, "notes": judged.notes()})
+        return
+    bad = [host for host in hosts if host.found]
+    for host in bad[:_MOST_HOSTS]:
+        sums = f"{counted(host.found, 'finding')} in {counted(host.requests, 'request')}"
+        say(out, printable(f"{host.agent} at {host.host}: {sums}, {host.robots_requests:,} for robots.txt"), "bold")
+        for kind, count in host.kinds.most_common():
+            say(out, f"  {kind}: {count:,}", "red")
+            for one in host.worst(kind):
+                detail = one.detail and f" ({one.detail})"
+                say(out, printable(f"    {utc(one.started_wall)} {shortened(one.url)}{detail}, {one.place}"))
+    if len(bad) > _MOST_HOSTS:
+        say(out, f"and {counted(len(bad) - _MOST_HOSTS, 'more host')}; --json lists all findings")
+    total = f"{counted(sum(host.found for host in bad), 'finding')} in {counted(counts['requests'], 'request')}"
+    say(out, f"{total}, {counted(counts['lines'], 'line')}, {counted(len(hosts), 'host')}", "bold")
+    for note in judged.notes():
+        say(out, printable(note))
