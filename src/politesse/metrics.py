@@ -56,7 +56,7 @@ _CLOSINGS: Final = tuple(sorted(CLOSINGS))
 _FETCHED: Final = events.RobotsFetched
 _DONE: Final = ("obey", "cap", "skip")
 _FIELDS: Final = ("retry-after", *sorted(QUOTA_FIELDS))
-_PARTS: Final = ("cache", "fetcher", "files", "pacer", "store")
+_PARTS: Final = ("cache", "fetcher", "files", "ledger", "pacer", "store")
 _UNITS: Final = {"total": "cps", "seconds": "s", "bytes": "bytes"}  # as Grafana names them; cps: counts per second
 _WAIT: Final = "politesse_turn_wait_seconds"
 _AWAY: Final = "politesse_fleet_away"
@@ -123,6 +123,10 @@ def _closed(state: GateState) -> dict[str, float]:
     return {bound: closings.get(bound, 0) for bound in _CLOSINGS}
 
 
+def _dropped(state: GateState) -> dict[str, float]:
+    return {"": 0 if state.ledger is None else state.ledger.statistics().dropped}
+
+
 def _oldest(state: GateState) -> dict[str, float]:
     entries = list(state.cache.entries.values())
     return {"": min(map(attrgetter("source.fetched_wall"), entries), default=nan)}
@@ -151,6 +155,7 @@ _METRICS: Final = (
     _Row("politesse_addresses_not_found_total", "Lookups without an address.", events.AddressNotFound),
     _Row("politesse_failures_total", "Exceptions.", events.ComponentFailed, "component", "component", _PARTS),
     _Row("politesse_events_lost_total", "Failures of subscribers.", read=lambda state: {"": state.publisher.lost}),
+    _Row("politesse_ledger_dropped_total", "Rows that the ledger dropped.", read=_dropped),
     _Row("politesse_fleet_losses_total", "Losses of the Redis of the fleet.", events.FleetAway),
     _Row(_AWAY, "1 while the Redis of the fleet is away."),
 )

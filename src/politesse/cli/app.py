@@ -33,6 +33,7 @@ from politesse.cli.crawl_options import (
     Warc,
 )
 from politesse.cli.demo import run as run_demo
+from politesse.cli.diff_command import diff
 from politesse.cli.file_commands import explain_url, lint_all, print_codes
 from politesse.cli.filter_command import filter_stdin
 from politesse.cli.fleet_command import DEFAULT_PREFIX, FleetPrefix, FleetURL
@@ -293,6 +294,9 @@ def lint(
     del codes  # an eager option, whose callback has ended the program
     options = GateOptions.of("politesse", timeout)
     run(lint_all(options, sources, dialect, output(), errors(), as_json=as_json))
+
+
+app.command()(diff)
 
 
 @app.command()

@@ -229,9 +229,9 @@ async def lint_all(
     unread = False
     for source in sources:
         try:
-            name, body, origin = await _read(options, source, dialect)
+            name, body, origin = await read_robots(options, source, dialect)
         except (OSError, InvalidURL) as error:
-            say(err, f"politesse: {printable(source)}: {printable(_problem(source, error))}", "red")
+            say(err, f"politesse: {printable(source)}: {printable(problem_of(source, error))}", "red")
             unread = True
             continue
         for found in lint(body, dialect, origin=origin):
@@ -257,7 +257,7 @@ def print_codes(out: Console) -> None:
         say(out, f"{name:{widest}}  {code.severity:7}  {code.meaning}")
 
 
-async def _read(options: GateOptions, source: str, dialect: Dialect) -> tuple[str, bytes, Origin | None]:
+async def read_robots(options: GateOptions, source: str, dialect: Dialect) -> tuple[str, bytes, Origin | None]:
     """Return the name, the robots.txt and the origin of a source; raises OSError and InvalidURL."""
     if _URL.match(source) is None:
         return source, await read_start(source, MAX_READ_BYTES), None
@@ -270,7 +270,8 @@ async def _read(options: GateOptions, source: str, dialect: Dialect) -> tuple[st
     return origin.robots_url, fetch.body, origin
 
 
-def _problem(source: str, error: OSError | InvalidURL) -> str:
+def problem_of(source: str, error: OSError | InvalidURL) -> str:
+    """Return why a source cannot be read."""
     if isinstance(error, FileNotFoundError):
         return f"no such file; for the robots.txt of a site, write https://{source}"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

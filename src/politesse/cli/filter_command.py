@@ -97,7 +97,7 @@ async def filter_lines(
     """Judge every line of ``source_fd``, and write it to ``out`` or ``rejected`` when decided; raises OSError."""
     writers = [writer for writer in (out, rejected) if writer is not None]
     try:
-        async with aclosing(gate.filter(_urls(source_fd), key=_url)) as judged:
+        async with aclosing(gate.filter(url_lines(source_fd), key=url_of)) as judged:
             async for line, verdict in judged:
                 tally.count(verdict)
                 if verdict.allowed:
@@ -112,7 +112,7 @@ async def filter_lines(
     await _flush(writers)
 
 
-async def _urls(source_fd: int) -> AsyncGenerator[bytes, None]:
+async def url_lines(source_fd: int) -> AsyncGenerator[bytes, None]:
     """Yield the lines without comments, which lists of URLs may have."""
     async with aclosing(lines(source_fd)) as given:
         async for line in given:
@@ -125,7 +125,7 @@ async def _flush(writers: list[OutputWriter]) -> None:
         await writer.flush()
 
 
-def _url(line: bytes) -> str:
+def url_of(line: bytes) -> str:
     """Return the line as text; empty if the line was cut off, because it is no URL then."""
     return line.decode("utf-8", "surrogateescape") if len(line) <= MAX_LINE_BYTES else ""
 

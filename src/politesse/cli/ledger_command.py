@@ -14,10 +14,12 @@ import typer
 
 from politesse._base.text import counted, printable
 from politesse.cli.console import as_text, errors, output, record_of, say, say_json
+from politesse.cli.diff_command import Agents, tokens_of
+from politesse.cli.history_command import print_history
 from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.ledger import LedgerReader, verify
-from politesse.origin import split
+from politesse.origin import Origin, split
 from politesse.verdict import utc
 
 _TOGETHER: Final = 1_000  # after this many rows, Ctrl-C can end the command
@@ -85,6 +87,26 @@ def export(
         if target.exists():
             raise ConfigurationError(f"{target} exists: give another name")
     run(_export_warc(ledger, target) if is_warc else _export(ledger, target))
+
+
+@app.command()
+def history(
+    ledger: LedgerFile,
+    site: Annotated[str, typer.Argument(metavar="URL", help="A URL of the site.")],
+    agent: Agents = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the robots.txt of a site changed, and the past decisions that its last copy would not repeat.
+
+    Exit code: 0 if the last copy repeats all decisions, 1 if not, 2 if the ledger lacks the site or cannot be read.
+
+    With --json: for each new copy fetched, result, status, digest, fault; then the keys of politesse diff. In
+    a decision, times says how often it was made.
+    """
+    with checked_arguments():
+        origin, agents = Origin.of(site), tokens_of(agent)
+    run(print_history(ledger, origin, agents, as_json=as_json))
 
 
 @dataclass(frozen=True, slots=True)
