@@ -50,6 +50,7 @@ _MAX_ARCHIVED_BYTES: Final = 8 * 1024 * 1024
 _ERRORS: Final = 400  # an answer with this status or above is an error page, which counts as no page of its site
 _START: Final = ""  # the item of a start URL; the item of a link is its host, also after redirects
 _SITEMAP: Final = "sitemap:"  # the item of a sitemap file and of its URLs; no host has this name
+_NAMED: Final = "allow:"  # the item of a link to another host, which is followed because a pattern names that host
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
@@ -66,7 +67,8 @@ class CrawlPlan:
         options: the product token, the timeout of each request, the store and the fleet.
         user_agent: the User-Agent of each request.
         workers: how many hosts are requested at once.
-        same_host: whether to follow only links to the hosts of ``urls``, and to the targets of their redirects.
+        same_host: whether to follow only links to the hosts of ``urls``, to the targets of their redirects, and to
+            URLs that match a pattern of ``allow`` with a host.
         allow_private: whether private addresses are requested even if no host of ``urls`` has one.
         max_pages: the largest number of pages to request, or None.
         depth: how many links are followed to a page, or None.
@@ -200,6 +202,7 @@ class CrawlRun:
         self._err = err
         self._records = records
         self._hosts = {origin.host for origin in plan.origins}
+        self._named = Limits(allow=[pattern for pattern in plan.allow or () if not pattern.startswith("/")])
         self._left = list(plan.urls)  # the URLs without a record
         self._left_hosts = len({origin.pacing_host for origin in plan.origins})
         self._slowest = ""  # the host whose remaining URLs take longest, in words
@@ -333,7 +336,10 @@ class CrawlRun:
             if not number % _BATCH:
                 await asyncio.sleep(0)  # thousands of links must not delay the other pages
             host = Origin.of(link).host
-            queued += (not self._plan.same_host or host in self._hosts) and page.put(link, item=host)
+            if not self._plan.same_host or host in self._hosts:
+                queued += page.put(link, item=host)
+            elif self._named.follow(link, depth=0):
+                queued += page.put(link, item=_NAMED)
         return {
             "content_type": response.headers.get("Content-Type", ""),
             "bytes": None if body is None else min(len(body), limit),

@@ -49,8 +49,9 @@ Allow = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PATTERN",
-        help="Follow only links to this host (example.com), to a domain with all its hosts (.example.com), or to a "
-        "path as in robots.txt (/docs/*.html$, example.com/docs/). May be repeated: one of the patterns must match.",
+        help="Follow only links and redirects to this host (example.com), to a domain with all its hosts "
+        "(.example.com), or to a path as in robots.txt (/docs/*.html$, example.com/docs/). May be repeated: one of "
+        "the patterns must match.",
     ),
 ]
 Deny = Annotated[
@@ -105,8 +106,9 @@ SameHost = Annotated[
     bool,
     typer.Option(
         "--same-host/--any-host",
-        help="Follow only links to the hosts of the URLs, and to the hosts that the URLs redirect to; or follow "
-        "links to any host. Redirects are followed to any host.",
+        help="Follow only links to the hosts of the URLs, to the hosts that the URLs redirect to, and to the hosts "
+        "that --allow names; or follow links to any host. Redirects are followed to any host, unless --allow or --deny "
+        "forbids it.",
     ),
 ]
 AllowPrivate = Annotated[

@@ -251,6 +251,18 @@ async def test_links_are_followed_if_they_match(out: Path, eager: None) -> None:
     assert done.code == 0
 
 
+async def test_a_host_that_a_pattern_names_is_followed_beside_the_hosts_of_the_urls(out: Path, eager: None) -> None:
+    async with serving(Pages({"/b/": links("/b/1", "/2"), "/b/1": ""})) as elsewhere:
+        there = elsewhere.base.replace("127.0.0.1", "localhost")
+        async with serving(Pages({"/": links("/a/1", f"{there}/b/"), "/a/1": ""})) as site:
+            options = ("--allow", "/a/", "--allow", f"{there.removeprefix('http://')}/b/")
+            await politesse("crawl", f"{site.base}/", *options, "--out", str(out))
+            assert set(outcomes(records(out))) == {f"{site.base}/", f"{site.base}/a/1", f"{there}/b/", f"{there}/b/1"}
+            for path in ("/", "/b/"):  # a pattern without a host names no other host
+                await politesse("crawl", f"{site.base}/", "--allow", path, "--out", str(out))
+                assert not any(url.startswith(there) for url in outcomes(records(out)))
+
+
 def sitemap(*urls: str) -> web.Response:
     locations = "".join(f"<url><loc>{url}</loc></url>" for url in urls)
     return web.Response(text=f"<urlset>{locations}</urlset>", content_type="application/xml")
