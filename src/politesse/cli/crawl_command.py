@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 import time
 import warnings
@@ -293,10 +294,7 @@ class CrawlRun:
             lines.append(f"{counted(left, 'URL')} left at {counted(self._left_hosts, 'host')}; {self.ending}")
             lines += filter(None, [self._slowest])
             if self._plan.journal is not None and self._plan.journal.exists():
-                any_host = "" if self._plan.same_host else " --any-host"
-                private = "" if self._denies_private else " --allow-private"
-                depth = "" if self._plan.depth is None else f" --depth {self._plan.depth}"
-                lines.append(f"go on with: politesse crawl{any_host}{private}{depth} --resume {self._plan.journal}")
+                lines.append(f"go on with: politesse crawl{self._chosen_links()} --resume {self._plan.journal}")
         elif self.ending:
             lines.append(self.ending)
         if self._records.first_failure:
@@ -307,6 +305,16 @@ class CrawlRun:
             more = f", and {len(refusals) - _MAX_NAMED} more" if len(refusals) > _MAX_NAMED else ""
             lines.append(f"{counted(counts['refused'], 'URL')} not requested, because the site refuses: {named}{more}")
         return "\n".join(lines)
+
+    def _chosen_links(self) -> str:
+        """Return the options that decide which links are followed, as on a command line; each has a blank before it."""
+        plan = self._plan
+        any_host = "" if plan.same_host else " --any-host"
+        private = "" if self._denies_private else " --allow-private"
+        depth = "" if plan.depth is None else f" --depth {plan.depth}"
+        allowed = "".join(f" --allow {shlex.quote(pattern)}" for pattern in plan.allow or ())
+        denied = "".join(f" --deny {shlex.quote(pattern)}" for pattern in plan.deny)
+        return f"{any_host}{private}{depth}{allowed}{denied}"
 
     def _shown(self, gate: Gatekeeper, queue: PoliteQueue[str]) -> AbstractAsyncContextManager[Shown]:
         """Return the view of the progress: a table in a terminal, lines elsewhere.

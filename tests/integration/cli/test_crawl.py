@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -399,6 +400,15 @@ async def test_the_summary_tells_how_long_a_slow_host_takes() -> None:
         "10 URLs left at 1 host; stopped at --max-pages 1",
         "127.0.0.1 needs 5 min more (10 URLs, one each 30 s, by crawl-delay)",
     ]
+
+
+async def test_the_command_that_goes_on_follows_the_same_links(tmp_path: Path) -> None:
+    journal = tmp_path / "crawl.db"
+    options = ["--depth", "3", "--allow", "127.0.0.1", "--allow", "/a b/", "--deny", "/*.pdf$"]
+    async with serving(Pages({"/": links("/1")})) as site:
+        done = await politesse("crawl", f"{site.base}/", *options, "--max-pages", "1", "--journal", str(journal))
+    words = shlex.split(done.err.splitlines()[-1])
+    assert words == ["go", "on", "with:", "politesse", "crawl", "--allow-private", *options, "--resume", str(journal)]
 
 
 async def test_the_pause_between_requests_is_that_of_the_option(out: Path) -> None:
