@@ -13,6 +13,9 @@ from politesse._base.checks import check_types, checked_names
 from politesse.errors import ConfigurationError, ConfigurationTypeError, PolitesseWarning
 from politesse.robots.agents import BROWSER, browser_refusal, first_word, product_token
 
+AS_IN_EXAMPLE: Final = ", as in 'ExampleBot/1.0 (+https://example.com/bot)'"
+"""The end of a message that asks for a User-Agent."""
+
 _PRINTABLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
 _NOT_RFC = re.compile(r"[^A-Za-z_-]")  # RFC 9309 2.2.1: "_", "-" and letters
@@ -47,16 +50,15 @@ class Identity:
         """
         check_types({"user_agent": (user_agent, str)}, required=True)
         if _PRINTABLE.fullmatch(user_agent) is None:
-            raise ConfigurationError(
-                f"user_agent={user_agent!r}: give one line of printable ASCII, "
-                "as in 'ExampleBot/1.0 (+https://example.com/bot)'"
-            )
+            raise ConfigurationError(f"user_agent={user_agent!r}: give one line of printable ASCII{AS_IN_EXAMPLE}")
         first = product_token(user_agent)
         if first in _DEFAULTS:
-            raise ConfigurationError(f"user_agent={user_agent!r}: that is a library's default; name your own crawler")
+            raise ConfigurationError(
+                f"user_agent={user_agent!r}: that is a library's default; name your own crawler{AS_IN_EXAMPLE}"
+            )
         if tokens is None:
             if first == BROWSER:
-                raise browser_refusal(f"user_agent={user_agent!r}", "token=")
+                raise browser_refusal(f"user_agent={user_agent!r}", "give token=")
             tokens = first_word(user_agent)  # the whole word, so that an invalid character is refused, not cut off
             if _TOKEN.fullmatch(tokens) is None:
                 raise ConfigurationError(
@@ -85,6 +87,11 @@ class Identity:
             return self
         if name == BROWSER and not set(self.tokens).isdisjoint(_TOKEN.findall(lower)):
             return self
+        if name == BROWSER:
+            raise browser_refusal(
+                f"user_agent={user_agent!r}",
+                "leave this header out, and the gate's User-Agent is sent; or name your crawler in it",
+            )
         stated = Identity.of(user_agent)
         return replace(stated, tokens=(*stated.tokens, *(token for token in self.tokens if token in lower)))
 

@@ -45,14 +45,14 @@ def checked_agent(agent: str) -> str:
         ConfigurationError: ``agent`` is a User-Agent string whose first product is Mozilla.
     """
     if product_token(agent) == BROWSER and agent.strip(BLANKS).lower() != BROWSER:
-        raise browser_refusal(f"agent={agent!r:.200}", "the crawler's product token, as in 'ExampleBot'")
+        raise browser_refusal(f"agent={agent!r:.200}", "give the crawler's product token, as in 'ExampleBot'")
     return agent
 
 
 def browser_refusal(given: str, instead: str) -> ConfigurationError:
-    """Return the error for a crawler with the name of a browser; the message suggests ``instead``."""
+    """Return the error for a crawler with the name of a browser; the message ends with ``instead``."""
     return ConfigurationError(
-        f"{given}: its first product is Mozilla, which names no crawler in a robots.txt; give {instead}"
+        f"{given}: its first product is Mozilla, which names no crawler in a robots.txt; {instead}"
     )
 
 

@@ -42,8 +42,16 @@ def test_user_agent_that_is_no_header_value_is_refused(user_agent: str) -> None:
     ],
 )
 def test_default_user_agent_of_a_library_is_refused(user_agent: str) -> None:
-    with pytest.raises(ConfigurationError, match="library's default"):
+    with pytest.raises(ConfigurationError, match=r"library's default; .*, as in 'ExampleBot/1\.0 \("):
         Identity.of(user_agent, "MyBot")
+
+
+def test_browser_in_a_request_is_refused_in_terms_of_the_request() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^user_agent='Mozilla/5\.0 \(X11\)': .*; leave this header out"
+    ) as caught:
+        Identity.of(UA).of_request("Mozilla/5.0 (X11)")
+    assert "token=" not in str(caught.value)
 
 
 def test_mozilla_needs_a_token() -> None:

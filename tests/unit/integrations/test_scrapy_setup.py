@@ -168,8 +168,8 @@ async def test_robotstxt_user_agent_names_a_crawler_with_the_user_agent_of_a_bro
 @pytest.mark.parametrize(
     ("name", "given", "why"),
     [
-        ("USER_AGENT", "Scrapy/2.19.0 (+https://scrapy.org)", "as in USER_AGENT"),
-        ("USER_AGENT", "", "as in USER_AGENT"),
+        ("USER_AGENT", "Scrapy/2.19.0 (+https://scrapy.org)", "crawler, as in USER_AGENT = 'ExampleBot"),
+        ("USER_AGENT", "", "ASCII, as in USER_AGENT = 'ExampleBot"),
         ("USER_AGENT", "Mozilla/5.0 (compatible)", "as in USER_AGENT"),
         ("ROBOTSTXT_USER_AGENT", b"ExampleBot", "give a str"),
         ("POLITESSE_CACHE", {}, r"give a CacheOptions"),
@@ -259,6 +259,7 @@ async def test_gates_of_one_process_share_the_pace_unless_one_names_a_scope_or_p
         if not isinstance(after[1], NotYet):
             after[1].give_back()
         assert isinstance(after[1], NotYet) is shares
+    assert "None" not in caplog.text
     scopes = [record.getMessage().partition(": ")[2] for record in caplog.records]
     assert (len(set(scopes)) == 1) is shares
 

@@ -19,6 +19,7 @@ from politesse._base.checks import check_choice, check_types
 from politesse._base.text import type_name
 from politesse._cache.options import CacheOptions
 from politesse._gate.gatekeeper import Gatekeeper
+from politesse._gate.identity import AS_IN_EXAMPLE
 from politesse._gate.judge import HostPolicy
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import PacingOptions
@@ -113,13 +114,14 @@ def _pacer(pacing: PacingOptions, fleet: FleetOptions | None) -> SharedPacer:
 
     Each crawl keeps its own ``min_delay_s``. All other options come from the first crawl.
     """
-    scope = pacing.scope or " ".join(("scrapy", pacing.key, repr(pacing.address), repr(pacing.domain)))
+    paced = {"key": pacing.key, "address": pacing.address, "domain": pacing.domain}
+    scope = pacing.scope or ", ".join(f"{name}={value!r}" for name, value in paced.items() if value is not None)
     key = (pacing.key, pacing.address, pacing.domain, pacing.scope, fleet)
     pacer = _PACERS.get(key)
     if pacer is None:
         options = replace(pacing, min_delay_s=0.0, max_concurrent=1, scope="")
         pacer = _PACERS[key] = SharedPacer(options, fleet=fleet)
-    logger.info("The pace of each host is shared with the spiders of this process of the same scope: %s", scope)
+    logger.info("The pace of each host is shared with the spiders of this process that have the same scope: %s", scope)
     if fleet is not None:
         logger.info("The pace of each host is shared with all processes of the fleet: %s", fleet)
     return pacer
@@ -168,8 +170,9 @@ def _of_spider(crawler: Crawler, name: str) -> Any:  # noqa: ANN401 - as the spi
 
 def _in_terms_of_settings(problem: str) -> ConfigurationError:
     if problem.startswith("user_agent="):
+        problem = problem.removeprefix("user_agent=").removesuffix(AS_IN_EXAMPLE)
         example = "USER_AGENT = 'ExampleBot/1.0 (+https://example.com/bot)'"
-        return ConfigurationError(f"USER_AGENT={problem.removeprefix('user_agent=')}, as in {example}")
+        return ConfigurationError(f"USER_AGENT={problem}, as in {example}")
     return ConfigurationError(
         f"{problem} (in Scrapy token is the setting ROBOTSTXT_USER_AGENT, store POLITESSE_STORE, ledger "
         "POLITESSE_LEDGER, fleet POLITESSE_FLEET, signer POLITESSE_SIGNER, private_addresses "
