@@ -117,7 +117,7 @@ class RobotsDiff:
 
 
 def _rule_changes(agents: tuple[str, ...], before: RuleSet, after: RuleSet) -> Iterator[RobotsChange]:
-    old, new = _deciding(before), _deciding(after)
+    old, new = ({rule.pattern: rule for rule in rules.rules} for rules in (before, after))
     patterns = old | new
     # Each target is decided by its longest pattern. Without wildcards, the pattern as a target is decided in the same
     # way, because all shorter patterns of the target are patterns of the longest pattern, too.
@@ -127,11 +127,6 @@ def _rule_changes(agents: tuple[str, ...], before: RuleSet, after: RuleSet) -> I
         one, other = old.get(pattern), new.get(pattern)
         if one is None or other is None or one.allow is not other.allow:
             yield RobotsChange("rule", agents, pattern, _statement(one), _statement(other), has_effect)
-
-
-def _deciding(rules: RuleSet) -> dict[str, Rule]:
-    """Return the rule that decides for each pattern: RFC 9309 2.2.2 prefers Allow to an equal Disallow."""
-    return {rule.pattern: rule for rule in sorted(rules.rules, key=lambda rule: rule.allow)}
 
 
 def _directives(robots: RobotsTxt, agent: str) -> dict[str, set[str]]:

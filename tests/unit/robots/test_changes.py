@@ -36,6 +36,10 @@ def test_order_repetition_spelling_and_merged_groups_are_no_change(after: str) -
     assert shown(before, after) == []
 
 
+def test_allow_decides_beside_an_equal_disallow() -> None:
+    assert shown("User-agent: *\nAllow: /b\nDisallow: /b", "User-agent: *\nAllow: /b") == []
+
+
 def test_changes_are_those_of_each_crawler_that_a_file_names() -> None:
     before = (
         "User-agent: *\nDisallow: /a\nUser-agent: One\nUser-agent: Two\nDisallow: /b\nUser-agent: Mozilla\nAllow: /"
