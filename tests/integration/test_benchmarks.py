@@ -64,7 +64,7 @@ def test_benchmark_runs_and_prints_its_table(name: str, tmp_path: Path, capsys: 
 
 
 def test_all_means_every_benchmark_but_those_on_request() -> None:
-    on_request = {"clients", "faults", "scrapy"}
+    on_request = {"audit", "clients", "faults", "scrapy"}
     assert set(runner._names(["all"])) == set(runner._names([])) == set(runner.BENCHMARKS) - on_request
     assert runner._names(["peek", "decide"]) == ["decide", "peek"]
     assert {name.partition("/")[0] for name in BUDGETS} <= set(runner._names(["all"]))

@@ -193,7 +193,7 @@ class TraceJudge:
     def _forget(self, now: float) -> None:
         """Forget the hosts that are idle for long, and the redirects whose target was not requested."""
         self._unseen += 1
-        if self._unseen < max(_LOOK_EVERY, 2 * len(self._hosts)):
+        if self._unseen < max(_LOOK_EVERY, len(self._hosts) // 4):
             return
         self._unseen = 0
         oldest = now - self._promises.forget_after_s
@@ -201,7 +201,7 @@ class TraceJudge:
             if host.seen < oldest and host.page_ended < oldest and host.not_before(now) == _NEVER:
                 del self._hosts[name]
         for place, waiting in list(self._redirected.items()):
-            if not waiting or max(robots.last_started for robots, _ in waiting) < oldest:
+            if not waiting or max(opened for _, opened in waiting) < oldest:
                 del self._redirected[place]
 
     def _logged(self, exchange: Exchange) -> Found:
@@ -261,8 +261,11 @@ class TraceJudge:
         if robots.expected is not None and (rule := robots.expected.against(target, started)) is not None:
             yield Kind.FORBIDDEN, rule, 0.0
         # Each site of the host whose robots.txt can be known binds the host.
-        sites = [one for one in host.robots.values() if one is robots or one.opened.last(started) > _NEVER]
-        expected = [one.expected for one in sites if one.expected is not None]
+        expected = [
+            one.expected
+            for one in host.robots.values()
+            if one.expected is not None and (one is robots or one.opened.last(started) > _NEVER)
+        ]
         yield from self._pausing(started, host.last_ended(started), expected)
 
     def _pausing(self, started: float, ended: float, expected: list[Expectation]) -> Found:

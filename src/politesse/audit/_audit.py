@@ -14,7 +14,7 @@ from politesse._base.constants import DAY_S
 from politesse._base.text import counted, printable, shortened
 from politesse._judge import Promises, TraceJudge
 from politesse.audit._practices import HostPractices
-from politesse.audit._requests import LogError, LogReader, Note
+from politesse.audit._requests import LATE_S, LogError, LogReader, Note
 from politesse.audit._rules import ALWAYS, Copies, copies_of
 from politesse.errors import ConfigurationError
 from politesse.robots.agents import BROWSER, product_token
@@ -54,6 +54,7 @@ class AuditOptions:
         min_delay_s: the pace of hosts that state none, in seconds; 0 to judge only stated paces.
         min_refetch_s: the least time between two requests for a robots.txt, in seconds.
         back_off_s: for how long a 429 or 503 without a logged Retry-After closes its host, in seconds.
+        slack_s: how exact the times are, in seconds. None finds out: 1 for whole seconds, else 0.05.
         is_whole: whether the logs begin with the first request of the crawl. Then a page before robots.txt is a
             violation.
         profile: ``"cbcp"`` judges the crawler best practices, too.
@@ -71,6 +72,7 @@ class AuditOptions:
     min_delay_s: float = 0.0
     min_refetch_s: float = 54.0
     back_off_s: float = 10.0
+    slack_s: float | None = None
     is_whole: bool = False
     profile: str | None = None
 
@@ -79,7 +81,7 @@ class AuditOptions:
         for agent in self.agents:
             if product_token(agent) != agent.lower() or agent.lower() in {"", BROWSER}:
                 raise ConfigurationError(f"agent {agent!r:.100}: give the product token of a crawler, as 'ExampleBot'")
-        for name in ("min_delay_s", "min_refetch_s", "back_off_s"):
+        for name in ("min_delay_s", "min_refetch_s", "back_off_s", "slack_s"):
             check_wait(name, getattr(self, name))
         check_choice("profile", self.profile, (None, "cbcp"), "'cbcp' or None")
 
@@ -267,7 +269,7 @@ class Audit:
             min_delay_s=options.min_delay_s,
             min_refetch_s=options.min_refetch_s,
             slack_s=slack_s,
-            wall_slack_s=slack_s,
+            wall_slack_s=max(slack_s, LATE_S),
             one_at_a_time=options.min_delay_s > 0,
             forget_after_s=_FORGET_AFTER_S,
         )

@@ -55,7 +55,10 @@ _WINDOW_S: Final = 300.0
 _MAX_WINDOW: Final = 100_000
 _SAMPLE: Final = 100  # lines that show the format and the resolution of a log
 _MAX_AGENTS: Final = 10_000  # User-Agents that are kept
-_WHOLE_S, _LATE_S = 1.0, 0.05
+_WHOLE_S = 1.0
+LATE_S: Final = 0.05
+"""A server may write a line so much later than the client has the answer."""
+
 _FRACTION = re.compile(r"\d[.,]\d")
 _PLAIN = re.compile(r"[!#-\[\]-~]*")  # neither quotes, backslashes nor blanks
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|([\"\\]))")  # of nginx and Apache
@@ -115,8 +118,7 @@ class LogReader:
         others: how often other User-Agents occur.
         notes: how often each note applies.
         examples: the first example of each note.
-        slack_s: how exact the times are: a second if the log has whole seconds; else 50 ms, because a server may write
-            a line after the client has the answer.
+        slack_s: how exact the times are.
 
     Raises:
         ConfigurationError: an option is invalid.
@@ -127,7 +129,7 @@ class LogReader:
         self.others: Counter[str] = Counter()
         self.notes: Counter[Note] = Counter()
         self.examples: dict[Note, str] = {}
-        self.slack_s = _LATE_S
+        self.slack_s = LATE_S if options.slack_s is None else options.slack_s
         self._options = options
         self._tokens = {token.lower(): token for token in options.agents}
         names = "|".join(map(re.escape, options.agents))
@@ -207,7 +209,9 @@ class LogReader:
         return chain(sample, lines), choices[chosen]
 
     def _note_resolution(self, name: str, sample: Sequence[Fields]) -> None:
-        if not any(_FRACTION.search(fields[one]) for fields in sample for one in _formats.TIMES if one in fields):
+        if self._options.slack_s is None and not any(
+            _FRACTION.search(fields[one]) for fields in sample for one in _formats.TIMES if one in fields
+        ):
             self.slack_s = _WHOLE_S
             self.note(Note.WHOLE, name)
 
