@@ -54,6 +54,7 @@ BUDGETS: Final[Mapping[str, Budget]] = {
     "session/crawl": Budget("queue.crawl, a page with 20 workers, against bare aiohttp", 1.6),
     "memory/origin": Budget("memory of a cached origin", _by(3.0, 8.0)),
     "stalls/longest": Budget("longest step on the event loop, hostile file and URL", _by(2.0, 5.0)),
+    "ledger/caller": Budget("a ledger, added to a decision on its caller, us", 0.3),
     "fleet/rate": Budget("permits a second of a fleet of 4, against the ideal", 0.95, more_is_better=True),
     "fleet/least gap": Budget("least gap of a fleet of 4, against the interval", 1.0, more_is_better=True),
 }

@@ -40,6 +40,7 @@ PRINTED = {
     "memory": ("memory: 400 cached origins", ["memory/origin"]),
     "stalls": ("hostile: the longest stall", ["stalls/longest"]),
     "stores": ("stores: reads from 100 tasks", []),
+    "ledger": ("ledger: a decision on a cached origin", ["ledger/caller"]),
     "signing": ("signing: one request", []),
     "growth": ("growth: in one doubling of origins", []),
     "fleet": ("fleet: 5 hosts", ["fleet/rate", "fleet/least gap"]),

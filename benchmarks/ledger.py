@@ -1,0 +1,85 @@
+"""What a ledger adds to a decision: on its caller, and in all, with the thread that writes.
+
+The same URLs are asked of a gate without a ledger and of one with a ledger, round by round. The time of the caller is
+the processor time of its thread; the whole cost is that of the process, until all rows are in the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.corpus import describe, load
+from benchmarks.engines import AGENT
+from benchmarks.figures import figure
+from benchmarks.table import table
+from benchmarks.urls import fresh_urls
+from politesse import Gatekeeper
+from politesse.ledger import Ledger, LedgerOptions, verify
+from politesse.testing import ScriptedFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.corpus import RobotsFile
+    from benchmarks.figures import Reported
+    from benchmarks.settings import Settings
+
+_WITHOUT: Final = "without a ledger"
+_WITH: Final = "with a ledger"
+
+
+def run(settings: Settings) -> Iterator[Reported]:
+    """Yield the report."""
+    files = load(settings)[: settings.size(100, 10)]
+    yield f"ledger: {describe(files, settings.corpus)}; {settings.rounds} interleaved rounds, processor time"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "ledger.db")
+        caller, whole = asyncio.run(_timed(files, path, settings))
+        found = verify(path)
+        octets = path.stat().st_size / found.rows
+    caller_us = [1e6 * (a - b) for a, b in zip(caller[_WITH], caller[_WITHOUT], strict=True)]
+    whole_us = [1e6 * (a - b) for a, b in zip(whole[_WITH], whole[_WITHOUT], strict=True)]
+    figures = figure("ledger/caller", caller_us, "us"), figure("ledger/whole", whole_us, "us")
+    rows = [
+        ("added on the caller", figures[0].text, figures[0].spread),
+        ("added in all", figures[1].text, figures[1].spread),
+        ("bytes of a row", f"{octets:.0f}", ""),
+        ("rows that were dropped", f"{found.dropped}", ""),
+    ]
+    yield table("ledger: a decision on a cached origin", ("", "", "quartiles"), rows)
+    yield from figures
+
+
+async def _timed(
+    files: list[RobotsFile], path: Path, settings: Settings
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return the seconds of a decision in each round, of the caller's thread and of the process."""
+    ledger = Ledger(path, LedgerOptions(max_queued_rows=1_000_000))
+    caller: dict[str, list[float]] = {_WITHOUT: [], _WITH: []}
+    whole: dict[str, list[float]] = {_WITHOUT: [], _WITH: []}
+    async with AsyncExitStack() as stack:
+        gates = {}
+        for name, one in ((_WITHOUT, None), (_WITH, ledger)):
+            fetcher = ScriptedFetcher({f"https://{file.host}": file.body for file in files})
+            gate = Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", token=AGENT, fetcher=fetcher, ledger=one)
+            gates[name] = await stack.enter_async_context(gate)
+            await gate.check_batch(f"https://{file.host}/" for file in files)
+        await ledger.flush()
+        for number in range(settings.rounds + 1):
+            urls = [url for file in files for url in fresh_urls(file, settings.seed, number)]
+            for name, gate in gates.items():
+                began = time.thread_time(), time.process_time()
+                for url in urls:
+                    gate.peek(url)
+                ended = time.thread_time()
+                if name is _WITH:
+                    await ledger.flush()
+                if number:  # the first round only warms up
+                    caller[name].append((ended - began[0]) / len(urls))
+                    whole[name].append((time.process_time() - began[1]) / len(urls))
+    return caller, whole
