@@ -12,9 +12,9 @@ from politesse.ledger._rows import (
     SNAPSHOT,
     START,
     TURN,
-    content_of_decision,
-    content_of_snapshot,
-    content_of_turn,
+    fields_of_decision,
+    fields_of_snapshot,
+    fields_of_turn,
 )
 from politesse.stores._sqlite_opening import open_file
 from politesse.verdict import Verdict
@@ -39,11 +39,11 @@ def write_ledger(
             if isinstance(one, Snapshot):
                 if one.digest:
                     assert chain.keep(one.body) == one.digest
-                chain.add(SNAPSHOT, content_of_snapshot(one))
+                chain.add(SNAPSHOT, fields_of_snapshot(one))
             elif isinstance(one, Verdict):
-                chain.add(DECISION, content_of_decision(one))
+                chain.add(DECISION, fields_of_decision(one))
             else:
-                chain.add(TURN, content_of_turn(one))
+                chain.add(TURN, fields_of_turn(one))
         chain.write()
         opened.connection.execute("COMMIT")
         return chain.hash

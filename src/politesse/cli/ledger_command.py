@@ -119,7 +119,7 @@ class _Filter:
 
     def wants(self, content: dict[str, Any]) -> bool:
         """Return whether a row about a URL is to be shown."""
-        url, wall = content["url"], content.get("wall", content.get("ended_wall", 0.0))
+        url, wall = content["url"], _wall_of(content)
         return (
             url.startswith(self.url)
             and (not self.host or _host_of(url) == self.host)
@@ -127,6 +127,11 @@ class _Filter:
             and (self.until_wall is None or wall < self.until_wall)
             and not (self.denied and content.get("allowed", True))
         )
+
+
+def _wall_of(content: dict[str, Any]) -> float:
+    """Return the time of a row about a URL."""
+    return float(content.get("decided_wall") or content.get("started_wall") or content["recorded_wall"])
 
 
 def _host_of(url: str) -> str:
@@ -178,7 +183,7 @@ async def _show(path: Path, wanted: _Filter, *, as_json: bool) -> int:
 
 
 def _line(kind: str, content: dict[str, Any]) -> str:
-    wall = utc(content["started_wall" if kind == "turn" else "wall"])
+    wall = utc(_wall_of(content))
     if kind == "decision":
         answer = "allowed" if content["allowed"] else "denied"
         why = f"line {content['line']}, {content['rule']!r}" if "line" in content else content.get("note", "")

@@ -146,7 +146,7 @@ class WarcFile:
 
     def _recorded(self, content: dict[str, Any], text: bytes, body: bytes) -> ArcWarcRecord:
         make = partial(self._writer.create_warc_record, content["url"])
-        date = datetime.fromtimestamp(content["fetched_wall" if "result" in content else "wall"], UTC)
+        date = datetime.fromtimestamp(content["fetched_wall" if "result" in content else "decided_wall"], UTC)
         named = {"WARC-Date": date.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
         if "status" not in content:
             return make("metadata", BytesIO(text), len(text), "application/json", named)

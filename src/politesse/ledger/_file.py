@@ -17,6 +17,7 @@ from politesse.stores._sqlite_opening import Part
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Mapping
     from pathlib import Path
 
 _ROWS: Final = (
@@ -77,11 +78,12 @@ class Chain:
         """Add the first row of a file, which binds the file to its series and to the seal of the file before."""
         self.series, self.began_wall, self.hash = series, wall, previous
         first = {"format": 1, "series": series, "file": file, "previous": previous.hex(), "wall": wall}
-        self.add(BEGIN, content_of(first))
+        self.add(BEGIN, first)
 
-    def add(self, kind: str, content: str) -> None:
+    def add(self, kind: str, fields: Mapping[str, object]) -> None:
         """Add a row; the rows are written at the latest by ``write``."""
         self.number += 1
+        content = content_of(fields)
         self.kind, self.hash = kind, hash_of(self.hash, self.number, kind, content)
         self._added.append((self.number, kind, content, self.hash))
         if len(self._added) >= _TOGETHER:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from weakref import finalize
 
 from politesse._base.checks import check_types
 from politesse.clock import Clock, SystemClock
-from politesse.errors import ConfigurationError, StoreError
-from politesse.ledger._file import LEDGER, member, members
+from politesse.errors import ConfigurationError
 from politesse.ledger._options import LedgerOptions
 from politesse.ledger._rows import EndedTurn, Snapshot
 from politesse.ledger._writer import Writer
 from politesse.origin import Origin
 from politesse.stores._sqlite_file import absolute
-from politesse.stores._sqlite_opening import Locked, check_file
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from politesse.errors import StoreError
     from politesse.verdict import Source, Verdict
 
 _HEADERS: Final = (
@@ -88,18 +85,13 @@ class Ledger:
         self, path: str | os.PathLike[str], options: LedgerOptions | None = None, *, clock: Clock | None = None
     ) -> None:
         check_types({"options": (options, LedgerOptions)})
-        self.path: Final = absolute(path)
         self.options: Final = options or LedgerOptions()
         try:
-            check_file(member(self.path, max(members(self.path), default=1)), [LEDGER])
-        except StoreError as error:
-            raise ConfigurationError(f"ledger: {error}") from error
-        except Locked:
-            pass  # the file is checked again when it is opened
-        self._writer = Writer(self.path, self.options, clock or SystemClock())
+            self.path: Final = absolute(path)
+            self._writer = Writer(self.path, self.options, clock or SystemClock())
+        except ConfigurationError as error:
+            raise type(error)(f"ledger: {error}") from error
         self.record: Callable[[Verdict], None] = self._writer.record
-        # The thread does not refer to this object, so that it can end with this object.
-        finalize(self, self._writer.stop).atexit = False
 
     def report_to(self, report: Callable[[StoreError], None]) -> None:
         """Call ``report``, in the thread of the ledger, when writing begins to fail."""
@@ -122,14 +114,11 @@ class Ledger:
         Raises:
             StoreError: the rows cannot be written now; they are written later if possible. Or the ledger is closed.
         """
-        await asyncio.wrap_future(self._writer.flush())
+        await self._writer.flush()
 
     async def aclose(self) -> None:
         """Write the rows that wait, and close the file. Rows that cannot be written now are reported and counted."""
-        self._writer.stop()
-        if (thread := self._writer.thread) is not None:
-            await asyncio.shield(asyncio.wrap_future(self._writer.ended))
-            thread.join()  # the thread has no more work, so this is quick
+        await self._writer.aclose()
 
     def statistics(self) -> LedgerStatistics:
         """Return a snapshot of the counters."""

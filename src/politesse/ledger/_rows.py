@@ -167,31 +167,20 @@ class EndedTurn(NamedTuple):
         return self.verdict.note if self.verdict.reason is Reason.POLICY_EXEMPT else ""
 
 
-def content_of_snapshot(snapshot: Snapshot) -> str:
+def fields_of_snapshot(snapshot: Snapshot) -> dict[str, object]:
     """Return the content of a snapshot's row, without its body."""
-    fields = {
-        "wall": snapshot.recorded_wall,
-        "url": snapshot.url,
-        "result": snapshot.result,
-        "status": snapshot.status,
-        "final_url": snapshot.final_url,
-        "fetched_wall": snapshot.fetched_wall,
-        "digest": snapshot.digest,
-        "headers": dict(snapshot.headers),
-        "fault": snapshot.fault,
-    }
-    return content_of(fields)
+    return {name: getattr(snapshot, name) for name in Snapshot.__slots__ if name not in {"origin", "body"}}
 
 
-def content_of_decision(verdict: Verdict) -> str:
+def fields_of_decision(verdict: Verdict) -> dict[str, object]:
     """Return the content of a decision's row."""
     source, rule = verdict.source, verdict.rule
-    fields = {
-        "wall": verdict.decided_wall,
+    return {
         "url": verdict.url[:MAX_URL_LENGTH],
         "agent": verdict.agent,
         "allowed": verdict.allowed,
         "reason": verdict.reason,
+        "decided_wall": verdict.decided_wall,
         "line": None if rule is None else rule.line,
         "rule": "" if rule is None else str(rule),
         "digest": verdict.digest,
@@ -199,24 +188,14 @@ def content_of_decision(verdict: Verdict) -> str:
         "note": verdict.note,
         "usage": _stated(verdict),
     }
-    return content_of(fields)
 
 
-def content_of_turn(turn: EndedTurn) -> str:
+def fields_of_turn(turn: EndedTurn) -> dict[str, object]:
     """Return the content of a turn's row."""
-    verdict = turn.verdict
-    fields = {
-        "url": verdict.url,
-        "host": Origin.of(verdict.url).pacing_host,
-        "agent": verdict.agent,
-        "started_wall": turn.started_wall,
-        "ended_wall": turn.ended_wall,
-        "status": turn.status,
-        "exempt": turn.exempt,
-        "digest": verdict.digest,
-        "usage": _stated(verdict),
-    }
-    return content_of(fields)
+    verdict, started_wall, ended_wall, status = turn
+    host, times = Origin.of(verdict.url).pacing_host, {"started_wall": started_wall, "ended_wall": ended_wall}
+    named = {"url": verdict.url, "host": host, "agent": verdict.agent, **times, "status": status}
+    return {**named, "exempt": turn.exempt, "digest": verdict.digest, "usage": _stated(verdict)}
 
 
 def _stated(verdict: Verdict) -> dict[str, str]:
@@ -228,26 +207,13 @@ def _stated(verdict: Verdict) -> dict[str, str]:
 
 def snapshot_of(content: Mapping[str, Any], body: bytes) -> Snapshot:
     """Return the snapshot of a row's content; raises LookupError, TypeError or ValueError if it is damaged."""
-    return Snapshot(
-        origin=Origin.of(content["url"]),
-        url=content["url"],
-        result=AccessResult(content["result"]),
-        status=content.get("status"),
-        final_url=content["final_url"],
-        fetched_wall=content["fetched_wall"],
-        digest=content.get("digest", ""),
-        body=body,
-        headers=content.get("headers", {}),
-        fault=content.get("fault", ""),
-        recorded_wall=content["wall"],
-    )
+    known = {**content, "origin": Origin.of(content["url"]), "result": AccessResult(content["result"])}
+    return Snapshot(**{"status": None, **known, "body": body})
 
 
 def decision_of(content: Mapping[str, Any]) -> RecordedDecision:
     """Return the decision of a row's content; raises as ``snapshot_of``."""
-    given = {**content, "reason": Reason(content["reason"]), "decided_wall": content["wall"]}
-    del given["wall"]
-    return RecordedDecision(**given)
+    return RecordedDecision(**{**content, "reason": Reason(content["reason"])})
 
 
 def turn_of(content: Mapping[str, Any]) -> RecordedTurn:

@@ -115,7 +115,7 @@ class SqliteFile:
         Raises:
             StoreError: the file cannot be opened or read, or is closed.
         """
-        return await self._send(self._reader, operation, argument)
+        return await asyncio.wrap_future(self._send(self._reader, operation, argument))
 
     async def write(self, operation: Callable[[sqlite3.Connection, Argument], Result], argument: Argument) -> Result:
         """Return the result of an operation after the commit.
@@ -134,7 +134,17 @@ class SqliteFile:
         Raises:
             StoreError: the file is closed.
         """
-        return self._send(self._writer, operation, argument)
+        return asyncio.wrap_future(self.submit(operation, argument))
+
+    def submit(
+        self, operation: Callable[[sqlite3.Connection, Argument], Result], argument: Argument, *, writes: bool = True
+    ) -> Future[Result]:
+        """Do the same as ``write``, or as ``read`` unless it ``writes``, in any thread and without an event loop.
+
+        Raises:
+            StoreError: the file is closed.
+        """
+        return self._send(self._writer if writes else self._reader, operation, argument)
 
     async def aclose(self) -> None:
         """Finish the waiting calls, close the file and end its threads. Later calls raise StoreError."""
@@ -154,7 +164,7 @@ class SqliteFile:
 
     def _send(
         self, worker: _Worker, operation: Callable[[sqlite3.Connection, Argument], Result], argument: Argument
-    ) -> asyncio.Future[Result]:
+    ) -> Future[Result]:
         if os.getpid() != self._pid:
             if self._used:
                 raise StoreError(f"{self.path} was opened in process {self._pid}, before the fork: open it after")
@@ -162,7 +172,7 @@ class SqliteFile:
         with self._door:
             if self._closed:
                 raise StoreError(f"{self.path} is closed")
-            return asyncio.wrap_future(worker.submit(operation, argument))
+            return worker.submit(operation, argument)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._used else "unused"
