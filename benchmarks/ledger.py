@@ -1,7 +1,7 @@
 """What a ledger adds to a decision: on its caller, and in all, with the thread that writes.
 
-The same URLs are asked of a gate without a ledger and of one with a ledger, round by round. The time of the caller is
-the processor time of its thread; the whole cost is that of the process, until all rows are in the file.
+The same URLs are asked of a gate without a ledger and of one with a ledger, 500 by 500. The time of the caller is the
+processor time of its thread; the whole cost is that of the process, until all rows are in the file.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _WITHOUT: Final = "without a ledger"
 _WITH: Final = "with a ledger"
+_TOGETHER: Final = 500  # so few decisions take less than the 20 ms after which the thread begins to write
 
 
 def run(settings: Settings) -> Iterator[Reported]:
@@ -72,14 +73,17 @@ async def _timed(
         await ledger.flush()
         for number in range(settings.rounds + 1):
             urls = [url for file in files for url in fresh_urls(file, settings.seed, number)]
-            for name, gate in gates.items():
-                began = time.thread_time(), time.process_time()
-                for url in urls:
-                    gate.peek(url)
-                ended = time.thread_time()
-                if name is _WITH:
-                    await ledger.flush()
-                if number:  # the first round only warms up
-                    caller[name].append((ended - began[0]) / len(urls))
-                    whole[name].append((time.process_time() - began[1]) / len(urls))
+            spent = {name: [0.0, 0.0] for name in gates}
+            for start in range(0, len(urls), _TOGETHER):
+                for name, gate in gates.items():
+                    some = urls[start : start + _TOGETHER]
+                    began = time.thread_time(), time.process_time()
+                    for url in some:
+                        gate.peek(url)
+                    spent[name][0] += time.thread_time() - began[0]
+                    await ledger.flush()  # returns at once after the gate without a ledger
+                    spent[name][1] += time.process_time() - began[1]
+            for name in gates if number else ():  # the first round only warms up
+                caller[name].append(spent[name][0] / len(urls))
+                whole[name].append(spent[name][1] / len(urls))
     return caller, whole

@@ -9,19 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from politesse.errors import StoreError
+from politesse.ledger import _rows
 from politesse.ledger._file import LEDGER, members
-from politesse.ledger._rows import (
-    DECISION,
-    SNAPSHOT,
-    TURN,
-    LedgerRow,
-    RecordedDecision,
-    RecordedTurn,
-    Snapshot,
-    decision_of,
-    snapshot_of,
-    turn_of,
-)
 from politesse.stores._sqlite_opening import Locked, open_for_reading, sqlite3, store_error
 
 if TYPE_CHECKING:
@@ -89,7 +78,7 @@ class LedgerReader:
         for connection in self._connections.values():
             connection.close()
 
-    def snapshots(self, origin: Origin | None = None, *, path: str | None = "/robots.txt") -> Iterator[Snapshot]:
+    def snapshots(self, origin: Origin | None = None, *, path: str | None = "/robots.txt") -> Iterator[_rows.Snapshot]:
         """Yield the copies of files in the order in which they began to serve.
 
         Args:
@@ -99,34 +88,34 @@ class LedgerReader:
         Raises:
             StoreError: a file cannot be read, or is damaged.
         """
-        for number, row in self.rows(SNAPSHOT):
+        for number, row in self.rows(_rows.SNAPSHOT):
             found = self._decoded(number, row, partial(self._snapshot, number))
             if origin in {None, found.origin} and path in {None, found.url[len(found.origin.text) :]}:
                 yield found
 
-    def decisions(self) -> Iterator[RecordedDecision]:
+    def decisions(self) -> Iterator[_rows.RecordedDecision]:
         """Yield the decisions in the order in which they were recorded.
 
         Raises:
             StoreError: a file cannot be read, or is damaged.
         """
-        return (self._decoded(number, row, decision_of) for number, row in self.rows(DECISION))
+        return (self._decoded(number, row, _rows.decision_of) for number, row in self.rows(_rows.DECISION))
 
-    def turns(self) -> Iterator[RecordedTurn]:
+    def turns(self) -> Iterator[_rows.RecordedTurn]:
         """Yield the turns in the order in which they ended.
 
         Raises:
             StoreError: a file cannot be read, or is damaged.
         """
-        return (self._decoded(number, row, turn_of) for number, row in self.rows(TURN))
+        return (self._decoded(number, row, _rows.turn_of) for number, row in self.rows(_rows.TURN))
 
-    def rows(self, kind: str = "") -> Iterator[tuple[int, LedgerRow]]:
+    def rows(self, kind: str = "") -> Iterator[tuple[int, _rows.LedgerRow]]:
         """Yield the rows of all files, or those of a kind, each with the number of its file."""
         query = f"{_COLUMNS} WHERE kind = '{kind}' ORDER BY number" if kind else f"{_COLUMNS} ORDER BY number"
         for number in self.paths:
             with self.errors_of(number), contextlib.closing(self._connections[number].execute(query)) as cursor:
                 for at, found, content, digest in cursor:
-                    yield number, LedgerRow(at, _text(found), _text(content), digest)
+                    yield number, _rows.LedgerRow(at, _text(found), _text(content), digest)
 
     def body(self, number: int, digest: str) -> bytes | None:
         """Return a body from a file of this number or an earlier file; None if it is missing."""
@@ -152,14 +141,14 @@ class LedgerReader:
             found: bytes = self._connections[number].execute("PRAGMA integrity_check(1)").fetchone()[0]
         return "" if found == b"ok" else f"{self.paths[number].name} is damaged: {found.decode(errors='replace')}"
 
-    def _snapshot(self, number: int, content: dict[str, Any]) -> Snapshot:
+    def _snapshot(self, number: int, content: dict[str, Any]) -> _rows.Snapshot:
         digest = content.get("digest")
         body = b"" if digest is None else self.body(number, digest)
         if body is None:
             raise LookupError(f"the body {digest} is missing")
-        return snapshot_of(content, body)
+        return _rows.snapshot_of(content, body)
 
-    def _decoded(self, number: int, row: LedgerRow, decode: Callable[[dict[str, Any]], Content]) -> Content:
+    def _decoded(self, number: int, row: _rows.LedgerRow, decode: Callable[[dict[str, Any]], Content]) -> Content:
         try:
             return decode(json.loads(row.content))
         except (LookupError, TypeError, ValueError, RecursionError) as error:

@@ -93,7 +93,8 @@ class Writer:
         self._pending: list[Item] = []  # taken from the queue, and not yet committed
         self._body_bytes = self._dropped_before = 0
         self._flight: Future[_Written] | None = None  # the transaction under way
-        self._is_idle, self._is_closing = True, False
+        self._room = 0  # the limit while a write is due; 0 if idle
+        self._is_closing = False
         self._failure: StoreError | None = None  # of the last transaction
         self._is_watching = self._has_told = self._has_opened = self._has_closed = False
         self._problem = ""  # why all items are dropped
@@ -110,10 +111,11 @@ class Writer:
     def record(self, item: Item) -> None:
         """Queue an item, or drop it if the queue is full. Any thread may call this; it never waits."""
         queue = self._queue
-        if len(queue) < self._limit:
+        if len(queue) < self._room:  # one test for the usual case, because each decision pays for it
             queue.append(item)
-            if self._is_idle:
-                self._write_soon(_GATHER_S)
+        elif len(queue) < self._limit:
+            queue.append(item)
+            self._write_soon(_GATHER_S)
         else:
             self._drop(1)
 
@@ -136,7 +138,8 @@ class Writer:
 
     async def aclose(self) -> None:
         """Write the items that wait, and close the file. Items that cannot be written are dropped."""
-        self._limit, self._is_closing = 0, True
+        self._limit = self._room = 0
+        self._is_closing = True
         is_used = self._has_opened or self.queued > 0
         with suppress(StoreError):  # it was reported
             while is_used and not (self._has_closed or self._problem):
@@ -152,7 +155,7 @@ class Writer:
             raise self._failure
 
     def _write_soon(self, delay_s: float) -> None:
-        self._is_idle = False
+        self._room = self._limit
         if not self._is_watching:
             self._is_watching = True
             os.register_at_fork(after_in_child=partial(_refuse_in_child, WeakMethod(self._refuse)))
@@ -174,7 +177,7 @@ class Writer:
             if self._problem:
                 raise StoreError(f"the ledger {self._base} {self._problem}")
             if self._flight is None:
-                self._is_idle = False
+                self._room = self._limit
                 self._flight = flight = self._file.submit(self._write, None)
                 flight.add_done_callback(self._wrote)
                 return flight
@@ -198,7 +201,7 @@ class Writer:
         if error is not None:
             self._failed(error)
         elif not self._has_closed:
-            self._is_idle = True  # from here on, an item that comes starts the gathering
+            self._room = 0  # from here on, an item that comes starts the gathering
             if self._queue or self._pending:
                 self._write_later(None)
 
@@ -279,7 +282,8 @@ class Writer:
 
     def _refuse(self, problem: str) -> None:
         """Drop all items from now on."""
-        self._limit, self._problem, self._lock = 0, problem, threading.RLock()
+        self._limit = self._room = 0
+        self._problem, self._lock = problem, threading.RLock()
         self._queue.clear()
 
 
