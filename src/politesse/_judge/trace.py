@@ -10,8 +10,8 @@ redirect targets included, are made one at a time. After the first two in a minu
 page request comes a whole pause after the robots.txt that opened its site. A later copy does not restart the pause. The
 target of a robots.txt redirect is fetched for the first origin, and does not count for the pace of pages.
 
-Memory. Exchanges come in the order of their starts, so a history keeps only the times that a later start can still ask
-for: the last one before the present start, and those after it. A host that is idle for long is forgotten.
+Memory. Exchanges come in the order of their starts, so a history keeps only the times that still matter: the
+last time before the present start, and later times. A host that is idle for long is forgotten.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _NEVER: Final = float("-inf")
 _FIRST_FETCHES: Final = 2
 _MINUTE_S: Final = 60.0
-_MAX_TIMES: Final = 64  # a history with more times drops those that no later start can ask for
+_MAX_TIMES: Final = 64  # a history with more times drops the times that no longer matter
 _MAX_PENDING: Final = 64  # redirects to one target that was not requested yet
 _LOOK_EVERY: Final = 4_096  # exchanges between two looks for idle hosts, or more if there are more hosts
 
 
 @dataclass(slots=True, eq=False)
 class _Times:
-    """Sorted times, without those that no start from ``at`` on can ask for."""
+    """Sorted times; times that no later start can ask for are dropped."""
 
     times: list[float] = field(default_factory=list)
 

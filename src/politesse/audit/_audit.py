@@ -37,7 +37,7 @@ _EXAMPLES: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOptions:
-    r"""What to judge, and by which rules.
+    r"""The crawlers to judge, the rules, and the form of the logs.
 
     >>> options = AuditOptions(agents=("ExampleBot",), site="https://example.com", robots={
     ...     "https://example.com": "User-agent: *\nDisallow: /private\n"})
@@ -199,7 +199,7 @@ class Audit:
     2026-11-26T10:00:00Z forbidden page requested: https://example.com/private/a (line 2: Disallow: /private)
 
     Args:
-        options: what to judge.
+        options: the crawlers and the rules.
 
     Raises:
         ConfigurationError: an option is invalid.
@@ -260,7 +260,7 @@ class Audit:
         }
 
     def notes(self) -> list[str]:
-        """Return what a reader has to know about the logs: remarks with their first examples."""
+        """Return the limits of the logs, each with its count and first example."""
         return [f"{note}: {count:,}, first {self._reader.examples[note]}" for note, count in self._reader.notes.items()]
 
     def _judge(self, agent: str) -> TraceJudge:

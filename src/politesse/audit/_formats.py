@@ -27,7 +27,7 @@ COMBINED: Final = f'{COMMON} "$http_referer" "$http_user_agent"'
 TIMES: Final = ("msec", "time_iso8601", "time_local")
 _NEEDED: Final = (TIMES, ("request", "request_uri", "uri"), ("status",))
 
-# The usual names in JSON logs, Caddy's included, and those of ``politesse crawl --out``.
+# The usual names in JSON logs, in Caddy's log, and in the records of ``politesse crawl --out``.
 _ALIASES: Final = {
     "http_user_agent": "user_agent useragent user-agent agent",
     "time_iso8601": "time timestamp @timestamp ts started",

@@ -75,7 +75,7 @@ class LogError(PolitesseError):
 
 
 class Note(StrEnum):
-    """What a reader has to know about the logs."""
+    """Limits of the logs, which a reader of the findings has to know."""
 
     UNREADABLE = "lines that cannot be read"
     CLOCK = "times that the clock was set back (times before and after are not compared)"

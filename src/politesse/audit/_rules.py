@@ -1,4 +1,4 @@
-"""What a site expects of a crawler at a time, by the production rules: the copies of its robots.txt."""
+"""The expectations of a site at each time, by the production rules and the copies of its robots.txt."""
 
 from __future__ import annotations
 
