@@ -275,8 +275,10 @@ class TraceJudge:
             gap_s = started - ended
             if isfinite(gap_s) and (self.least_gap_s is None or gap_s < self.least_gap_s):
                 self.least_gap_s = gap_s
-            stated = [(promises.min_delay_s, "floor"), *(one.interval(ended) for one in expected)]
-            pace_s, bound_by = max(stated, key=lambda one: one[0])
+            pace_s, bound_by = promises.min_delay_s, "floor"
+            for one in expected:
+                stated = one.interval(ended)
+                pace_s, bound_by = stated if stated[0] > pace_s else (pace_s, bound_by)
             if gap_s < -promises.slack_s and (promises.one_at_a_time or pace_s > 0):
                 detail = f"{-gap_s:.4f} s before its end, not {pace_s:g} ({bound_by}) after"
                 yield Kind.OVERLAP, detail, pace_s - gap_s

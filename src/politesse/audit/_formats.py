@@ -76,7 +76,7 @@ def line_parser(template: str, *, has_tail: bool = False) -> Parse:
         name, following = place[1] or place[2], template[place.end() : place.end() + 1]
         if following == "$":
             raise ConfigurationError(f"format {template!r:.300}: nothing divides ${name} from the next variable")
-        octets = r'(?:[^"\\]|\\.)*' if following == '"' else f"[^{re.escape(following)}]*" if following else ".*"
+        octets = r'[^"\\]*(?:\\.[^"\\]*)*' if following == '"' else f"[^{re.escape(following)}]*" if following else ".*"
         group = octets if name in names else f"(?P<{name}>{octets})"
         pattern += re.escape(template[end : place.start()]) + group
         names.add(name)
