@@ -124,7 +124,7 @@ def _closed(state: GateState) -> dict[str, float]:
 
 
 def _dropped(state: GateState) -> dict[str, float]:
-    return {"": 0 if state.ledger is None else state.ledger.statistics().dropped}
+    return {"": 0 if state.ledger is None else state.ledger.dropped}
 
 
 def _oldest(state: GateState) -> dict[str, float]:

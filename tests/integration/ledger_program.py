@@ -61,7 +61,7 @@ def fork(path: str, name: str) -> None:
                 gate.peek(f"{SITE}/child")
             else:
                 asyncio.run(gate.check(f"{SITE}/child"))
-            sys.stdout.write(f"{asyncio.run(_flushed(ledger))}; {ledger.statistics().dropped} dropped\n")
+            sys.stdout.write(f"{asyncio.run(_flushed(ledger))}; {ledger.dropped} dropped\n")
             sys.stdout.flush()
             os._exit(0)
         os.waitpid(child, 0)

@@ -216,7 +216,7 @@ def _record_files(state: GateState, ledger: Ledger) -> None:
             for path in ledger.options.files:
                 reached.files.ask_ahead(Origin.of(source.robots_url), path)
 
-    ledger.report_to(report)
+    ledger.report = report
     state.cache.kept = record_robots
     state.files.kept = state.tdm_files.kept = record
 

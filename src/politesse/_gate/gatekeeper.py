@@ -247,7 +247,6 @@ class Gatekeeper(AgentView):
     def statistics(self) -> Statistics:
         """Return a snapshot of the counters. Works on a closed gatekeeper, too."""
         state = self.state
-        recorded = None if state.ledger is None else state.ledger.statistics()
         return Statistics(
             allowed=state.allowed,
             denied=dict(state.denied),
@@ -257,8 +256,8 @@ class Gatekeeper(AgentView):
             entries_bytes=state.cache.weight_bytes,
             waiting=state.pacer.waiting,
             turns=state.pacer.in_flight,
-            recorded=0 if recorded is None else recorded.written,
-            unrecorded=0 if recorded is None else recorded.dropped,
+            recorded=0 if state.ledger is None else state.ledger.written,
+            unrecorded=0 if state.ledger is None else state.ledger.dropped,
         )
 
     def __repr__(self) -> str:

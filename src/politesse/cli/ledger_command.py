@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from politesse._base.text import counted, printable
-from politesse.cli.console import as_text, errors, output, record_of, say, say_json
+from politesse.cli.console import as_text, errors, output, say, say_json
 from politesse.cli.diff_command import Agents, tokens_of
 from politesse.cli.history_command import print_history
 from politesse.cli.running import AsJson, checked_arguments, run
@@ -42,7 +42,7 @@ def verify_command(
 
     Exit code: 1 at the first row that was changed.
 
-    With --json: files, rows, head, problem, dropped, unclosed, is_sealed.
+    With --json: files, rows, head, problem, dropped, unclosed.
     """
     run(_verify(ledger, head.lower(), as_json=as_json))
 
@@ -64,8 +64,15 @@ def show(
 
     With --json: file, row, kind, content, hash.
     """
-    limits = [None if time is None else time.replace(tzinfo=UTC).timestamp() for time in (since, until)]
-    run(_show(ledger, _Filter(url, host.lower(), limits[0], limits[1], denied=denied), as_json=as_json))
+
+    def wants(content: dict[str, Any]) -> bool:
+        time = datetime.fromtimestamp(_wall_of(content), UTC).replace(tzinfo=None)
+        is_in_time = (since or time) <= time and (until is None or time < until)
+        is_at_host = not host or _host_of(content["url"]) == host.lower()
+        is_wanted = not denied or not content.get("allowed", True)
+        return is_in_time and is_at_host and is_wanted and bool(content["url"].startswith(url))
+
+    run(_show(ledger, wants, as_json=as_json))
 
 
 @app.command()
@@ -109,26 +116,6 @@ def history(
     run(print_history(ledger, origin, agents, as_json=as_json))
 
 
-@dataclass(frozen=True, slots=True)
-class _Filter:
-    url: str
-    host: str
-    since_wall: float | None
-    until_wall: float | None
-    denied: bool
-
-    def wants(self, content: dict[str, Any]) -> bool:
-        """Return whether a row about a URL is to be shown."""
-        url, wall = content["url"], _wall_of(content)
-        return (
-            url.startswith(self.url)
-            and (not self.host or _host_of(url) == self.host)
-            and (self.since_wall is None or wall >= self.since_wall)
-            and (self.until_wall is None or wall < self.until_wall)
-            and not (self.denied and content.get("allowed", True))
-        )
-
-
 def _wall_of(content: dict[str, Any]) -> float:
     """Return the time of a row about a URL."""
     return float(content.get("decided_wall") or content.get("started_wall") or content["recorded_wall"])
@@ -142,67 +129,61 @@ def _host_of(url: str) -> str:
 
 
 async def _verify(path: Path, head: str, *, as_json: bool) -> int:
-    found = await asyncio.to_thread(verify, path, head=head)
-    names = "files rows head problem dropped unclosed is_sealed"
+    out, found = output(), await asyncio.to_thread(verify, path, head=head)
     if as_json:
-        say_json(output(), record_of(found, names))
-        return 0 if found.is_intact else 1
-    if not found.is_intact:
-        say(output(), f"{printable(found.problem)}; {counted(found.rows, 'row')} before it intact", "red")
-        return 1
-    say(
-        output(),
-        f"{counted(found.rows, 'row')} in {counted(found.files, 'file')} intact; the last hash is {found.head}",
-    )
-    if found.dropped:
-        say(output(), f"{counted(found.dropped, 'row')} dropped while too many waited to be written", "yellow")
-    if found.unclosed:
-        say(output(), f"{counted(found.unclosed, 'writer')} still at work, or ended without a close", "yellow")
-    return 0
+        say_json(out, asdict(found))
+    elif found.is_intact:
+        whole = f"{counted(found.rows, 'row')} in {counted(found.files, 'file')} intact"
+        say(out, f"{whole}; the last hash is {found.head}")
+        if found.dropped:
+            say(out, f"{counted(found.dropped, 'row')} dropped while too many waited to be written", "yellow")
+        if found.unclosed:
+            say(out, f"{counted(found.unclosed, 'writer')} still at work, or ended without a close", "yellow")
+    else:
+        say(out, f"{printable(found.problem)}; {counted(found.rows, 'row')} before it intact", "red")
+    return 0 if found.is_intact else 1
 
 
-async def _rows(ledger: LedgerReader) -> AsyncGenerator[tuple[dict[str, Any], dict[str, Any]], None]:
-    """Yield the rows as ``--json`` prints them, each with its content."""
+async def _rows(ledger: LedgerReader) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the rows as ``--json`` prints them."""
     for count, (file, row) in enumerate(ledger.rows()):
         if count % _TOGETHER == 0:
             await asyncio.sleep(0)
-        content: dict[str, Any] = json.loads(row.content)
-        yield {"file": file, "row": row.number, "kind": row.kind, "content": content, "hash": row.hash.hex()}, content
+        found = {"file": file, "row": row.number, "kind": row.kind}
+        yield found | {"content": json.loads(row.content), "hash": row.hash.hex()}
 
 
-async def _show(path: Path, wanted: _Filter, *, as_json: bool) -> int:
+async def _show(path: Path, wanted: Callable[[dict[str, Any]], bool], *, as_json: bool) -> int:
     out, shown = output(), 0
     with LedgerReader(path) as ledger:
-        async for row, content in _rows(ledger):
-            if "url" in content and wanted.wants(content):
+        async for row in _rows(ledger):
+            if "url" in row["content"] and wanted(row["content"]):
                 shown += 1
-                say(out, json.dumps(row) if as_json else _line(row["kind"], content))
+                say(out, json.dumps(row) if as_json else _line(row["content"]))
     if not shown and not as_json:
         say(out, "nothing was found", "yellow")
     return 0 if shown else 1
 
 
-def _line(kind: str, content: dict[str, Any]) -> str:
-    wall = utc(_wall_of(content))
-    if kind == "decision":
-        answer = "allowed" if content["allowed"] else "denied"
-        why = f"line {content['line']}, {content['rule']!r}" if "line" in content else content.get("note", "")
-    elif kind == "turn":
-        answer, why = "requested", f"{content['ended_wall'] - content['started_wall']:.3f} s"
-        content = {"reason": content.get("exempt", ""), **content}
-    else:
-        answer, why = "copy of", content.get("digest", content.get("fault", ""))
-        content = {"reason": content["result"], **content}
-    words = [wall, answer, content["url"], content.get("agent"), content["reason"], content.get("status"), why]
-    return printable(" ".join(str(word) for word in words if word not in (None, "")))
+def _line(content: dict[str, Any]) -> str:
+    match content:
+        case {"allowed": is_allowed}:
+            answer = "allowed" if is_allowed else "denied"
+            why = f"line {content['line']}, {content['rule']!r}" if "line" in content else content.get("note")
+        case {"started_wall": started_wall, "ended_wall": ended_wall}:
+            answer, why = "requested", f"{ended_wall - started_wall:.3f} s"
+        case _:
+            answer, why = "copy of", content.get("digest", content.get("fault"))
+    words = [content.get(name) for name in ("url", "agent", "reason", "exempt", "result", "status")]
+    return printable(" ".join(str(word) for word in (utc(_wall_of(content)), answer, *words, why) if word))
 
 
 async def _export(path: Path, target: Path) -> int:
     written = 0
     with LedgerReader(path) as ledger, target.open("x", encoding="ascii") as file:
-        async for row, content in _rows(ledger):
-            has_body = row["kind"] == "snapshot" and "digest" in content
-            body = as_text(ledger.body(row["file"], content["digest"]) or b"") if has_body else {}
+        async for row in _rows(ledger):
+            digest = row["content"].get("digest") if row["kind"] == "snapshot" else None
+            body = {} if digest is None else as_text(ledger.body(row["file"], digest) or b"")
             file.write(json.dumps(row | body) + "\n")
             written += 1
     say(errors(), f"{counted(written, 'row')} written")

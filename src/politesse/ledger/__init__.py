@@ -1,6 +1,6 @@
 """A ledger: a record of the decisions of a gatekeeper, and of the robots.txt on which each decision rests."""
 
-from politesse.ledger._ledger import Ledger, LedgerStatistics
+from politesse.ledger._ledger import Ledger
 from politesse.ledger._options import LedgerOptions
 from politesse.ledger._reader import LedgerReader
 from politesse.ledger._rows import RecordedDecision, RecordedTurn, Snapshot
@@ -10,7 +10,6 @@ __all__ = [
     "Ledger",
     "LedgerOptions",
     "LedgerReader",
-    "LedgerStatistics",
     "RecordedDecision",
     "RecordedTurn",
     "Snapshot",

@@ -9,11 +9,12 @@ import json
 import re
 from glob import escape
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from math import inf
+from typing import TYPE_CHECKING, Final
 
-from politesse.errors import StoreError
-from politesse.ledger._rows import BEGIN, START, content_of, hash_of
+from politesse.ledger._rows import BEGIN, START, Record, Snapshot, content_of, hash_of, row_of
 from politesse.stores._sqlite_opening import Part
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,13 +25,11 @@ _ROWS: Final = (
     "CREATE TABLE ledger_rows (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, content TEXT NOT NULL, "
     "hash BLOB NOT NULL)"
 )
-_SNAPSHOTS: Final = "CREATE INDEX ledger_snapshots ON ledger_rows (kind) WHERE kind = 'snapshot'"
 _BODIES: Final = "CREATE TABLE ledger_bodies (digest BLOB PRIMARY KEY, body BLOB NOT NULL)"
 
-LEDGER: Final = Part("ledger", (_ROWS, _SNAPSHOTS, _BODIES), is_alone=True)
+LEDGER: Final = Part("ledger", (_ROWS, _BODIES), is_alone=True)
 """The tables of a ledger: rows as in LedgerRow, and the bodies of the snapshots by their SHA-256."""
 
-_TOGETHER: Final = 64  # SQLite lets other threads run while it writes, so a short list lets them wait less
 _NUMBERED: Final = re.compile(r"(.+)\.(\d{4,})")
 
 
@@ -59,58 +58,48 @@ class Chain:
         number: the number of the last row; 0 in a new file.
         kind: the kind of the last row; empty in a new file.
         hash: the hash of the last row.
-        series: the name of the series of files; empty in a new file.
-        began_wall: the Unix time at which the file began; 0 in a new file.
+        previous: the hash of the seal of the file before; None in a new file.
+        began_wall: the Unix time at which the file began.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._added: list[tuple[int, str, str, bytes]] = []
         query = "SELECT number, kind, hash FROM ledger_rows ORDER BY number DESC LIMIT 1"
         last: tuple[int, str, bytes] = connection.execute(query).fetchone() or (0, "", START)
         self.number, self.kind, self.hash = last
-        row = connection.execute("SELECT content FROM ledger_rows WHERE number = 1").fetchone()
-        first = {} if row is None else begin_of(row[0])
-        self.series: str = first.get("series", "")
-        self.began_wall: float = first.get("wall", 0.0)
+        self.previous: bytes | None = None
+        self.began_wall = inf
+        for (content,) in connection.execute("SELECT content FROM ledger_rows WHERE number = 1"):
+            self.previous, self.began_wall = begin_of(content)
 
-    def begin(self, series: str, file: int, previous: bytes, wall: float) -> None:
-        """Add the first row of a file, which binds the file to its series and to the seal of the file before."""
-        self.series, self.began_wall, self.hash = series, wall, previous
-        first = {"format": 1, "series": series, "file": file, "previous": previous.hex(), "wall": wall}
-        self.add(BEGIN, first)
+    def begin(self, previous: bytes, wall: float) -> None:
+        """Add the first row of a file, which binds the file to the seal of the file before."""
+        self.began_wall, self.hash = wall, previous
+        self.add(BEGIN, {"format": 1, "previous": previous.hex(), "wall": wall})
 
     def add(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Add a row; the rows are written at the latest by ``write``."""
+        """Add a row."""
         self.number += 1
         content = content_of(fields)
         self.kind, self.hash = kind, hash_of(self.hash, self.number, kind, content)
-        self._added.append((self.number, kind, content, self.hash))
-        if len(self._added) >= _TOGETHER:
-            self.write()
+        row = self.number, kind, content, self.hash
+        self._connection.execute("INSERT INTO ledger_rows VALUES (?, ?, ?, ?)", row)
 
-    def keep(self, body: bytes) -> str:
-        """Keep a body, and return its digest."""
-        digest = sha256(body)
-        self._connection.execute("INSERT OR IGNORE INTO ledger_bodies VALUES (?, ?)", (digest.digest(), body))
-        return digest.hexdigest()
-
-    def write(self) -> None:
-        """Write the rows that were added."""
-        self._connection.executemany("INSERT INTO ledger_rows VALUES (?, ?, ?, ?)", self._added)
-        self._added.clear()
+    def add_record(self, record: Record) -> None:
+        """Add the row of a record, and keep the body of a snapshot."""
+        kind, fields = row_of(record)
+        if isinstance(record, Snapshot) and record.result is AccessResult.SUCCESSFUL:
+            digest = sha256(record.body)
+            fields["digest"] = digest.hexdigest()
+            kept = digest.digest(), record.body
+            self._connection.execute("INSERT OR IGNORE INTO ledger_bodies VALUES (?, ?)", kept)
+        self.add(kind, fields)
 
 
-def begin_of(content: str) -> dict[str, Any]:
-    """Return the content of the first row of a file; empty if it is damaged."""
+def begin_of(content: str) -> tuple[bytes, float]:
+    """Return the hash from which a file continues, and the time of its first row; a damaged row has neither."""
     try:
-        found = json.loads(content)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def check_series(path: Path, chain: Chain, series: str) -> None:
-    """Raise StoreError if a file with rows belongs to another ledger than ``series``."""
-    if chain.number and chain.series != series:
-        raise StoreError(f"{path} belongs to another ledger, and is left as it is: move it, or give another path")
+        first = json.loads(content)
+        return bytes.fromhex(first["previous"]), float(first["wall"])
+    except (LookupError, TypeError, ValueError):
+        return START, inf

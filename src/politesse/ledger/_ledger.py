@@ -1,49 +1,64 @@
-"""A ledger, as a gatekeeper and a user see it."""
+"""Records what a gatekeeper decides and does.
+
+Theory of operation. A caller appends an item to a queue and goes on. The threads of an SqliteFile do the rest::
+
+    idle         the first item starts the gathering
+    gathering    more items come for 20 ms; the thread that reads the file waits, and holds no lock
+    writing      one transaction makes rows of all items that wait, up to a limit; then again, until the queue is empty
+    failed       the rows are kept, and written again after a second; the first failure in a row is reported
+
+``flush`` and ``aclose`` write at once. If the queue is full, an item is dropped and counted; the count becomes a row of
+the chain. Several processes may write to one ledger: each transaction holds SQLite's lock, and reads the end of the
+chain first. If the end is a seal, the next file of the series begins. A process that is killed just then may leave the
+next file empty; then a later process reads the seal in the file before.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakMethod
+from zlib import crc32
 
 from politesse._base.checks import check_types
+from politesse._base.text import described
+from politesse._log import GATE
 from politesse.clock import Clock, SystemClock
-from politesse.errors import ConfigurationError
+from politesse.errors import ConfigurationError, StoreError
+from politesse.ledger import _rows as rows
+from politesse.ledger._file import LEDGER, Chain, member, members
 from politesse.ledger._options import LedgerOptions
-from politesse.ledger._rows import EndedTurn, Snapshot
-from politesse.ledger._writer import Writer
 from politesse.origin import Origin
-from politesse.stores._sqlite_file import absolute
+from politesse.stores._sqlite_file import SqliteFile, absolute
+from politesse.verdict import Reason, Verdict
 
 if TYPE_CHECKING:
-    import os
+    import sqlite3
     from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
 
-    from politesse.errors import StoreError
-    from politesse.verdict import Source, Verdict
+    from politesse.verdict import Source
+
+    Commit: TypeAlias = Callable[[], None]
+    """Notes a transaction in the ledger, after its commit."""
 
 _HEADERS: Final = (
     *("age", "cache-control", "content-type", "content-usage", "date", "etag", "expires", "last-modified"),
     "retry-after",
 )
 _MAX_HEADER: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerStatistics:
-    """A snapshot of the counters of a ledger.
-
-    >>> LedgerStatistics(written=10, queued=0, dropped=0).written
-    10
-
-    Attributes:
-        written: how many decisions, turns and files have been written, or left out by the sample.
-        queued: how many wait to be written.
-        dropped: how many were dropped because too many waited, or because they could not be written before the close.
-    """
-
-    written: int
-    queued: int
-    dropped: int
+_MAX_BODIES: Final = 64 * 1024 * 1024  # how many bytes of files may wait
+_GATHER_S: Final = 0.02
+_RETRY_S: Final = 1.0
+_MAX_TOGETHER: Final = 1_000  # limits the rows of a transaction, because other processes wait for its end
+_EACH: Final = 2**32
 
 
 class Ledger:
@@ -56,10 +71,10 @@ class Ledger:
     ...     async with Gatekeeper("ExampleBot/1.0", fetcher=ScriptedFetcher(), ledger=ledger) as gate:
     ...         await gate.check("https://example.com/")
     ...         await ledger.flush()
-    ...         return ledger.statistics()
+    ...         return ledger.written, ledger.queued, ledger.dropped
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     asyncio.run(crawl(Ledger(pathlib.Path(folder, "ledger.db"))))
-    LedgerStatistics(written=2, queued=0, dropped=0)
+    (2, 0, 0)
 
     The constructor checks an existing file. The first row creates the file, readable for its owner only. As for a
     SqliteStore, the file must be on a disk of this machine, and a power failure may lose the last rows. Several
@@ -74,7 +89,9 @@ class Ledger:
     Attributes:
         path: the absolute path of the first file.
         options: see LedgerOptions.
-        record: records a verdict; never waits, and any thread may call it.
+        report: called with the error, in a thread of the ledger, when writing begins to fail; set by the gatekeeper.
+        written: how many decisions, turns and files have been written, or left out by the sample.
+        dropped: how many were dropped because too many waited, or because they could not be written before the close.
 
     Raises:
         ConfigurationError: the file cannot be used: it is no ledger, read-only or of a newer politesse, or its folder
@@ -88,25 +105,58 @@ class Ledger:
         self.options: Final = options or LedgerOptions()
         try:
             self.path: Final = absolute(path)
-            self._writer = Writer(self.path, self.options, clock or SystemClock())
+            self._number = max(members(self.path), default=1)
+            self._file = SqliteFile(member(self.path, self._number), [LEDGER])
         except ConfigurationError as error:
             raise type(error)(f"ledger: {error}") from error
-        self.record: Callable[[Verdict], None] = self._writer.record
+        self.report: Callable[[StoreError], None] | None = None
+        self.written = self.dropped = 0
+        self._clock = clock or SystemClock()
+        self._queue: deque[Verdict | rows.Record] = deque()
+        self._limit = self.options.max_queued_rows
+        self._room = 0  # the limit while a write is due; 0 if idle
+        self._lock = threading.RLock()  # reentrant, because the garbage collector may end a turn at any moment
+        self._pending: list[Verdict | rows.Record] = []  # taken from the queue, and not yet committed
+        self._flight: Future[Commit] | None = None  # the transaction under way
+        self._failure: StoreError | None = None  # of the last transaction
+        self._problem = ""  # why all items are dropped
+        self._dropped_before = 0  # how many dropped items the chain has counted
+        self._is_watching = self._is_closing = self._has_told = self._has_opened = self._has_closed = False
+        self._name = token_hex(8)
+        self._previous: bytes | None = None  # the seal of the file before, if this ledger has read it
 
-    def report_to(self, report: Callable[[StoreError], None]) -> None:
-        """Call ``report``, in the thread of the ledger, when writing begins to fail."""
-        self._writer.report = report
+    @property
+    def queued(self) -> int:
+        """How many decisions, turns and files wait to be written."""
+        with self._lock:
+            return len(self._queue) + len(self._pending)
+
+    def record(self, item: Verdict | rows.Record) -> None:
+        """Record a verdict; never waits, and any thread may call it."""
+        queue = self._queue
+        if len(queue) < self._room:  # one test for the usual case, because each decision pays for it
+            queue.append(item)
+        elif len(queue) < self._limit:
+            queue.append(item)
+            self._write_soon(_GATHER_S)
+        else:
+            self._drop(1)
 
     def record_file(self, source: Source, body: bytes, headers: Mapping[str, str], wall: float) -> None:
         """Record a copy of a file that begins to serve, or the lack of the file; never waits."""
+        with self._lock:
+            waiting = [*self._queue.copy(), *self._pending]
+        if sum(len(one.body) for one in waiting if isinstance(one, rows.Snapshot)) + len(body) > _MAX_BODIES:
+            self._drop(1)
+            return
         relevant = {name: value[:_MAX_HEADER] for name in _HEADERS if (value := headers.get(name))}
         facts = source.result, source.status, source.final_url, source.fetched_wall
         url = source.robots_url
-        self._writer.record_file(Snapshot(Origin.of(url), url, *facts, "", body, relevant, source.fault, wall))
+        self.record(rows.Snapshot(Origin.of(url), url, *facts, "", body, relevant, source.fault, wall))
 
     def record_turn(self, verdict: Verdict, started_wall: float, ended_wall: float, status: int | None) -> None:
         """Record a turn that has ended; never waits."""
-        self._writer.record(EndedTurn(verdict, started_wall, ended_wall, status))
+        self.record(rows.turn_of(verdict, started_wall, ended_wall, status))
 
     async def flush(self) -> None:
         """Wait until all rows that were recorded before are in the file; they then survive even ``kill -9``.
@@ -114,16 +164,162 @@ class Ledger:
         Raises:
             StoreError: the rows cannot be written now; they are written later if possible. Or the ledger is closed.
         """
-        await self._writer.flush()
+        with self._lock:
+            goal = self.written + self.queued
+        while self.written < goal or self._problem:
+            await self._attempt()
 
     async def aclose(self) -> None:
         """Write the rows that wait, and close the file. Rows that cannot be written now are reported and counted."""
-        await self._writer.aclose()
-
-    def statistics(self) -> LedgerStatistics:
-        """Return a snapshot of the counters."""
-        writer = self._writer
-        return LedgerStatistics(writer.written, writer.queued, writer.dropped)
+        self._limit = self._room = 0
+        self._is_closing = True
+        is_used = self._has_opened or self.queued > 0
+        with suppress(StoreError):  # it was reported
+            while is_used and not (self._has_closed or self._problem):
+                await self._attempt()
+        self._problem = self._problem or "is closed"
+        self._drop(self.queued)
+        self._queue.clear()
+        self._pending.clear()
+        await self._file.aclose()
 
     def __repr__(self) -> str:
-        return f"<Ledger {str(self.path)!r}: {self.statistics()}>"
+        return f"<Ledger {str(self.path)!r}: written={self.written}, queued={self.queued}, dropped={self.dropped}>"
+
+    async def _attempt(self) -> None:
+        await asyncio.shield(asyncio.wrap_future(self._write_now()))
+        if self._failure is not None:
+            raise self._failure
+
+    def _write_soon(self, delay_s: float) -> None:
+        self._room = self._limit
+        if not self._is_watching:
+            self._is_watching = True
+            os.register_at_fork(after_in_child=partial(_refuse_in_child, WeakMethod(self._refuse)))
+        try:
+            waiting = self._file.submit(_pause, delay_s, writes=False)
+        except StoreError as error:  # the system has no threads left
+            self._refuse(f"records nothing: {error}")
+        else:
+            waiting.add_done_callback(self._write_later)
+
+    def _write_later(self, _: object) -> None:
+        if not self._is_closing:
+            with suppress(StoreError):  # another thread is just closing the ledger
+                self._write_now()
+
+    def _write_now(self) -> Future[Commit]:
+        """Return the transaction under way, or begin one."""
+        with self._lock:
+            if self._problem:
+                raise StoreError(f"the ledger {self.path} {self._problem}")
+            if self._flight is None:
+                self._room = self._limit
+                self._flight = flight = self._file.submit(self._write, None)
+                flight.add_done_callback(self._wrote)
+                return flight
+            return self._flight
+
+    def _wrote(self, flight: Future[Commit]) -> None:
+        """Note the end of a transaction, and go on."""
+        try:
+            with self._lock:
+                self._flight = None
+                flight.result()()
+        except BaseException as error:  # noqa: BLE001 - reported
+            failure = error if isinstance(error, StoreError) else StoreError(f"{self.path}: {described(error)}")
+            if self._failure is None and self.report is not None:
+                self.report(failure)
+            self._failure = failure
+            if not self._is_closing:
+                self._write_soon(_RETRY_S)
+            return
+        if not self._has_closed:
+            self._room = 0  # from here on, an item that comes starts the gathering
+            if self._queue or self._pending:
+                self._write_later(None)
+
+    def _write(self, connection: sqlite3.Connection, _: None) -> Commit:
+        """Write the pending items, and the rows about this writer and about the file; return the rest of the work."""
+        chain, wall, writer = Chain(connection), self._clock.wall(), {"writer": self._name}
+        if step := self._step(chain):
+            return partial(self._move, step, chain.hash if step > 0 else None)
+        if chain.previous is None:
+            chain.begin(self._previous or rows.START, wall)
+        with self._lock:
+            while self._queue and len(self._pending) < _MAX_TOGETHER:
+                self._pending.append(self._queue.popleft())
+        if not self._has_opened:
+            chain.add(rows.OPEN, {"wall": wall, **writer, "process": os.getpid()})
+        for item in self._pending:
+            if self._is_kept(item):
+                chain.add_record(rows.decision_of(item) if isinstance(item, Verdict) else item)
+        dropped, is_last = self.dropped, self._is_closing and not self._queue
+        if dropped > self._dropped_before:
+            chain.add(rows.DROPPED, {"wall": wall, **writer, "rows": dropped - self._dropped_before})
+            self._tell("drops rows, because too many wait to be written: it counts them")
+        if is_last:
+            chain.add(rows.CLOSE, {"wall": wall, **writer, "dropped": dropped})
+        [size] = connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()
+        if size >= self.options.max_file_bytes or wall - chain.began_wall >= self.options.max_file_age_s:
+            chain.add(rows.SEAL, {"wall": wall, "next": member(self.path, self._number + 1).name})
+        return partial(self._commit, dropped, is_last=is_last)
+
+    def _step(self, chain: Chain) -> int:
+        """Return 1 if the next file is to be written, -1 if the file before; raises StoreError for a foreign file."""
+        if chain.kind == rows.SEAL:
+            return 1
+        if chain.previous is None:
+            before = member(self.path, self._number - 1)
+            return -1 if self._previous is None and self._number > 1 and before.exists() else 0
+        if self._previous not in {None, chain.previous}:
+            path = self._file.path
+            raise StoreError(f"{path} belongs to another ledger, and is left as it is: move it, or give another path")
+        return 0
+
+    def _move(self, step: int, previous: bytes | None) -> None:
+        """Go on with the next file, or with the file before."""
+        self._file = SqliteFile(member(self.path, self._number + step), [LEDGER])
+        self._number, self._previous = self._number + step, previous
+
+    def _commit(self, dropped: int, *, is_last: bool) -> None:
+        self._failure, self._has_opened, self._has_closed = None, True, is_last
+        self._dropped_before = dropped
+        self.written += len(self._pending)
+        self._pending.clear()
+
+    def _is_kept(self, item: Verdict | rows.Record) -> bool:
+        """Return whether the sample has an item."""
+        if isinstance(item, Verdict):
+            is_sampled = item.match.allowed and item.match.reason is not Reason.POLICY_EXEMPT
+        else:
+            is_sampled = isinstance(item, rows.RecordedTurn) and not item.exempt
+        sample = self.options.sample
+        return not is_sampled or sample >= 1.0 or crc32(item.url.encode(errors="surrogatepass")) < sample * _EACH
+
+    def _drop(self, items: int) -> None:
+        with self._lock:
+            self.dropped += items
+        if items and self._problem and not self._is_closing:
+            self._tell(self._problem)
+
+    def _tell(self, problem: str) -> None:
+        if not self._has_told:
+            self._has_told = True
+            GATE.warning("The ledger %s %s", self.path, problem)
+
+    def _refuse(self, problem: str) -> None:
+        """Drop all items from now on."""
+        self._limit = self._room = 0
+        self._problem, self._lock = problem, threading.RLock()
+        self._queue.clear()
+
+
+def _pause(_: sqlite3.Connection, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def _refuse_in_child(refuse: WeakMethod[Callable[[str], None]]) -> None:
+    method = refuse()
+    if method is not None:
+        method("was opened before a fork, so this process records nothing: make the gatekeeper after the fork")

@@ -22,8 +22,8 @@ class LedgerOptions:
         files: the paths of files to record beside robots.txt, such as ``/llms.txt``. The gate requests each of them
             like a page, when it gets the robots.txt of an origin, and at most once a day. Files that the gate needs
             itself, such as tdmrep.json, are recorded at any rate.
-        max_queued_rows: how many rows may wait to be written; further rows are dropped and counted.
-        max_queued_bytes: how many bytes of files may wait to be written.
+        max_queued_rows: how many rows may wait to be written; further rows are dropped and counted. So are files, if
+            those that wait have more than 64 MiB.
         max_file_bytes: a file of the ledger that is larger is sealed, and the next file begins.
         max_file_age_s: a file that is older, in seconds, is sealed; infinite by default.
 
@@ -34,13 +34,12 @@ class LedgerOptions:
     sample: float = 1.0
     files: tuple[str, ...] | list[str] = ()
     max_queued_rows: int = 10_000
-    max_queued_bytes: int = 64 * 1024 * 1024
     max_file_bytes: int = 1024 * 1024 * 1024
     max_file_age_s: float = inf
 
     def __post_init__(self) -> None:
-        ranges = {"sample": (0.0, 1.0), "max_queued_rows": (1, inf), "max_queued_bytes": (1, inf)}
-        check_ranges(self, {**ranges, "max_file_bytes": (1, inf), "max_file_age_s": (1.0, inf)})
+        ranges = {"sample": (0.0, 1.0), "max_queued_rows": (1, inf), "max_file_bytes": (1, inf)}
+        check_ranges(self, {**ranges, "max_file_age_s": (1.0, inf)})
         for path in checked_names("files", self.files):
             if not path.startswith("/"):
                 raise ConfigurationError(f"files={path!r:.100}: give paths, as '/llms.txt'")

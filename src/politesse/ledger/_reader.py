@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -19,9 +17,12 @@ if TYPE_CHECKING:
 
     from politesse.origin import Origin
 
-Content = TypeVar("Content")
+Record = TypeVar("Record")
 
-_COLUMNS: Final = "SELECT number, kind, content, hash FROM ledger_rows"
+_ALL: Final = (  # a damaged column may have another type
+    "SELECT number, CAST(kind AS TEXT), CAST(content AS TEXT), CAST(hash AS BLOB) FROM ledger_rows "
+    "WHERE ? = '' OR kind = ? ORDER BY number"
+)
 
 
 class LedgerReader:
@@ -61,8 +62,7 @@ class LedgerReader:
         self._connections: dict[int, sqlite3.Connection] = {}
         try:
             for number, name in self.paths.items():
-                self._connections[number] = connection = _opened(name)
-                connection.text_factory = bytes  # a damaged row may be no text
+                self._connections[number] = _opened(name)
         except BaseException:
             self.close()
             raise
@@ -88,8 +88,7 @@ class LedgerReader:
         Raises:
             StoreError: a file cannot be read, or is damaged.
         """
-        for number, row in self.rows(_rows.SNAPSHOT):
-            found = self._decoded(number, row, partial(self._snapshot, number))
+        for found in self._records(_rows.SNAPSHOT, self._snapshot):
             if origin in {None, found.origin} and path in {None, found.url[len(found.origin.text) :]}:
                 yield found
 
@@ -99,7 +98,7 @@ class LedgerReader:
         Raises:
             StoreError: a file cannot be read, or is damaged.
         """
-        return (self._decoded(number, row, _rows.decision_of) for number, row in self.rows(_rows.DECISION))
+        return self._records(_rows.DECISION, lambda content, _: _rows.read_decision(content))
 
     def turns(self) -> Iterator[_rows.RecordedTurn]:
         """Yield the turns in the order in which they ended.
@@ -107,55 +106,42 @@ class LedgerReader:
         Raises:
             StoreError: a file cannot be read, or is damaged.
         """
-        return (self._decoded(number, row, _rows.turn_of) for number, row in self.rows(_rows.TURN))
+        return self._records(_rows.TURN, lambda content, _: _rows.RecordedTurn(**content))
 
     def rows(self, kind: str = "") -> Iterator[tuple[int, _rows.LedgerRow]]:
         """Yield the rows of all files, or those of a kind, each with the number of its file."""
-        query = f"{_COLUMNS} WHERE kind = '{kind}' ORDER BY number" if kind else f"{_COLUMNS} ORDER BY number"
         for number in self.paths:
-            with self.errors_of(number), contextlib.closing(self._connections[number].execute(query)) as cursor:
-                for at, found, content, digest in cursor:
-                    yield number, _rows.LedgerRow(at, _text(found), _text(content), digest)
+            for row in self._query(number, _ALL, kind, kind):
+                yield number, _rows.LedgerRow(*row)
 
     def body(self, number: int, digest: str) -> bytes | None:
-        """Return a body from a file of this number or an earlier file; None if it is missing."""
-        for at in sorted((at for at in self.paths if at <= number), reverse=True):
-            with self.errors_of(at):
-                query = "SELECT body FROM ledger_bodies WHERE digest = ?"
-                found = self._connections[at].execute(query, (bytes.fromhex(digest),)).fetchone()
-            if found is not None:
-                return bytes(found[0])
-        return None
+        """Return the body of a snapshot in the file of this number; None if it is missing."""
+        query = "SELECT CAST(body AS BLOB) FROM ledger_bodies WHERE digest = ?"
+        return next((body for (body,) in self._query(number, query, bytes.fromhex(digest))), None)
 
-    @contextlib.contextmanager
-    def errors_of(self, number: int) -> Iterator[None]:
-        """Raise an error of SQLite as a StoreError that names the file."""
+    def _query(self, number: int, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         try:
-            yield
+            yield from self._connections[number].execute(query, values)
         except sqlite3.Error as error:
             raise store_error(self.paths[number], error) from error
 
-    def broken(self, number: int) -> str:
-        """Return a problem of the structure of a file, which SQLite names; or an empty text."""
-        with self.errors_of(number):
-            found: bytes = self._connections[number].execute("PRAGMA integrity_check(1)").fetchone()[0]
-        return "" if found == b"ok" else f"{self.paths[number].name} is damaged: {found.decode(errors='replace')}"
-
-    def _snapshot(self, number: int, content: dict[str, Any]) -> _rows.Snapshot:
+    def _snapshot(self, content: dict[str, Any], number: int) -> _rows.Snapshot:
         digest = content.get("digest")
         body = b"" if digest is None else self.body(number, digest)
         if body is None:
             raise LookupError(f"the body {digest} is missing")
-        return _rows.snapshot_of(content, body)
+        return _rows.read_snapshot(content, body)
 
-    def _decoded(self, number: int, row: _rows.LedgerRow, decode: Callable[[dict[str, Any]], Content]) -> Content:
-        try:
-            return decode(json.loads(row.content))
-        except (LookupError, TypeError, ValueError, RecursionError) as error:
-            raise StoreError(
-                f"row {row.number} of {self.paths[number]} is damaged ({error!r:.200}): 'politesse ledger verify' "
-                "names the first row that was changed"
-            ) from error
+    def _records(self, kind: str, read: Callable[[dict[str, Any], int], Record]) -> Iterator[Record]:
+        for number, row in self.rows(kind):
+            try:
+                found = read(json.loads(row.content), number)
+            except (LookupError, TypeError, ValueError, RecursionError) as error:
+                raise StoreError(
+                    f"row {row.number} of {self.paths[number]} is damaged ({error!r:.200}): 'politesse ledger verify' "
+                    "names the first row that was changed"
+                ) from error
+            yield found
 
     def __repr__(self) -> str:
         return f"<LedgerReader {', '.join(map(str, self.paths.values()))}>"
@@ -163,11 +149,9 @@ class LedgerReader:
 
 def _opened(path: Path) -> sqlite3.Connection:
     try:
-        return open_for_reading(path, LEDGER)
+        connection = open_for_reading(path, LEDGER)
     except Locked as error:
         raise StoreError(f"{path} cannot be read: another process is just setting it up") from error
-
-
-def _text(value: object) -> str:
-    """Return the text of a column; damaged octets are kept as escapes, so that their hash differs."""
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else repr(value)
+    # Damaged octets become escapes, so that their hash differs.
+    connection.text_factory = lambda octets: octets.decode(errors="backslashreplace")
+    return connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from politesse.origin import MAX_URL_LENGTH, Origin
 from politesse.usage.model import Preference, Purpose
@@ -14,8 +14,8 @@ from politesse.verdict import AccessResult, Reason, Verdict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-BEGIN, OPEN, CLOSE, SEAL = "begin", "open", "close", "seal"
-SNAPSHOT, DECISION, TURN, DROPPED = "snapshot", "decision", "turn", "dropped"
+BEGIN, OPEN, CLOSE, SEAL, DROPPED = "begin", "open", "close", "seal", "dropped"
+SNAPSHOT, DECISION, TURN = "snapshot", "decision", "turn"
 
 START: Final = bytes(32)
 """Stands for the hash before the first row of a series."""
@@ -153,49 +153,31 @@ class RecordedTurn:
     usage: Mapping[str, str] = field(default_factory=dict)
 
 
-class EndedTurn(NamedTuple):
-    """A turn that has ended, before its row is made."""
-
-    verdict: Verdict
-    started_wall: float
-    ended_wall: float
-    status: int | None
-
-    @property
-    def exempt(self) -> str:
-        """The reason of an exemption, or empty."""
-        return self.verdict.note if self.verdict.reason is Reason.POLICY_EXEMPT else ""
+Record: TypeAlias = Snapshot | RecordedDecision | RecordedTurn
+_KINDS: Final[dict[type[Record], str]] = {Snapshot: SNAPSHOT, RecordedDecision: DECISION, RecordedTurn: TURN}
 
 
-def fields_of_snapshot(snapshot: Snapshot) -> dict[str, object]:
-    """Return the content of a snapshot's row, without its body."""
-    return {name: getattr(snapshot, name) for name in Snapshot.__slots__ if name not in {"origin", "body"}}
-
-
-def fields_of_decision(verdict: Verdict) -> dict[str, object]:
-    """Return the content of a decision's row."""
-    source, rule = verdict.source, verdict.rule
-    return {
-        "url": verdict.url[:MAX_URL_LENGTH],
-        "agent": verdict.agent,
-        "allowed": verdict.allowed,
-        "reason": verdict.reason,
-        "decided_wall": verdict.decided_wall,
-        "line": None if rule is None else rule.line,
-        "rule": "" if rule is None else str(rule),
-        "digest": verdict.digest,
-        "fetched_wall": None if source is None else source.fetched_wall,
-        "note": verdict.note,
-        "usage": _stated(verdict),
+def row_of(record: Record) -> tuple[str, dict[str, object]]:
+    """Return the kind and the fields of the row of a record; the body of a snapshot is kept elsewhere."""
+    return _KINDS[type(record)], {
+        name: getattr(record, name) for name in record.__slots__ if name not in {"origin", "body"}
     }
 
 
-def fields_of_turn(turn: EndedTurn) -> dict[str, object]:
-    """Return the content of a turn's row."""
-    verdict, started_wall, ended_wall, status = turn
-    host, times = Origin.of(verdict.url).pacing_host, {"started_wall": started_wall, "ended_wall": ended_wall}
-    named = {"url": verdict.url, "host": host, "agent": verdict.agent, **times, "status": status}
-    return {**named, "exempt": turn.exempt, "digest": verdict.digest, "usage": _stated(verdict)}
+def decision_of(verdict: Verdict) -> RecordedDecision:
+    """Return the record of a decision."""
+    source, rule = verdict.source, verdict.rule
+    line, text = (None, "") if rule is None else (rule.line, str(rule))
+    answer = verdict.url[:MAX_URL_LENGTH], verdict.agent, verdict.allowed, verdict.reason, verdict.decided_wall
+    copy = verdict.digest, None if source is None else source.fetched_wall
+    return RecordedDecision(*answer, line, text, *copy, verdict.note, _stated(verdict))
+
+
+def turn_of(verdict: Verdict, started_wall: float, ended_wall: float, status: int | None) -> RecordedTurn:
+    """Return the record of a turn."""
+    request = verdict.url, Origin.of(verdict.url).pacing_host, verdict.agent, started_wall, ended_wall, status
+    exempt = verdict.note if verdict.reason is Reason.POLICY_EXEMPT else ""
+    return RecordedTurn(*request, exempt, verdict.digest, _stated(verdict))
 
 
 def _stated(verdict: Verdict) -> dict[str, str]:
@@ -205,17 +187,12 @@ def _stated(verdict: Verdict) -> dict[str, str]:
     return {purpose: preference.value for purpose, preference in found.items() if preference is not Preference.UNSTATED}
 
 
-def snapshot_of(content: Mapping[str, Any], body: bytes) -> Snapshot:
+def read_snapshot(content: Mapping[str, Any], body: bytes) -> Snapshot:
     """Return the snapshot of a row's content; raises LookupError, TypeError or ValueError if it is damaged."""
     known = {**content, "origin": Origin.of(content["url"]), "result": AccessResult(content["result"])}
     return Snapshot(**{"status": None, **known, "body": body})
 
 
-def decision_of(content: Mapping[str, Any]) -> RecordedDecision:
-    """Return the decision of a row's content; raises as ``snapshot_of``."""
+def read_decision(content: Mapping[str, Any]) -> RecordedDecision:
+    """Return the decision of a row's content; raises as ``read_snapshot``."""
     return RecordedDecision(**{**content, "reason": Reason(content["reason"])})
-
-
-def turn_of(content: Mapping[str, Any]) -> RecordedTurn:
-    """Return the turn of a row's content; raises as ``snapshot_of``."""
-    return RecordedTurn(**content)

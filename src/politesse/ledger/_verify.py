@@ -40,7 +40,6 @@ class Verification:
         problem: the first problem, with its file and row; or empty.
         dropped: how many items the writers say that they dropped.
         unclosed: how many writers did not close the ledger: they were killed, or still write.
-        is_sealed: whether the last row is the seal of the last file.
     """
 
     files: int = 0
@@ -49,7 +48,6 @@ class Verification:
     problem: str = ""
     dropped: int = 0
     unclosed: int = 0
-    is_sealed: bool = False
 
     @property
     def is_intact(self) -> bool:
@@ -68,54 +66,45 @@ def verify(path: str | os.PathLike[str], *, head: str = "") -> Verification:
         StoreError: there is no ledger, or it is of another program or a newer politesse.
     """
     with LedgerReader(path) as ledger:
-        check = _Check(ledger, head)
+        check = _Check(ledger)
         try:
-            check.run()
-        except (StoreError, ValueError) as error:  # SQLite cannot read the file, or its first row is damaged
-            check.problem = f"{error}, after row {check.last}"
-        unclosed = len(check.writers)
-        return Verification(
-            len(ledger.paths), check.rows, check.hash.hex(), check.problem, check.dropped, unclosed, check.kind == SEAL
-        )
+            problem = check.problem(head)
+        except (StoreError, ValueError) as error:  # SQLite cannot read the file
+            problem = f"{error}, after row {check.last}"
+        files, unclosed = len(ledger.paths), len(check.writers)
+        return Verification(files, check.rows, check.hash.hex(), problem, check.dropped, unclosed)
 
 
 class _Check:
-    def __init__(self, ledger: LedgerReader, head: str) -> None:
+    def __init__(self, ledger: LedgerReader) -> None:
         self._ledger = ledger
-        self._head = head
-        self._series = ""
-        self.file = self.last = self.rows = self.dropped = 0
-        self.kind, self.hash, self.problem = "", START, ""
+        self._file = self.last = self.rows = self.dropped = 0
+        self._kind, self.hash = "", START
         self.writers: set[object] = set()
 
-    def run(self) -> None:
-        """Check all rows, then the structure of the files."""
-        seen = not self._head
+    def problem(self, head: str) -> str:
+        """Check all rows; return the first problem, or an empty text."""
+        is_seen = not head
         for number, row in self._ledger.rows():
-            self.problem = self._changed_file(number, row) if number != self.file else self._changed(number, row)
-            if self.problem:
-                return
-            self.last, self.kind, self.hash = row.number, row.kind, row.hash
+            problem = (self._changed_file(number, row) if number != self._file else "") or self._changed(number, row)
+            if problem:
+                return problem
+            self.last, self._kind, self.hash = row.number, row.kind, row.hash
             self.rows += 1
-            seen = seen or row.hash.hex() == self._head
-        for number in self._ledger.paths:
-            self.problem = self.problem or self._ledger.broken(number)
-        if not (self.problem or seen):
-            self.problem = f"no row has the noted hash {self._head}: rows are missing at the end, or all was made anew"
+            is_seen = is_seen or row.hash.hex() == head
+        return "" if is_seen else f"no row has the noted hash {head}: rows are missing at the end, or all was made anew"
 
     def _changed_file(self, number: int, row: LedgerRow) -> str:
-        """Check the first row of a file."""
-        name, first = self._ledger.paths[number].name, begin_of(row.content)
-        if row.number != 1 or row.kind != BEGIN:
-            return f"row 1 of {name} is missing"
-        if self.file and (number != self.file + 1 or self.kind != SEAL):
-            return f"rows are missing between row {self.last} of {self._ledger.paths[self.file].name} and {name}"
-        if not self.file and number > 1:  # the reader was given a later file, or earlier files were moved away
-            self.hash = bytes.fromhex(str(first.get("previous")))
-        if first.get("file") != number or (self._series and first.get("series") != self._series):
+        """Check whether the first row of a file continues the file before."""
+        name, (previous, _) = self._ledger.paths[number].name, begin_of(row.content)
+        if self._file and (number != self._file + 1 or self._kind != SEAL):
+            return f"rows are missing between row {self.last} of {self._ledger.paths[self._file].name} and {name}"
+        if not self._file and number > 1:  # the reader was given a later file, or earlier files were moved away
+            self.hash = previous
+        elif row.kind == BEGIN and previous != self.hash:
             return f"{name} is no file of this series, or has another number"
-        self._series, self.file, self.last = str(first.get("series")), number, 0
-        return self._changed(number, row)
+        self._file, self.last = number, 0
+        return ""
 
     def _changed(self, number: int, row: LedgerRow) -> str:
         """Return how a row differs from the chain, or an empty text."""

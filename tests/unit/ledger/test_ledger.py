@@ -1,7 +1,7 @@
 # ruff: noqa: ASYNC240 - the files of these tests are small
 
 import asyncio
-import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from politesse import Disallowed, Gatekeeper, HostPolicy, Origin, Reason
 from politesse.errors import ConfigurationError, StoreError
 from politesse.events import ComponentFailed
 from politesse.ledger import Ledger, LedgerOptions, LedgerReader, verify
-from politesse.ledger import _writer as writing
+from politesse.ledger import _ledger as writing
 from politesse.ports import FetchResponse
 from politesse.stores import MemoryStore, SharedMemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -206,7 +206,7 @@ async def test_flush_acknowledges_earlier_rows(path: Path, fetcher: ScriptedFetc
         await ledger.flush()
         with LedgerReader(path) as reader:
             assert len(list(reader.decisions())) == 1
-        assert gate.statistics().recorded == ledger.statistics().written == 2
+        assert gate.statistics().recorded == ledger.written == 2
 
 
 async def test_close_writes_the_rows_that_wait_and_ends_the_thread(path: Path, fetcher: ScriptedFetcher) -> None:
@@ -260,7 +260,7 @@ async def test_rows_beyond_the_limit_are_dropped_counted_and_warned_of_once(
             assert 1_900 < gate.statistics().unrecorded < 2_000
             other.execute("ROLLBACK")
         await ledger.flush()
-        dropped = ledger.statistics().dropped
+        dropped = ledger.dropped
         with LedgerReader(path) as reader:
             assert len(list(reader.decisions())) == 2_001 - dropped
         assert verify(path).dropped == dropped
@@ -269,13 +269,14 @@ async def test_rows_beyond_the_limit_are_dropped_counted_and_warned_of_once(
     assert f"dropped={dropped}" in repr(ledger)
 
 
-async def test_large_files_that_wait_are_bounded(path: Path) -> None:
+async def test_large_files_that_wait_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_MAX_BODIES", 25_000)
     sites = {f"https://{number}.example": "#" * 10_000 for number in range(10)}
-    ledger = Ledger(path, LedgerOptions(max_queued_bytes=25_000))
+    ledger = Ledger(path)
     async with gate_of(ScriptedFetcher(sites), ledger) as gate:
         await gate.check_batch(f"{site}/" for site in sites)
         await ledger.flush()
-        dropped = ledger.statistics().dropped
+        dropped = ledger.dropped
         assert dropped > 0
         with LedgerReader(path) as reader:
             assert len(list(reader.snapshots())) == 10 - dropped
@@ -315,7 +316,7 @@ async def test_rows_that_cannot_be_written_at_the_close_are_reported_and_counted
         await ledger.flush()
         write(path, "CREATE TRIGGER full BEFORE INSERT ON ledger_rows BEGIN SELECT RAISE(ABORT, 'no room'); END")
         await gate.check(f"{SITE}/lost")
-    assert (len(failures), ledger.statistics().dropped, ledger.statistics().queued) == (1, 1, 0)
+    assert (len(failures), ledger.dropped, ledger.queued) == (1, 1, 0)
 
 
 async def test_a_file_that_is_replaced_is_a_fault(path: Path, fetcher: ScriptedFetcher) -> None:
@@ -360,7 +361,22 @@ async def test_a_full_or_old_file_is_sealed_and_the_next_continues_the_chain(
     assert found.files >= 4
     with LedgerReader(path) as reader:
         assert [one.url for one in reader.decisions()] == [f"{SITE}/{run}/{at}" for run in range(2) for at in range(3)]
-        assert len({json.loads(row.content)["series"] for _, row in reader.rows("begin")}) == 1
+
+
+async def test_a_next_file_that_a_killed_process_left_empty_continues_the_chain(
+    path: Path, fetcher: ScriptedFetcher
+) -> None:
+    async with gate_of(fetcher, Ledger(path, LedgerOptions(max_file_bytes=1))) as gate:
+        await gate.check(f"{SITE}/first")
+    last = max(path.parent.glob("ledger.*.db"), default=path)
+    left = path.with_name(f"ledger.{len(list(path.parent.glob('*.db'))) + 1:04}.db")
+    shutil.copy(last, left)
+    write(left, "DELETE FROM ledger_rows")
+    async with gate_of(fetcher, path) as gate:
+        await gate.check(f"{SITE}/second")
+    with LedgerReader(path) as reader:
+        assert [one.url for one in reader.decisions()] == [f"{SITE}/first", f"{SITE}/second"]
+    assert verify(path).problem == ""
 
 
 async def test_a_second_run_continues_the_file_of_the_first(path: Path, fetcher: ScriptedFetcher) -> None:

@@ -9,7 +9,7 @@ import pytest
 from politesse import Origin, Reason, RobotsTxt, Verdict
 from politesse.errors import StoreError
 from politesse.ledger import LedgerReader, RecordedTurn, Snapshot
-from politesse.ledger._rows import EndedTurn
+from politesse.ledger._rows import turn_of
 from politesse.stores._sqlite_file import Part
 from politesse.stores._sqlite_opening import open_file
 from politesse.verdict import AccessResult, Match, Source, VerdictBasis, verdict_of_basis
@@ -80,7 +80,7 @@ def test_decisions_come_back_with_the_copy_on_which_they_rest(path: Path) -> Non
 def test_turns_come_back_with_the_copy_on_which_they_rest(path: Path) -> None:
     match = Match(Reason.POLICY_EXEMPT)
     exempt = Verdict("http://own.example:8080/", "examplebot", allowed=True, match=match, note="by agreement")
-    write_ledger(path, [EndedTurn(verdict("/a"), 1.0, 1.5, 200), EndedTurn(exempt, 3.0, 3.5, None)])
+    write_ledger(path, [turn_of(verdict("/a"), 1.0, 1.5, 200), turn_of(exempt, 3.0, 3.5, None)])
     usage = {"ai-train": "disallowed"}
     with LedgerReader(path) as ledger:
         assert list(ledger.turns()) == [
@@ -91,7 +91,7 @@ def test_turns_come_back_with_the_copy_on_which_they_rest(path: Path) -> None:
 
 def test_a_series_of_files_is_read_as_one_ledger(path: Path) -> None:
     end = write_ledger(path, [snapshot()])
-    write_ledger(path.with_name("ledger.0002.db"), [verdict("/a")], file=2, previous=end)
+    write_ledger(path.with_name("ledger.0002.db"), [verdict("/a")], previous=end)
     path.with_name("ledger.other.db").write_bytes(b"of another program")
     with LedgerReader(path) as ledger:
         assert (len(list(ledger.snapshots())), len(list(ledger.decisions()))) == (1, 1)

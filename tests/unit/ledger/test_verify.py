@@ -114,7 +114,7 @@ def series(path: Path) -> list[Path]:
     paths = [path, *(path.with_name(f"ledger.{number:04}.db") for number in (2, 3))]
     for number, (before, name) in enumerate(pairwise(paths), start=2):
         seal(before)
-        write_ledger(name, [decision(number)], file=number, previous=bytes.fromhex(verify(before).head))
+        write_ledger(name, [decision(number)], previous=bytes.fromhex(verify(before).head))
     return paths
 
 
