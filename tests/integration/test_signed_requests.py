@@ -1,11 +1,12 @@
 """Sites that demand signatures are crawled by each client; http-message-signatures verifies every request."""
 
 import asyncio
+import io
 import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,7 @@ class Strict(Site):
     refused: list[str] = field(default_factory=list)
     refusal: tuple[int, dict[str, str]] = (401, {})
     open_paths: frozenset[str] = frozenset()
+    is_endless: bool = False
 
     async def respond(self, request_: web.Request) -> web.StreamResponse:
         if request_.path not in self.open_paths:
@@ -51,8 +53,19 @@ class Strict(Site):
                 await self.verify(request_)
             except InvalidSignature:
                 self.refused.append(request_.path)
+                if self.is_endless:
+                    return await self.endless(request_)
                 return web.Response(status=self.refusal[0], headers=self.refusal[1])
         return await super().respond(request_)
+
+    async def endless(self, request_: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=self.refusal[0], headers=self.refusal[1])
+        await response.prepare(request_)
+        with suppress(ConnectionError):
+            while not self.go_on.is_set():
+                await response.write(b"x")
+                await asyncio.sleep(0.01)
+        return response
 
     async def verify(self, request_: web.Request) -> None:
         kid = re.search('keyid="([^"]+)"', request_.headers.get("Signature-Input", ""))
@@ -139,8 +152,11 @@ def opened(request: pytest.FixtureRequest, trust: ssl.SSLContext) -> Callable[..
                 )
                 await stack.enter_async_context(web)
 
-            async def get(url: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> int:
-                response = await web.request(method, url, headers=headers)
+            async def get(
+                url: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: object = None
+            ) -> int:
+                content = {"content" if "httpx" in request.param else "data": body}
+                response = await web.request(method, url, headers=headers, **content)
                 if "httpx" not in request.param:
                     await response.read()
                 status: int = getattr(response, "status", None) or response.status_code
@@ -302,23 +318,52 @@ async def test_key_that_expires_in_mid_crawl_closes_the_site(strict: Strict, pat
     assert strict.paths == []
 
 
-async def test_requests_are_signed_in_threads(
+@pytest.fixture
+def by_requests(
     path: Path, strict: Strict, authority: trustme.CA, trust: ssl.SSLContext, tmp_path: Path
-) -> None:
+) -> Callable[..., Any]:
+    """Return a function that makes GETs of the site with requests, in a thread."""
     strict.refusal = (401, {"Accept-Signature": DEMAND})
     strict.open_paths = frozenset({"/robots.txt"})
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
 
-    def fetch() -> list[int]:
+    def fetch(pages: list[str], body: io.BytesIO | None = None) -> list[int]:
         signer, options = WebBotAuth(path, agent=AGENT, when="asked"), FetchOptions(ssl_context=trust)
         gatekeeper = Gatekeeper(UA, pacing=EAGER, fetch=options, signer=signer)
         with Gate(gatekeeper) as gate, requests.Session() as session:
             session.mount("https://", PoliteAdapter(gate))
             session.trust_env, session.verify = False, str(tmp_path / "ca.pem")
-            return [session.get(f"{strict.base}/{number}").status_code for number in range(2)]
+            return [session.get(f"{strict.base}{page}", data=body, timeout=5).status_code for page in pages]
 
-    assert await asyncio.to_thread(fetch) == [200, 200]
+    return lambda *given: asyncio.to_thread(fetch, *given)
+
+
+async def test_requests_are_signed_in_threads(by_requests: Callable[..., Any], strict: Strict) -> None:
+    assert await by_requests(["/0", "/1"]) == [200, 200]
     assert strict.pages == ["/0", "/0", "/1"]
+
+
+@pytest.mark.realtime
+async def test_endless_body_of_a_demand_does_not_delay_the_repetition(
+    by_requests: Callable[..., Any], strict: Strict
+) -> None:
+    strict.is_endless = True
+    async with asyncio.timeout(10):
+        assert await by_requests(["/0"]) == [200]
+    assert strict.pages == ["/0", "/0"]
+
+
+async def test_get_with_a_body_is_not_repeated(
+    opened: Callable[..., Any], by_requests: Callable[..., Any], strict: Strict, path: Path
+) -> None:
+    assert await by_requests(["/0"], io.BytesIO(b"query")) == [401]
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"query"
+
+    async with opened(WebBotAuth(path, agent=AGENT, when="asked")) as (_, get):
+        assert await get(f"{strict.base}/1", body=body()) == 401
+    assert strict.pages == ["/0", "/1"]
 
 
 @pytest.mark.full

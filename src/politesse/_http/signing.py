@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from politesse.ports import Signer
 
 _DEMANDING: Final = frozenset({401, 403, 429})
-_REPEATABLE: Final = frozenset({"GET", "HEAD"})  # other requests may have a body that can be sent only once
+_REPEATABLE: Final = frozenset({"GET", "HEAD"})
+_OF_A_BODY: Final = ("Content-Length", "Transfer-Encoding")
 
 
 class RequestSignature:
@@ -27,11 +28,13 @@ class RequestSignature:
         is_repeated: whether the server has asked for another signature, with which the request is to be sent again.
     """
 
-    __slots__ = ("_demand", "_method", "_signed", "_signer", "_url", "is_repeated")
+    __slots__ = ("_demand", "_may_repeat", "_method", "_signed", "_signer", "_url", "is_repeated")
 
     def __init__(self, signer: Signer | None, method: str, url: str, headers: Container[str] = ()) -> None:
         self._signer = None if signer is None or "Signature-Input" in headers else signer
         self._method = method
+        # A body may be a stream that can be sent only once.
+        self._may_repeat = method in _REPEATABLE and not any(name in headers for name in _OF_A_BODY)
         self._url = url
         self._demand: str | None = None
         self._signed = False
@@ -79,5 +82,5 @@ class RequestSignature:
         if not demand or not self._signer.heeds(self._url, demand, signed=self._signed):
             return False
         self._demand = demand
-        self.is_repeated = self._method in _REPEATABLE and "retry-after" not in headers
+        self.is_repeated = self._may_repeat and "retry-after" not in headers
         return self.is_repeated

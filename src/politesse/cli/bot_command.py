@@ -81,10 +81,11 @@ def _read(source: Path) -> dict[str, Any]:
         problem = "is missing" if name in _KEYS else f"is unknown; the keys are {', '.join(_KEYS)}"
         raise ConfigurationError(f"{source}: the key {name!r} {problem}")
     for name, value in bot.items():
-        urls = value if name == "contacts" else [value] if name.endswith("_uri") else []
-        if type(value) is not _KEYS[name] or not all(isinstance(url, str) for url in urls):
+        texts = value if isinstance(value, list) else [str(value)]
+        if type(value) is not _KEYS[name] or not all(isinstance(text, str) for text in texts):
             raise ConfigurationError(f"{source}: {name}={value!r:.100}: give a {_KEYS[name].__name__}")
-        if not all(url.startswith(("https://", "mailto:") if name == "contacts" else "https://") for url in urls):
+        schemes = ("https://", "mailto:") if name == "contacts" else "https://" if name.endswith("_uri") else ""
+        if not all(text.startswith(schemes) for text in texts):
             raise ConfigurationError(f"{source}: {name}={value!r:.100}: give https URLs; a contact may be a mailto URL")
     try:
         return bot | {"ip_ranges": [ip_network(text) for text in bot["ip_ranges"]]}

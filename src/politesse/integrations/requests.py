@@ -229,7 +229,8 @@ class _Attempts(NamedTuple):
                 with signature.added_to(headers):
                     response: Any = self.pool.urlopen(method, url, headers=headers, retries=False, **options)
                 if signature.is_asked(response.status, response.headers):
-                    response.drain_conn()
+                    response.close()  # its body may be endless
+                    response.release_conn()
                     turn.end()
                     continue
                 turn.observe(response.status, dict(response.headers.itermerged()))

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from politesse.origin import StrOrURL
     from politesse.robots.document import RobotsTxt
+    from politesse.robots.line import Line
     from politesse.robots.rule_sets.base import RuleSet
     from politesse.verdict import Match, Rule
 
@@ -100,7 +101,11 @@ class RobotsDiff:
         """Yield the rules and directives that differ. Order and repetitions of rules do not matter."""
         for agents, before, after in self._rules:
             yield from _rule_changes(agents, before, after)
-            yield from _directive_changes(agents, *(_directives(robots, agents[0]) for robots in self._files))
+            one, other = (
+                _directives(rules, robots.usage_lines_for(agents[0]) if rules.site_usage else ())
+                for rules, robots in zip((before, after), self._files, strict=True)
+            )
+            yield from _directive_changes(agents, one, other)
         lists = ({"sitemap": set(robots.sitemaps), "license": set(robots.licenses)} for robots in self._files)
         yield from _directive_changes((), *lists)
 
@@ -129,9 +134,8 @@ def _rule_changes(agents: tuple[str, ...], before: RuleSet, after: RuleSet) -> I
             yield RobotsChange("rule", agents, pattern, _statement(one), _statement(other), has_effect)
 
 
-def _directives(robots: RobotsTxt, agent: str) -> dict[str, set[str]]:
+def _directives(rules: RuleSet, usage: Iterable[Line]) -> dict[str, set[str]]:
     """Return the values of each directive for a crawler, as they take effect."""
-    rules, usage = robots.rules_for(agent), [line for group in robots.groups_for(agent) for _, line in group.usage]
     rates = [(f"{rate.documents}/{rate.period_s}", rate.window) for rate in rules.request_rates]
     return {
         "crawl-delay": set() if rules.crawl_delay is None else {f"{rules.crawl_delay:g}"},

@@ -159,7 +159,7 @@ class RobotsTxt:
             [value for span in found for _, value in others.directives_in(span)] if others.directives else (),
             found[-1][-1] if found else VERSION_1,
             self._outline.sitemaps,
-            self._usage(found) if others.state_usage else None,
+            SiteUsage(self._traits.matching, *self._stated(found), others.licenses) if others.state_usage else None,
         )
         return self._outline.rule_set(found, directives, self.origin)
 
@@ -189,13 +189,23 @@ class RobotsTxt:
         """
         return [self.groups[self._reference.group_at(listed_at)] for listed_at, *_ in self._spans(agent)]
 
-    def _usage(self, found: Sequence[Span]) -> SiteUsage:
-        """Return the preferences about the use of content that bind a crawler."""
-        others = self._outline.others
+    def usage_lines_for(self, agent: str | Sequence[str]) -> list[Line]:
+        """Return the Content-Usage and Content-Signal lines that bind a crawler.
+
+        Args:
+            agent: as for ``rules_for``.
+
+        Raises:
+            ConfigurationError: see ``rules_for``.
+        """
+        return [said.line for lines in self._stated(self._spans(agent)) for said in lines]
+
+    def _stated(self, found: Sequence[Span]) -> tuple[list[AgentLine], list[AgentLine]]:
+        """Return the Content-Usage lines and the Content-Signal lines that bind a crawler."""
         # The Content-Signals in groups for ``*`` apply to a crawler whose own groups have no Content-Signal.
         signals = self._said(found, CONTENT_SIGNAL) or self._said(self._outline.binding(()), CONTENT_SIGNAL)
-        signals = signals or [AgentLine("", line) for line in others.signals]
-        return SiteUsage(self._traits.matching, self._said(found, CONTENT_USAGE), signals, others.licenses)
+        signals = signals or [AgentLine("", line) for line in self._outline.others.signals]
+        return self._said(found, CONTENT_USAGE), signals
 
     def _said(self, found: Sequence[Span], field: str) -> list[AgentLine]:
         """Return the lines of a field that bind a crawler, each with the user-agent name that matches."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from politesse._base.checks import wrong_type
 from politesse._base.constants import DAY_S
 from politesse._base.text import type_name
 from politesse.clock import Clock, SystemClock
@@ -87,6 +88,8 @@ class KeyFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], clock: Clock | None = None) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise wrong_type("key", path, "the path of a PEM file")
         self._path = Path(path)
         self._clock = clock or SystemClock()
         self._keys: Sequence[SigningKey] = ()
@@ -136,7 +139,7 @@ def read_keys(path: Path) -> list[SigningKey]:
     try:
         with path.open(encoding="utf-8") as file:
             mode, text = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: the file is no UTF-8, or its name has a NUL
         raise ConfigurationError(f"{path}: the key cannot be read: {error}; politesse key new makes one") from error
     if os.name != "nt" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigurationError(f"{path}: other users may use the key (mode {mode:o}); run: chmod 600 {path}")

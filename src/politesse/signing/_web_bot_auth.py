@@ -20,7 +20,7 @@ from politesse.signing._keys import KeyFile, SigningKey
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from politesse.clock import Clock
 
@@ -126,7 +126,7 @@ class WebBotAuth:
         if origin.scheme != "https" or (self._when == "asked" and asked is None and not demand):
             return {}
         key = self._keys.current()
-        label, components, nonce = (_wish(demand, key) if demand else None) or asked or _USUAL
+        label, components, nonce = (_wish(demand, [key]) if demand else None) or asked or _USUAL
         path, _, query = target.partition("?")
         authority = origin.text.removeprefix("https://")
         values = {"@authority": authority, "@method": method, "@path": path, "@query": f"?{query}"}
@@ -151,11 +151,10 @@ class WebBotAuth:
             signed: whether the refused request was signed.
 
         Raises:
-            ConfigurationError: no key may be used now.
             InvalidURL: ``url`` is no absolute http(s) URL.
         """
         origin, _ = split(url)
-        wish = _wish(demand, self._keys.current())
+        wish = _wish(demand, self._keys.valid())  # without a valid key, the signature of the repetition fails
         if wish is None or origin.scheme != "https":
             return False
         kind = wish._replace(nonce="")
@@ -166,7 +165,8 @@ class WebBotAuth:
         return not signed or kind != sent or bool(wish.nonce)
 
     def __repr__(self) -> str:
-        return f"WebBotAuth(agent={self._agent!r}, key={self._keys.current().thumbprint!r}, when={self._when!r})"
+        keys = ", ".join(key.thumbprint for key in self._keys.valid())
+        return f"WebBotAuth(agent={self._agent!r}, keys={keys!r}, when={self._when!r})"
 
 
 def signed(
@@ -192,17 +192,17 @@ def signed(
     return {"Signature-Input": f"{label}={parameters}", "Signature": f"{label}=:{signature}:"}
 
 
-def _wish(demand: str, key: SigningKey) -> _Wish | None:
+def _wish(demand: str, keys: Iterable[SigningKey]) -> _Wish | None:
     """Return the first signature of an Accept-Signature that this profile can make (RFC 9421 5), or None."""
     try:
         parsed = http_sf.parse(demand.encode(), tltype="dictionary") if len(demand) <= _MAX_DEMAND else {}
     except ValueError:  # includes UnicodeEncodeError
         return None
-    ours = {"tag": _TAG, "alg": _ALG, "keyid": key.thumbprint}
+    ours = {"tag": [_TAG], "alg": [_ALG], "keyid": [key.thumbprint for key in keys]}
     for label, (items, parameters) in cast("dict[str, tuple[Any, dict[str, object]]]", parsed).items():
         components = _components(items, label) if isinstance(items, list) else None
         nonce = parameters.get("nonce", "")
-        fits = all(parameters.get(name, own) == own for name, own in ours.items())
+        fits = all(name not in parameters or parameters[name] in own for name, own in ours.items())
         if components is not None and isinstance(nonce, str) and fits:
             return _Wish(label, components, nonce)
     return None

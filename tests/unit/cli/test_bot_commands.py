@@ -128,6 +128,7 @@ def test_page_says_who_why_and_how_to_block(run: Any) -> None:
         ({"contacts": [5]}, "contacts=[5]: give a list"),
         ({"contacts": ["javascript:x"]}, "contacts=['javascript:x']: give https URLs; a contact may be a mailto URL"),
         ({"client_uri": "http://bot.example/"}, "client_uri='http://bot.example/': give https URLs"),
+        ({"ip_ranges": [1]}, "ip_ranges=[1]: give a list"),
         ({"ip_ranges": ["192.0.2.1/24"]}, "ip_ranges: 192.0.2.1/24 has host bits set"),
     ],
 )

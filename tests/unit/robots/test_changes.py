@@ -66,6 +66,14 @@ def test_directives_count_as_they_take_effect() -> None:
     assert shown("User-agent: *\nCrawl-delay: 5", "User-agent: *\nCrawl-delay: 10") == ["* ! crawl-delay: 5 -> 10"]
 
 
+def test_signals_for_all_count_for_a_crawler_without_its_own() -> None:
+    group = "User-agent: one\nDisallow: /a\nUser-agent: *\nContent-Signal: ai-train="
+    assert shown(f"{group}no", f"{group}yes", "one") == ["one ! content-signal: ai-train=no -> ai-train=yes"]
+    stray = "Content-Signal: ai-train=no\nUser-agent: one\nDisallow: /a"
+    change = "! content-signal: ai-train=no -> ai-train=yes"
+    assert shown(stray, stray.replace("=no", "=yes")) == [f"* {change}", f"one {change}"]
+
+
 def test_rule_that_changes_no_answer_has_no_effect() -> None:
     [change] = diff("User-agent: *\nDisallow: /a", "User-agent: *\nDisallow: /a\nDisallow: /a/b").changes()
     assert (change.has_effect, str(change)) == (False, "+ Disallow: /a/b (line 3) (no effect)")

@@ -114,6 +114,9 @@ def test_no_signature_outlives_its_key(tmp_path: Path, key: SigningKey) -> None:
     clock.advance(101)
     with pytest.raises(ConfigurationError, match=r"short\.pem: no key may be used now \(Expires: .*\); run: politesse"):
         signer.sign("GET", URL)
+    assert "bot.example" in repr(signer)
+    # The repetition fails then, when the client has put the answer away.
+    assert signer.heeds(URL, "sig1=()", signed=False)
 
 
 DEMAND: Final = (
@@ -187,6 +190,9 @@ def test_origins_that_asked_are_remembered_within_a_bound(path: Path) -> None:
         ({"agent": "https://bot.example/#keys"}, "a fragment"),
         ({"agent": 'https://bot.example/"'}, "escaped, without"),
         ({"agent": None}, "agent=None: give a str"),
+        ({"key": None}, "key=None: give the path of a PEM file"),
+        ({"key": b"bot.pem"}, "key=b'bot.pem': give the path of a PEM file"),
+        ({"key": "bot\0.pem"}, "the key cannot be read: embedded null byte"),
         ({"form": "string"}, "form='string': give 'dictionary' or 'legacy'"),
         ({"when": "never"}, "when='never': give 'always' or 'asked'"),
         ({"lifetime_s": 86_401}, "lifetime_s=86401: give 10 to 86400"),
@@ -194,7 +200,7 @@ def test_origins_that_asked_are_remembered_within_a_bound(path: Path) -> None:
 )
 def test_wrong_option_is_named(path: Path, options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(problem)):
-        WebBotAuth(path, **{"agent": AGENT, **options})
+        WebBotAuth(**{"key": path, "agent": AGENT, **options})
 
 
 def test_url_without_a_host_is_refused(path: Path) -> None:
