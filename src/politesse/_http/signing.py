@@ -36,7 +36,7 @@ class RequestSignature:
         # A body may be a stream that can be sent only once.
         self._may_repeat = method in _REPEATABLE and not any(name in headers for name in _OF_A_BODY)
         self._url = url
-        self._demand: str | None = None
+        self._demand = ""
         self._signed = False
         self.is_repeated = False
 
@@ -46,10 +46,9 @@ class RequestSignature:
         Raises:
             ConfigurationError: the signer has no valid key.
         """
-        self.is_repeated = False
         if self._signer is None:
             return {}
-        headers = self._signer.sign(self._method, self._url, self._demand or "")
+        headers = self._signer.sign(self._method, self._url, self._demand)
         self._signed = bool(headers)
         return headers
 
@@ -76,7 +75,7 @@ class RequestSignature:
             status: the status of the answer.
             headers: the headers of the answer, names in lower case or in any case.
         """
-        if self._signer is None or self._demand is not None or status not in _DEMANDING:
+        if self._signer is None or self._demand or status not in _DEMANDING:
             return False
         demand = headers.get("accept-signature", "")
         if not demand or not self._signer.heeds(self._url, demand, signed=self._signed):

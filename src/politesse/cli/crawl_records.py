@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from politesse._base.text import printable
 from politesse.cli.console import STANDARD, OutputWriter, descriptor, write_all
-from politesse.errors import ConfigurationError
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
@@ -106,15 +105,14 @@ def archive_of(path: Path | None) -> AbstractAsyncContextManager[WarcFile | None
     """Return the new archive of the pages, or no archive.
 
     Raises:
-        ConfigurationError: the file exists, or the extra ``warc`` is missing.
+        ConfigurationError: the file exists.
+        ImportError: the extra ``warc`` is missing.
         OSError: the file cannot be created.
     """
     if path is None:
         return nullcontext()
-    try:
-        from politesse.integrations.warc import WarcFile  # noqa: PLC0415 - needs an extra
-    except ImportError as error:
-        raise ConfigurationError(str(error)) from error
+    from politesse.integrations.warc import WarcFile  # noqa: PLC0415 - needs an extra
+
     return WarcFile(path)
 
 

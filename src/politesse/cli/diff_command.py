@@ -66,8 +66,7 @@ async def _diff(sources: list[str], agents: list[str], urls: typer.FileBinaryRea
         try:
             _, body, _ = await read_robots(GateOptions.of("politesse", _TIMEOUT_S), source, Dialect.RFC9309)
         except (OSError, InvalidURL) as error:
-            say(errors(), f"politesse: {printable(source)}: {printable(problem_of(source, error))}", "red")
-            return 2
+            raise ConfigurationError(f"{source}: {problem_of(source, error)}") from error
         files.append(RobotsTxt.parse(body))
     compared = RobotsDiff(files[0], files[1], agents)
     changes = list(compared.changes())

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from politesse.cli.console import output, say
 from politesse.cli.running import run
-from politesse.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _MAX_DAYS: Final = 3_650.0
 
@@ -53,7 +49,9 @@ def directory(file: KeyPath) -> None:
 
 
 async def _change(file: Path, days: float, ahead_days: float | None) -> int:
-    keys, now_wall = _keys(), time.time()
+    from politesse.signing import _keys as keys  # noqa: PLC0415 - needs an extra
+
+    now_wall = time.time()
     if ahead_days is None:
         held = [keys.new_key(now_wall, days)]
     else:
@@ -65,14 +63,7 @@ async def _change(file: Path, days: float, ahead_days: float | None) -> int:
 
 
 async def _show(file: Path) -> int:
-    keys = _keys()
+    from politesse.signing import _keys as keys  # noqa: PLC0415 - needs an extra
+
     say(output(), keys.directory_of(keys.KeyFile(file).valid()))
     return 0
-
-
-def _keys() -> ModuleType:
-    try:
-        from politesse.signing import _keys as keys  # noqa: PLC0415 - needs an extra
-    except ImportError as error:
-        raise ConfigurationError(str(error)) from error
-    return keys

@@ -191,10 +191,8 @@ async def _export(path: Path, target: Path) -> int:
 
 
 async def _export_warc(path: Path, target: Path) -> int:
-    try:
-        from politesse.integrations.warc import WarcFile  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigurationError(str(error)) from error
+    from politesse.integrations.warc import WarcFile  # noqa: PLC0415 - an extra
+
     with LedgerReader(path) as ledger:
         async with WarcFile(target, {"description": "a ledger of politesse"}) as archive:
             written = await asyncio.to_thread(archive.add_ledger, ledger)

@@ -164,14 +164,14 @@ async def read_body(content: StreamReader, limit: int = MAX_BYTES) -> bytes:
 
 
 def run(command: Coroutine[Any, Any, int]) -> NoReturn:
-    """Run a command in an event loop, and exit with its exit code; 2 after an error of a file or a port.
+    """Run a command in an event loop, and exit with its exit code; 2 after an error of a file, a port or an extra.
 
     The first SIGINT or SIGTERM cancels the command, which may finish its work and then raises the CancelledError. The
     second signal ends the process.
     """
     try:
         code = asyncio.run(_run(command))
-    except (OSError, ConfigurationError, StoreError) as error:  # a full disk, no free port, a wrong file
+    except (OSError, ConfigurationError, StoreError, ImportError) as error:  # a full disk, a wrong file, no extra
         abandon_output()
         say(errors(), f"politesse: {printable(str(error))}", "red")
         code = 2
