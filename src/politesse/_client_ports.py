@@ -38,11 +38,11 @@ class Signer(Protocol):
             ConfigurationError: there is no valid key.
         """
 
-    def heeds(self, url: str, demand: str, /, *, signed: bool) -> bool:
+    def heeds(self, url: str, demand: str, sent: Mapping[str, str], /) -> bool:
         """Return whether to repeat a refused request with a signature that satisfies ``demand``.
 
         Args:
             url: the URL of the request.
             demand: the Accept-Signature of the answer.
-            signed: whether the refused request was signed.
+            sent: the headers that signed the refused request; empty if it was not signed.
         """

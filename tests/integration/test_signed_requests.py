@@ -279,6 +279,38 @@ async def test_body_and_retry_after_are_not_answered_by_a_repetition(
     assert strict.pages == ["/1", "/2"]
 
 
+@pytest.mark.parametrize("when", ["always", "asked"])
+async def test_server_that_always_asks_for_more_gets_one_repetition(
+    opened: Callable[..., Any], strict: Strict, path: Path, when: Any
+) -> None:
+    strict.nonces = _Everything()
+    strict.refusal = (401, {"Accept-Signature": f'{DEMAND};nonce="new"'})
+    strict.open_paths = frozenset({"/robots.txt"})
+    async with opened(WebBotAuth(path, agent=AGENT, when=when)) as (gate, get):
+        assert [await get(f"{strict.base}/1"), await get(f"{strict.base}/1")] == [401, 401]
+        assert gate.statistics().turns == 0
+    assert strict.pages == ["/1"] * 4
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_cancellation_during_the_wait_for_the_repetition_frees_the_turn(
+    opened: Callable[..., Any], strict: Strict, path: Path
+) -> None:
+    strict.refusal = (401, {"Accept-Signature": DEMAND})
+    strict.open_paths = frozenset({"/robots.txt"})
+    async with opened(WebBotAuth(path, agent=AGENT, when="asked"), PacingOptions(min_delay_s=1.0)) as (gate, get):
+        task = asyncio.create_task(get(f"{strict.base}/1"))
+        async with asyncio.timeout(10):
+            while not (strict.refused and gate.statistics().waiting):
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert (gate.statistics().turns, gate.statistics().waiting) == (0, 0)
+    assert strict.pages == ["/1"]
+
+
 async def test_request_with_a_signature_of_its_own_is_left_alone(
     opened: Callable[..., Any], strict: Strict, path: Path
 ) -> None:

@@ -28,7 +28,7 @@ class RequestSignature:
         is_repeated: whether the server has asked for another signature, with which the request is to be sent again.
     """
 
-    __slots__ = ("_demand", "_may_repeat", "_method", "_signed", "_signer", "_url", "is_repeated")
+    __slots__ = ("_demand", "_may_repeat", "_method", "_sent", "_signer", "_url", "is_repeated")
 
     def __init__(self, signer: Signer | None, method: str, url: str, headers: Container[str] = ()) -> None:
         self._signer = None if signer is None or "Signature-Input" in headers else signer
@@ -37,7 +37,7 @@ class RequestSignature:
         self._may_repeat = method in _REPEATABLE and not any(name in headers for name in _OF_A_BODY)
         self._url = url
         self._demand = ""
-        self._signed = False
+        self._sent: Mapping[str, str] = {}
         self.is_repeated = False
 
     def made(self) -> Mapping[str, str]:
@@ -46,11 +46,9 @@ class RequestSignature:
         Raises:
             ConfigurationError: the signer has no valid key.
         """
-        if self._signer is None:
-            return {}
-        headers = self._signer.sign(self._method, self._url, self._demand)
-        self._signed = bool(headers)
-        return headers
+        if self._signer is not None:
+            self._sent = self._signer.sign(self._method, self._url, self._demand)
+        return self._sent
 
     @contextmanager
     def added_to(self, headers: MutableMapping[str, str]) -> Generator[None]:
@@ -78,7 +76,7 @@ class RequestSignature:
         if self._signer is None or self._demand or status not in _DEMANDING:
             return False
         demand = headers.get("accept-signature", "")
-        if not demand or not self._signer.heeds(self._url, demand, signed=self._signed):
+        if not demand or not self._signer.heeds(self._url, demand, self._sent):
             return False
         self._demand = demand
         self.is_repeated = self._may_repeat and "retry-after" not in headers

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import http_sf
@@ -107,7 +108,7 @@ class WebBotAuth:
         self._lifetime_s = lifetime_s
         self._keys = KeyFile(key, clock)
         self._keys.current()
-        self._asked: dict[str, _Wish] = {}
+        self._asked: OrderedDict[str, _Wish] = OrderedDict()
 
     def sign(self, method: str, url: str, demand: str = "", /) -> Mapping[str, str]:
         """Return the headers that sign a request now; empty if the request is not to be signed.
@@ -126,20 +127,20 @@ class WebBotAuth:
         if origin.scheme != "https" or (self._when == "asked" and asked is None and not demand):
             return {}
         key = self._keys.current()
-        label, components, nonce = (_wish(demand, [key]) if demand else None) or asked or _USUAL
+        wish = (_wish(demand, [key]) if demand else None) or asked or _USUAL
         path, _, query = target.partition("?")
         authority = origin.text.removeprefix("https://")
-        values = {"@authority": authority, "@method": method, "@path": path, "@query": f"?{query}"}
-        values["@target-uri"] = f"{origin.text}{target}"
-        covered = {f'"{name}"': values[name] for name in components}
-        covered['"signature-agent"' if self._is_legacy else f'"signature-agent";key="{label}"'] = f'"{self._agent}"'
+        values = {'"@authority"': authority, '"@method"': method, '"@path"': path, '"@query"': f"?{query}"}
+        values['"@target-uri"'] = f"{origin.text}{target}"
+        agent = f'"{self._agent}"'
+        covered = {name: values.get(name, agent) for name in self._covered(wish)}
         now_wall = self._keys.now_wall
         expires_wall = int(min(now_wall + self._lifetime_s, key.expires_wall))
-        nonce = nonce or base64.b64encode(secrets.token_bytes(_NONCE_BYTES)).decode()
-        made = signed(key, label, covered, (now_wall, expires_wall), {"nonce": nonce, "tag": _TAG})
-        return {"Signature-Agent": f'"{self._agent}"' if self._is_legacy else f'{label}="{self._agent}"', **made}
+        nonce = wish.nonce or base64.b64encode(secrets.token_bytes(_NONCE_BYTES)).decode()
+        made = signed(key, wish.label, covered, (now_wall, expires_wall), {"nonce": nonce, "tag": _TAG})
+        return {"Signature-Agent": agent if self._is_legacy else f"{wish.label}={agent}", **made}
 
-    def heeds(self, url: str, demand: str, /, *, signed: bool) -> bool:
+    def heeds(self, url: str, demand: str, sent: Mapping[str, str], /) -> bool:
         """Return whether to repeat a refused request with a signature that satisfies ``demand``.
 
         From now on the origin gets signatures of the kind that it asks for. A signed request is repeated only if the
@@ -148,7 +149,7 @@ class WebBotAuth:
         Args:
             url: the URL of the request.
             demand: the Accept-Signature of the answer.
-            signed: whether the refused request was signed.
+            sent: the headers that signed the refused request; empty if it was not signed.
 
         Raises:
             InvalidURL: ``url`` is no absolute http(s) URL.
@@ -157,12 +158,17 @@ class WebBotAuth:
         wish = _wish(demand, self._keys.valid())  # without a valid key, the signature of the repetition fails
         if wish is None or origin.scheme != "https":
             return False
-        kind = wish._replace(nonce="")
-        sent = self._asked.pop(origin.text, _USUAL)
-        if len(self._asked) >= _MAX_ORIGINS:
-            self._asked.pop(next(iter(self._asked)), None)
-        self._asked[origin.text] = kind
-        return not signed or kind != sent or bool(wish.nonce)
+        self._asked.pop(origin.text, None)
+        self._asked[origin.text] = wish._replace(nonce="")
+        if len(self._asked) > _MAX_ORIGINS:
+            self._asked.popitem(last=False)
+        kind = f"{wish.label}=({' '.join(self._covered(wish))});"
+        return bool(wish.nonce) or not sent.get("Signature-Input", "").startswith(kind)
+
+    def _covered(self, wish: _Wish) -> list[str]:
+        """Return the identifiers of the covered components, as they are written."""
+        agent = '"signature-agent"' if self._is_legacy else f'"signature-agent";key="{wish.label}"'
+        return [*(f'"{name}"' for name in wish.components), agent]
 
     def __repr__(self) -> str:
         keys = ", ".join(key.thumbprint for key in self._keys.valid())

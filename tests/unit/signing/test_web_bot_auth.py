@@ -103,7 +103,7 @@ def test_each_signature_has_a_nonce_of_its_own(path: Path) -> None:
 def test_http_is_never_signed(path: Path) -> None:
     signer = WebBotAuth(path, agent=AGENT)
     assert signer.sign("GET", "http://example.com/") == {}
-    assert not signer.heeds("http://example.com/", 'sig1=("@authority");tag="web-bot-auth"', signed=False)
+    assert not signer.heeds("http://example.com/", 'sig1=("@authority");tag="web-bot-auth"', {})
 
 
 def test_no_signature_outlives_its_key(tmp_path: Path, key: SigningKey) -> None:
@@ -116,7 +116,7 @@ def test_no_signature_outlives_its_key(tmp_path: Path, key: SigningKey) -> None:
         signer.sign("GET", URL)
     assert "bot.example" in repr(signer)
     # The repetition fails then, when the client has put the answer away.
-    assert signer.heeds(URL, "sig1=()", signed=False)
+    assert signer.heeds(URL, "sig1=()", {})
 
 
 DEMAND: Final = (
@@ -127,7 +127,7 @@ DEMAND: Final = (
 def test_demand_decides_label_components_and_nonce(path: Path, key: SigningKey) -> None:
     signer = WebBotAuth(path, agent=AGENT, when="asked")
     assert signer.sign("GET", URL) == {}
-    assert signer.heeds(URL, DEMAND, signed=False)
+    assert signer.heeds(URL, DEMAND, {})
     message = request("GET", URL, signer.sign("GET", URL, DEMAND))
     found = verified(message, keys_of(key), "@method", "@target-uri", '"signature-agent";key="sig9"')
     assert (found.label, found.nonce) == ("sig9", 'x"y')
@@ -139,11 +139,13 @@ def test_demand_decides_label_components_and_nonce(path: Path, key: SigningKey) 
 def test_signed_request_is_repeated_only_for_a_nonce_or_another_kind(path: Path) -> None:
     signer = WebBotAuth(path, agent=AGENT)
     usual = 'sig1=("@authority" "@method" "@path");tag="web-bot-auth"'
-    assert not signer.heeds(URL, usual, signed=True)
-    assert signer.heeds(URL, usual, signed=False)  # another request was on its way before
-    assert signer.heeds(URL, f'{usual};nonce="n"', signed=True)
-    assert signer.heeds(URL, 'sig1=("@target-uri")', signed=True)
-    assert not signer.heeds(URL, 'sig1=("@target-uri")', signed=True)
+    sent = signer.sign("GET", URL)
+    assert not signer.heeds(URL, usual, sent)
+    assert signer.heeds(URL, usual, {})  # another request was on its way before
+    assert signer.heeds(URL, f'{usual};nonce="n"', sent)
+    for _ in range(2):  # two requests were on their way before
+        assert signer.heeds(URL, 'sig1=("@target-uri")', sent)
+    assert not signer.heeds(URL, 'sig1=("@target-uri")', signer.sign("GET", URL))
 
 
 @pytest.mark.parametrize(
@@ -166,14 +168,14 @@ def test_signed_request_is_repeated_only_for_a_nonce_or_another_kind(path: Path)
 )
 def test_demand_that_cannot_be_met_is_not_heeded(path: Path, demand: str) -> None:
     signer = WebBotAuth(path, agent=AGENT, when="asked")
-    assert not signer.heeds(URL, demand, signed=False)
+    assert not signer.heeds(URL, demand, {})
     assert signer.sign("GET", URL) == {}
 
 
 def test_origins_that_asked_are_remembered_within_a_bound(path: Path) -> None:
     signer = WebBotAuth(path, agent=AGENT, when="asked")
     for number in range(10_001):
-        signer.heeds(f"https://{number}.example/", "sig1=()", signed=False)
+        signer.heeds(f"https://{number}.example/", "sig1=()", {})
     assert signer.sign("GET", "https://0.example/") == {}
     assert signer.sign("GET", "https://10000.example/") != {}
 
