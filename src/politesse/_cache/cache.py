@@ -36,7 +36,6 @@ from collections import OrderedDict
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar, Final, Generic
 
 from politesse._base.tasks import is_ended_from_outside
@@ -50,11 +49,11 @@ from politesse.clock import Clock, run_of
 from politesse.errors import ClosedError
 from politesse.events import ComponentFailed, Publisher
 from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
-from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
 
+    from politesse._cache.entry import Kept
     from politesse._cache.options import AccessPolicy
     from politesse.origin import Origin
     from politesse.verdict import Source
@@ -110,7 +109,7 @@ class FileCache(ABC, Generic[EntryKind]):
         self._jitter = jitter
         self._records = records or Records()
         self.weight_bytes: int = 0
-        self.kept: Callable[[Source, bytes, Mapping[str, str]], None] | None = None
+        self.kept: Kept | None = None
         self._flights: Flights[FileFlight[EntryKind]] = Flights()
         self._closed = False
         self._ending: list[asyncio.Task[None]] | None = None
@@ -220,22 +219,8 @@ class FileCache(ABC, Generic[EntryKind]):
         self._keep(flight.key, entry)
         self._flights.end(flight.key, flight)
         if self.kept is not None:
-            self._tell_kept(self.kept, flight, entry.source)
+            flight.tell(self.kept, entry.source)
         flight.set_result(entry)
-
-    @staticmethod
-    def _tell_kept(
-        kept: Callable[[Source, bytes, Mapping[str, str]], None], flight: FileFlight[EntryKind], source: Source
-    ) -> None:
-        copy, answer, is_file = flight.copy, flight.answer, source.result is AccessResult.SUCCESSFUL
-        if is_file and copy is None:
-            return  # the store has lost the file, which was recorded when it was new
-        headers = {}
-        if copy is not None:
-            headers = {"etag": copy.etag, "last-modified": copy.last_modified, "content-type": copy.content_type}
-        if isinstance(answer, FetchResponse) and answer.status in {source.status, HTTPStatus.NOT_MODIFIED}:
-            headers |= answer.headers
-        kept(source, copy.body if is_file and copy is not None else b"", headers)
 
     async def _renewed(self, flight: FileFlight[EntryKind]) -> EntryKind:
         """Return the entry of the stored record, or of a new answer if the record is useless or a refresh is due."""

@@ -9,20 +9,24 @@ from __future__ import annotations
 import asyncio
 from contextvars import Context
 from dataclasses import replace
+from http import HTTPStatus
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from politesse._base.constants import AGREE_S
 from politesse.errors import ClosedError, WrongEventLoop
+from politesse.ports import FetchResponse
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from politesse._cache.outcome import Standing
     from politesse._cache.record import Copy, Record, Trouble
     from politesse.origin import Origin
     from politesse.ports import FetchResult, Lease
+
+    Kept: TypeAlias = Callable[[Source, bytes, Mapping[str, str]], None]
 
 Result = TypeVar("Result")
 
@@ -307,6 +311,18 @@ class FileFlight(Flight[EntryKind]):
         self.lease: Lease | None = None
         self.copy: Copy | None = None
         self.answer: FetchResult | None = None
+
+    def tell(self, kept: Kept, source: Source) -> None:
+        """Call ``kept`` with the source of the new entry, its file, and the headers of the answer."""
+        copy, answer, is_file = self.copy, self.answer, source.result is AccessResult.SUCCESSFUL
+        if is_file and copy is None:
+            return  # the store has lost the file, which was recorded when it was new
+        headers = {}
+        if copy is not None:
+            headers = {"etag": copy.etag, "last-modified": copy.last_modified, "content-type": copy.content_type}
+        if isinstance(answer, FetchResponse) and answer.status in {source.status, HTTPStatus.NOT_MODIFIED}:
+            headers |= answer.headers
+        kept(source, copy.body if is_file and copy is not None else b"", headers)
 
 
 class Judged(NamedTuple):

@@ -11,11 +11,9 @@ time its host is not ready. So no method but ``counted`` counts verdicts.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from logging import DEBUG
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from politesse._base.reasons import BY_POLICY
 from politesse._cache.options import is_fault_of_kind
 from politesse._gate.judge import Evidence, HostPolicy, Judgement, judge, match_rules, match_without_file, settle
 from politesse._gate.pages import denied_file
@@ -27,17 +25,7 @@ from politesse.events import Decided, Event, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import FaultKind, TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
-from politesse.verdict import (
-    WITHOUT_RULE,
-    Bound,
-    NotYet,
-    Reason,
-    StatesUsage,
-    Verdict,
-    VerdictBasis,
-    utc,
-    verdict_of_basis,
-)
+from politesse.verdict import WITHOUT_RULE, Bound, NotYet, Reason, StatesUsage, Verdict, utc, verdict_of_basis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -345,15 +333,7 @@ class Agent:
     def _made(
         self, url: str, judgement: Judgement, entry: Entry | None = None, site_usage: StatesUsage | None = None
     ) -> Verdict:
-        """Make a verdict. Unless a host policy decided, ``entry`` is the source."""
+        """Make a verdict; see ``Judgement.basis``."""
         match, now_mono, now_wall = judgement.match, self.clock.monotonic(), self.clock.wall()
-        if entry is None or match.reason in BY_POLICY:
-            basis = VerdictBasis(self.name, None, now_mono, site_usage, judgement.note)
-        else:
-            source = entry.source
-            if judgement.not_before is not None:
-                source = replace(source, not_before=judgement.not_before)
-            basis = VerdictBasis(
-                self.name, source, entry.confirmed_mono, site_usage, judgement.note, entry.rules.digest
-            )
+        basis = judgement.basis(self.name, entry, now_mono, site_usage)
         return verdict_of_basis(url, match.allowed or self.state.reports, match, basis, now_mono, now_wall)

@@ -13,19 +13,21 @@ The first of these questions that has an answer decides:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.checks import check_types
 from politesse._base.constants import ROBOTS_TXT
+from politesse._base.reasons import BY_POLICY
 from politesse._pacing.pace import PacingOptions, limited
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.usage.model import Preference, Purpose
-from politesse.verdict import WITHOUT_RULE, AccessResult, Match, Reason, StatesUsage
+from politesse.verdict import WITHOUT_RULE, AccessResult, Match, Reason, StatesUsage, VerdictBasis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from politesse._cache.robots import Entry
     from politesse.robots import RuleSet
 
 _WHOLE_SITE: Final = {
@@ -154,6 +156,15 @@ class Judgement(NamedTuple):
     match: Match
     note: str = ""
     not_before: float | None = None
+
+    def basis(self, agent: str, entry: Entry | None, now_mono: float, site_usage: StatesUsage | None) -> VerdictBasis:
+        """Return the basis of a verdict. Unless a host policy decided, ``entry`` is the source."""
+        if entry is None or self.match.reason in BY_POLICY:
+            return VerdictBasis(agent, None, now_mono, site_usage, self.note)
+        source = entry.source
+        if self.not_before is not None:
+            source = replace(source, not_before=self.not_before)
+        return VerdictBasis(agent, source, entry.confirmed_mono, site_usage, self.note, entry.rules.digest)
 
 
 def judge(evidence: Evidence) -> Judgement:

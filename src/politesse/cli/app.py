@@ -12,7 +12,7 @@ from politesse.cli import bot_command, fleet_command, key_command, ledger_comman
 from politesse.cli.audit_command import audit
 from politesse.cli.check_command import print_verdicts
 from politesse.cli.console import errors, output
-from politesse.cli.crawl_command import CrawlPlan, crawl_urls, journal_of
+from politesse.cli.crawl_command import CrawlPlan, crawl_urls
 from politesse.cli.crawl_options import (
     CRAWLER,
     Allow,
@@ -31,6 +31,7 @@ from politesse.cli.crawl_options import (
     Sitemaps,
     Time,
     Warc,
+    journal_of,
 )
 from politesse.cli.demo import run as run_demo
 from politesse.cli.diff_command import diff

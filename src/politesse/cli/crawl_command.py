@@ -56,7 +56,6 @@ _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
 _MAX_NAMED: Final = 10  # the summary names at most this many sites
-"""The loggers that report closed hosts."""
 
 
 @dataclass(slots=True)
@@ -140,24 +139,6 @@ class CrawlPlan:
                 if not all(is_public(ip_address(address.partition("%")[0])) for address in addresses):
                     return False
         return True
-
-
-def journal_of(journal: Path | None, resume: Path | None, *, has_urls: bool) -> Path | None:
-    """Return the journal that the options name.
-
-    Raises:
-        ConfigurationError: URLs and journal are missing, the journal is given twice, or the journal to resume is
-            missing.
-    """
-    if journal is not None and resume is not None:
-        raise ConfigurationError("--journal and --resume name the same file: give one of them")
-    if resume is not None and not resume.exists():
-        raise ConfigurationError(f"--resume {resume}: there is no such file; --journal begins one")
-    if not has_urls and resume is None:
-        raise ConfigurationError(
-            "Missing argument URL: give one, or --sitemaps, or --resume with the journal of an earlier crawl"
-        )
-    return journal or resume
 
 
 async def crawl_urls(plan: CrawlPlan, err: Console) -> int:

@@ -7,6 +7,7 @@ import typer
 
 from politesse import __version__
 from politesse.cli.crawl_command import DEFAULT_MAX_PAGES
+from politesse.errors import ConfigurationError
 
 CRAWLER: Final = f"politesse/{__version__} (crawl)"
 
@@ -119,3 +120,21 @@ AllowPrivate = Annotated[
         "requested only if the host of one of the URLs has a private address.",
     ),
 ]
+
+
+def journal_of(journal: Path | None, resume: Path | None, *, has_urls: bool) -> Path | None:
+    """Return the journal that the options name.
+
+    Raises:
+        ConfigurationError: URLs and journal are missing, the journal is given twice, or the journal to resume is
+            missing.
+    """
+    if journal is not None and resume is not None:
+        raise ConfigurationError("--journal and --resume name the same file: give one of them")
+    if resume is not None and not resume.exists():
+        raise ConfigurationError(f"--resume {resume}: there is no such file; --journal begins one")
+    if not has_urls and resume is None:
+        raise ConfigurationError(
+            "Missing argument URL: give one, or --sitemaps, or --resume with the journal of an earlier crawl"
+        )
+    return journal or resume

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from politesse.errors import StoreError
 from politesse.ledger import _rows
 from politesse.ledger._file import LEDGER, members
-from politesse.stores._sqlite_opening import Locked, open_for_reading, sqlite3, store_error
+from politesse.stores._sqlite_errors import Locked, sqlite3, store_error
+from politesse.stores._sqlite_opening import open_for_reading
 
 if TYPE_CHECKING:
     import os

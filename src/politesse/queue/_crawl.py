@@ -225,8 +225,7 @@ class Crawl(Generic[Item, Response]):
         A session may end the turn of a file with its response, before all URLs of the file are queued. The next file of
         the host waits until these URLs are queued.
         """
-        host = queued.origin_queue.host.key
-        reading = self._files.setdefault(host, asyncio.Lock())
+        reading = self._files.setdefault(queued.origin_queue.host.key, asyncio.Lock())
         if not reading.locked():
             async with reading:
                 await self._visit(turn, queued)

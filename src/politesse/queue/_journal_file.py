@@ -20,8 +20,9 @@ from politesse._base.text import shortened
 from politesse.errors import InvalidURL, StoreError
 from politesse.origin import Origin
 from politesse.queue._hosts import SitemapMark, Trail
+from politesse.stores._sqlite_errors import Locked
 from politesse.stores._sqlite_file import Part
-from politesse.stores._sqlite_opening import Locked, held_file
+from politesse.stores._sqlite_opening import held_file
 
 if TYPE_CHECKING:
     import sqlite3
