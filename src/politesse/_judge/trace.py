@@ -17,7 +17,7 @@ last time before the present start, and later times. A host that is idle for lon
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import deque
+from collections import OrderedDict, deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
@@ -46,7 +46,7 @@ _FIRST_FETCHES: Final = 2
 _MINUTE_S: Final = 60.0
 _MAX_TIMES: Final = 64  # a history with more times drops the times that no longer matter
 _MAX_PENDING: Final = 64  # redirects to one target that was not requested yet
-_LOOK_EVERY: Final = 4_096  # exchanges between two looks for idle hosts, or more if there are more hosts
+_MAX_REDIRECTED: Final = 100_000  # targets of redirects
 
 
 @dataclass(slots=True, eq=False)
@@ -141,10 +141,9 @@ class TraceJudge:
         self._expected = expected
         self._promises = promises
         self._is_whole = is_whole
-        self._hosts: dict[str, _HostHistory] = {}
-        self._redirected: dict[tuple[Origin, str], deque[_Redirect]] = {}
+        self._hosts: OrderedDict[str, _HostHistory] = OrderedDict()  # the last used last
+        self._redirected: OrderedDict[tuple[Origin, str], deque[_Redirect]] = OrderedDict()
         self._unknown_targets = 0
-        self._unseen = 0
 
     def judge(self, exchange: Exchange) -> list[Violation]:
         """Judge the next exchange; return its violations."""
@@ -152,6 +151,7 @@ class TraceJudge:
         host = self._hosts.get(origin.pacing_host)
         if host is None:
             host = self._hosts[origin.pacing_host] = _HostHistory()
+        self._hosts.move_to_end(origin.pacing_host)
         robots = host.robots.get(origin)
         if robots is None:
             robots = host.robots[origin] = _RobotsHistory(self._expected(origin), host)
@@ -191,18 +191,15 @@ class TraceJudge:
             host.close(exchange.ended, exchange.retry_after_s)
 
     def _forget(self, now: float) -> None:
-        """Forget the hosts that are idle for long, and the redirects whose target was not requested."""
-        self._unseen += 1
-        if self._unseen < max(_LOOK_EVERY, len(self._hosts) // 4):
-            return
-        self._unseen = 0
+        """Forget the hosts that are idle for long, and the oldest redirects whose target was not requested."""
         oldest = now - self._promises.forget_after_s
-        for name, host in list(self._hosts.items()):
-            if host.seen < oldest and host.page_ended < oldest and host.not_before(now) == _NEVER:
-                del self._hosts[name]
-        for place, waiting in list(self._redirected.items()):
-            if not waiting or max(opened for _, opened in waiting) < oldest:
-                del self._redirected[place]
+        while (host := next(iter(self._hosts.values()))).seen < oldest:
+            name, _ = self._hosts.popitem(last=False)
+            if max(host.page_ended, host.not_before(now)) >= oldest:
+                self._hosts[name] = host
+                break
+        if len(self._redirected) > _MAX_REDIRECTED:
+            self._redirected.popitem(last=False)
 
     def _logged(self, exchange: Exchange) -> Found:
         """Yield the violations of an exchange that do not depend on other exchanges."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from heapq import heappush, heappushpop
 from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,7 @@ from politesse._base.text import counted, printable, shortened
 from politesse._judge import Promises, TraceJudge
 from politesse.audit._practices import HostPractices
 from politesse.audit._requests import LATE_S, LogError, LogReader, Note
-from politesse.audit._rules import ALWAYS, Copies, copies_of
+from politesse.audit._rules import ALWAYS, Copies, files_of
 from politesse.errors import ConfigurationError
 from politesse.robots.agents import BROWSER, product_token
 from politesse.verdict import utc
@@ -143,7 +142,11 @@ class HostAudit:
     bars: dict[int, list[int]] = field(default_factory=dict)
     width_s: float = 1.0
     practices: HostPractices | None = field(default=None, repr=False)
-    _worst: dict[str, list[tuple[float, int, Finding]]] = field(default_factory=dict, repr=False)
+    _worst: dict[str, list[Finding]] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        sums = f"{counted(self.found, 'finding')} in {counted(self.requests, 'request')}"
+        return printable(f"{self.agent} at {self.host}: {sums}, {self.robots_requests:,} for robots.txt")
 
     @property
     def found(self) -> int:
@@ -152,7 +155,7 @@ class HostAudit:
 
     def worst(self, kind: str) -> list[Finding]:
         """Return up to five findings of a kind, the worst first."""
-        return [finding for *_, finding in sorted(self._worst.get(kind, ()), reverse=True)]
+        return list(self._worst.get(kind, ()))
 
     def count(self, request: Request) -> None:
         """Count a request."""
@@ -167,9 +170,8 @@ class HostAudit:
         finding = Finding(self.agent, self.host, str(kind), url, started, detail, missing_s, request.place)
         self.kinds[finding.kind] += 1
         self._mark(started, 1)
-        worst = self._worst.setdefault(finding.kind, [])
-        push = heappush if len(worst) < _EXAMPLES else heappushpop
-        push(worst, (missing_s, -self.kinds[finding.kind], finding))
+        found = [*self._worst.get(finding.kind, ()), finding]
+        self._worst[finding.kind] = sorted(found, key=lambda one: -one.missing_s)[:_EXAMPLES]
         return finding
 
     def _mark(self, wall: float, place: int) -> None:
@@ -210,7 +212,7 @@ class Audit:
     def __init__(self, options: AuditOptions) -> None:
         self._options = options
         self._reader = LogReader(options)
-        self._copies = copies_of(options)
+        self._files = files_of(options)
         self._hosts: dict[tuple[str, str], HostAudit] = {}
         self._is_whole = options.is_whole
 
@@ -224,8 +226,8 @@ class Audit:
             wrap: returns the file to read instead of an open log, to watch the progress.
 
         Raises:
-            LogError: a log cannot be opened, its format is unknown, or no line is by an audited crawler. If a log is
-                damaged, the error comes after the findings of all good lines.
+            LogError: a log cannot be opened or occurs twice, its format is unknown, or no line is by an audited
+                crawler. If a log is damaged, the error comes after the findings of all good lines.
             ConfigurationError: a package is missing.
         """
         judges: dict[str, TraceJudge] = {}
@@ -244,9 +246,14 @@ class Audit:
             for kind, detail, missing_s in host.practices.judge(request) if host.practices else ():
                 yield host.note(request, kind, detail, missing_s)
         for host in self._hosts.values():
-            for kind, example, detail in host.practices.conclude() if host.practices else ():
+            for kind, example, detail in host.practices.conclude(host.requests) if host.practices else ():
                 yield host.note(example, kind, detail, 0.0)
         self._check(", ".join(map(str, logs)))
+
+    def __str__(self) -> str:
+        counts, found = self.counts(), sum(host.found for host in self._hosts.values())
+        numbers = counted(counts["lines"], "line"), counted(len(self._hosts), "host")
+        return f"{counted(found, 'finding')} in {counted(counts['requests'], 'request')}, {', '.join(numbers)}"
 
     def hosts(self) -> list[HostAudit]:
         """Return the sums by crawler and host, the worst first."""
@@ -254,10 +261,8 @@ class Audit:
 
     def counts(self) -> dict[str, int]:
         """Return the number of lines and requests that were read, and how often each remark applies."""
-        reader = self._reader
-        return {"lines": reader.lines, "requests": reader.requests_read} | {
-            str(note): n for note, n in reader.notes.items()
-        }
+        sums = {"lines": self._reader.lines, "requests": sum(host.requests for host in self._hosts.values())}
+        return sums | {str(note): count for note, count in self._reader.notes.items()}
 
     def notes(self) -> list[str]:
         """Return the limits of the logs, each with its count and first example."""
@@ -276,11 +281,10 @@ class Audit:
         return TraceJudge(partial(self._expected, agent), promises, is_whole=self._is_whole)
 
     def _expected(self, agent: str, origin: Origin) -> Copies | None:
-        copies = self._copies.get((agent, origin))
-        if copies is None:
-            self._reader.note(Note.NO_RULES, origin.text)
-            return None
-        return Copies(copies, self._reader.slack_s)
+        if origin in self._files:
+            return Copies(self._files[origin], agent, self._reader.slack_s)
+        self._reader.note(Note.NO_RULES, origin.text)
+        return None
 
     def _host(self, agent: str, name: str) -> HostAudit:
         found = self._hosts.get((agent, name))
@@ -297,7 +301,7 @@ class Audit:
             raise LogError(reader.examples[Note.FAULT])
         if not reader.lines:
             raise LogError(f"{names} is empty: it proves nothing")
-        if not reader.requests_read:
+        if not self._hosts:
             agents = " or ".join(self._options.agents)
             others = ", ".join(shortened(repr(name), 80) for name, _ in reader.others.most_common(_EXAMPLES))
             read = counted(reader.lines, "line")

@@ -9,21 +9,20 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, tzinfo
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from politesse._base.text import needs_extra
 from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     Fields = Mapping[str, str]
     Parse = Callable[[Any], Fields | None]
 
 COMMON: Final = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent'
-COMBINED: Final = f'{COMMON} "$http_referer" "$http_user_agent"'
+COMBINED: Final = f'{COMMON} "$http_referer" "$http_user_agent"$further_fields'
 TIMES: Final = ("msec", "time_iso8601", "time_local")
 _NEEDED: Final = (TIMES, ("request", "request_uri", "uri"), ("status",))
 
@@ -45,23 +44,19 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _NUMBER = re.compile(r"\d{9,13}(?:\.\d{1,9})?")
 _MILLISECONDS: Final = 1e11  # a greater Unix time is in milliseconds
-_MONTHS: Final = {
-    name: n
-    for n, name in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
-}
-_LOCAL_TIME = re.compile(r"(\d\d)/(\w{3})/(\d{4}):(\d\d:\d\d:\d\d) ([+-]\d\d)(\d\d)")
+_LOCAL_TIME = re.compile(r"(\d\d)/(\w{3})/([1-9]\d{3}):(\d\d:\d\d:\d\d [+-]\d{4})")
 
 # Scrapy logs an answer when it has come. Answers that are repeated or redirected have lines of their own kinds. A
 # request that is given up after an answer has the line "Crawled", too.
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? \[scrapy[.\w]*\] [A-Z]+: (.*)", re.DOTALL)
 _SENT = re.compile(
-    r"(?:Crawled \((?P<status>\d+)\)|Redirecting \((?P<moved>\d*)[^)]*\) to <[A-Z]+ (?P<location>[^>]*)> from|Retrying"
-    r"|Gave up retrying(?=.*times\): \D)) <(?P<method>[A-Z]+) (?P<url>[^>]*)>"
+    r"(?:(?:Crawled|Redirecting) \((?P<status>\d*)[^)]*\)(?: to <[A-Z]+ (?P<sent_http_location>[^>]*)> from)?|Retrying"
+    r"|Gave up retrying(?=.*times\): \D)) <(?P<request_method>[A-Z]+) (?P<url>[^>]*)>"
     r"(?: \(failed \d+ times\): (?P<failed>\d*))?(?!.*'cached')"
 )
 
 
-def line_parser(template: str, *, has_tail: bool = False) -> Parse:
+def line_parser(template: str) -> Parse:
     """Return the parser of a format string of nginx, alone or in its directive ``log_format``.
 
     The time of a match is linear, because no variable takes the character that follows it in the format.
@@ -84,7 +79,7 @@ def line_parser(template: str, *, has_tail: bool = False) -> Parse:
     for choice in _NEEDED:
         if names.isdisjoint(choice):
             raise ConfigurationError(f"format {template!r:.300}: it lacks {' or '.join(f'${one}' for one in choice)}")
-    match = re.compile(pattern + re.escape(template[end:]) + (".*" if has_tail else ""), re.DOTALL).fullmatch
+    match = re.compile(pattern + re.escape(template[end:]), re.DOTALL).fullmatch
 
     def parse(line: str) -> Fields:
         if (found := match(line)) is None:
@@ -121,27 +116,13 @@ def parse_scrapy(line: str) -> Fields | None:
     found = _SENT.match(head[2]) if head else None
     if head is None or found is None:
         return None
-    status = found["status"] or found["moved"] or found["failed"] or "0"
-    fields = {"time_iso8601": head[1], "request_method": found["method"], "url": found["url"], "status": status}
-    return {**fields, "sent_http_location": found["location"] or ""}
+    fields = found.groupdict("")
+    return {**fields, "time_iso8601": head[1], "status": fields["status"] or fields["failed"] or "0"}
 
 
 def is_scrapy(line: str) -> bool:
     """Return whether a line is of Scrapy's log."""
     return _LOG_LINE.match(line) is not None
-
-
-def warc_records(stream: object, name: str) -> tuple[Iterator[Any], tuple[type[Exception], ...]]:
-    """Return the records of a WARC file, and the exceptions at its faults.
-
-    Raises:
-        ConfigurationError: warcio is not installed.
-    """
-    try:
-        iterate, exceptions = import_module("warcio.archiveiterator"), import_module("warcio.exceptions")
-    except ImportError as error:
-        raise ConfigurationError(f"{name}: {needs_extra('a WARC file', 'warc')}") from error
-    return iter(iterate.ArchiveIterator(stream)), (exceptions.ArchiveLoadFailed,)
 
 
 def parse_warc(record: Any) -> Fields | None:  # noqa: ANN401 - warcio has no types
@@ -165,7 +146,6 @@ def unix_time(text: str, zone: tzinfo) -> float:
     if _NUMBER.fullmatch(text):
         return float(text) / (1_000 if float(text) > _MILLISECONDS else 1)
     if found := _LOCAL_TIME.fullmatch(text):
-        day, month, year, clock, hours, minutes = found.groups()
-        text = f"{year}-{_MONTHS.get(month, 0):02}-{day}T{clock}{hours}:{minutes}"
+        return parsedate_to_datetime(" ".join(found.groups())).timestamp()
     date = datetime.fromisoformat(text.replace(",", "."))
     return (date.replace(tzinfo=zone) if date.tzinfo is None else date).timestamp()

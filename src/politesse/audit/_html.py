@@ -24,16 +24,14 @@ def report_page(audit: Audit, problem: str = "") -> str:
         audit: an audit that has read its logs.
         problem: why the logs were not read to their ends, if they were not.
     """
-    hosts, counts = audit.hosts(), audit.counts()
+    hosts = audit.hosts()
     bad = [host for host in hosts if host.found]
-    found = sum(host.found for host in bad)
     more = f"<p>and {counted(len(bad) - _MAX_HOSTS, 'more host')} with findings</p>" if len(bad) > _MAX_HOSTS else ""
     page = Template(files("politesse.audit").joinpath("report.html").read_text(encoding="utf-8"))
     return page.substitute(
         agents=_text(", ".join(dict.fromkeys(host.agent for host in hosts))),
-        verdict="bad" if found or problem else "good",
-        summary=counted(found, "finding"),
-        counts=f"{counts['requests']:,} requests in {counts['lines']:,} lines, {counted(len(hosts), 'host')}",
+        verdict="bad" if bad or problem else "good",
+        summary=str(audit),
         notes="".join(f"<li>{_text(note)}</li>" for note in [*audit.notes(), *filter(None, [problem])]),
         hosts="\n".join(map(_section, bad[:_MAX_HOSTS])) + more,
     )
@@ -45,10 +43,7 @@ def _text(text: str) -> str:
 
 def _section(host: HostAudit) -> str:
     kinds = "\n".join(_kind(host, kind, count) for kind, count in host.kinds.most_common())
-    sums = f"{counted(host.found, 'finding')} in {counted(host.requests, 'request')}"
-    sums += f", {host.robots_requests:,} for robots.txt"
-    head = f"<h2>{_text(host.host)}</h2>\n<p>{_text(host.agent)}: {sums}</p>"
-    return f"<section>{head}\n{_timeline(host)}\n{kinds}</section>"
+    return f"<section><h2>{_text(host.host)}</h2>\n<p>{_text(str(host))}</p>\n{_timeline(host)}\n{kinds}</section>"
 
 
 def _kind(host: HostAudit, kind: str, count: int) -> str:

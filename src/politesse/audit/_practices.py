@@ -35,7 +35,7 @@ class HostPractices:
 
     def __init__(self, back_off_s: float) -> None:
         self._back_off_s = back_off_s
-        self._requests = self._errors = 0
+        self._errors = 0
         self._ended = 0.0
         self._conditional = self._unnamed = False
         self._pages: set[int] = set()
@@ -44,7 +44,6 @@ class HostPractices:
     def judge(self, request: Request) -> Iterator[tuple[Practice, str, float]]:
         """Yield the practice, the detail and the missing seconds of each fault of a request."""
         exchange, agent = request.exchange, request.exchange.agent
-        self._requests += 1
         if agent is not None and "://" not in agent and not self._unnamed:
             self._unnamed = True  # told once for a host
             yield Practice.NO_URL, f"{agent!r:.100}", 0.0
@@ -63,12 +62,12 @@ class HostPractices:
             elif len(self._pages) < _MAX_PAGES:
                 self._pages.add(page)
 
-    def conclude(self) -> Iterator[tuple[Practice, Request, str]]:
-        """Yield the practice, an example and the detail of each fault that only the whole log shows."""
+    def conclude(self, requests: int) -> Iterator[tuple[Practice, Request, str]]:
+        """Yield the practice, an example and the detail of each fault that only all requests of the host show."""
         for practice, (count, example) in self._shares.items():
             excused = practice is Practice.NO_CACHE and self._conditional
-            if self._requests >= _ENOUGH and count > _MAX_SHARE * self._requests and not excused:
-                yield practice, example, f"{count:,} of {self._requests:,} requests"
+            if requests >= _ENOUGH and count > _MAX_SHARE * requests and not excused:
+                yield practice, example, f"{count:,} of {requests:,} requests"
 
     def _count(self, practice: Practice, request: Request) -> None:
         count, example = self._shares.get(practice, (0, request))

@@ -20,6 +20,7 @@ from heapq import heappop, heappush, merge
 from importlib import import_module
 from io import BufferedReader, FileIO
 from itertools import chain, islice
+from os.path import realpath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _PARSERS: Final[dict[str | None, Parse]] = {
     "json": _formats.parse_json,
-    "combined": _formats.line_parser(_formats.COMBINED, has_tail=True),
+    "combined": _formats.line_parser(_formats.COMBINED),
     "common": _formats.line_parser(_formats.COMMON),
     "scrapy": _formats.parse_scrapy,
     "warc": _formats.parse_warc,
@@ -50,15 +51,16 @@ _FORMATS: Final = f"""Give {", ".join(map(str, _PARSERS))}, or a format of nginx
 _WARC, _GZIP, _ZSTD = b"WARC/", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ZSTD_MODULE: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 _BLOCK_BYTES: Final = 256 * 1024
-_MAX_LINE_BYTES: Final = 64 * 1024  # a longer line is read in pieces, so that memory stays bounded
+_MAX_LINE_BYTES: Final = 64 * 1024
 _WINDOW_S: Final = 300.0
 _MAX_WINDOW: Final = 100_000
-_SAMPLE: Final = 100  # lines that show the format and the resolution of a log
+_SAMPLE: Final = 100  # lines that show the format of a log
 _MAX_AGENTS: Final = 10_000  # User-Agents that are kept
 _WHOLE_S = 1.0
 LATE_S: Final = 0.05
 """A server may write a line so much later than the client has the answer."""
 
+_REQUEST = re.compile(r"([A-Za-z]+) ((?:/|https?:).*?)(?: HTTP/[\d.]*)?", re.DOTALL)
 _FRACTION = re.compile(r"\d[.,]\d")
 _PLAIN = re.compile(r"[!#-\[\]-~]*")  # neither quotes, backslashes nor blanks
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|([\"\\]))")  # of nginx and Apache
@@ -114,7 +116,6 @@ class LogReader:
 
     Attributes:
         lines: the number of lines so far, or of records of a WARC file.
-        requests_read: the number of requests of the audited crawlers so far.
         others: how often other User-Agents occur.
         notes: how often each note applies.
         examples: the first example of each note.
@@ -125,7 +126,7 @@ class LogReader:
     """
 
     def __init__(self, options: AuditOptions) -> None:
-        self.lines = self.requests_read = 0
+        self.lines = 0
         self.others: Counter[str] = Counter()
         self.notes: Counter[Note] = Counter()
         self.examples: dict[Note, str] = {}
@@ -159,73 +160,66 @@ class LogReader:
             wrap: returns the file to read instead of an open file, to watch the progress.
 
         Raises:
-            LogError: a log cannot be opened, its format is unknown, or it has no host.
+            LogError: a log cannot be opened or occurs twice, its format is unknown, or it has no host.
             ConfigurationError: a package is missing.
         """
+        if len(set(map(realpath, names))) < len(names):
+            raise LogError(f"{', '.join(names)}: a log is given twice, so its requests would count twice")
         with ExitStack() as stack:
             streams = []
             for name in names:
                 try:
-                    raw = FileIO(sys.stdin.fileno() if name == "-" else name, closefd=name != "-")
+                    source = sys.stdin.fileno() if name == "-" and sys.stdin is not None else name
+                    raw = FileIO(source, closefd=source is name)
                 except OSError as error:
                     raise LogError(f"{name} cannot be read: {error.strerror or error}") from error
                 file = stack.enter_context(BufferedReader(wrap(stack.enter_context(raw)), _BLOCK_BYTES))
                 streams.append(self._in_order(self._parsed(name, *self._rows(name, file))))
-            yield from streams[0] if len(streams) == 1 else merge(*streams, key=lambda one: one.exchange.started)
+            yield from merge(*streams, key=lambda one: one.exchange.started)
 
     def _rows(self, name: str, file: BufferedReader) -> tuple[Iterator[Any], Parse]:
-        """Return the lines or records of a log, and their parser; look at the first ones."""
-        faults: tuple[type[Exception], ...] = (OSError, zlib.error)
+        """Return the lines or records of a log, and their parser."""
+        faults: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error)
         stream: BufferedReader | gzip.GzipFile = file
         magic = file.peek(len(_ZSTD))
         if magic.startswith(_GZIP):
             stream = gzip.GzipFile(fileobj=file)
         elif magic.startswith(_ZSTD):
-            try:
-                zstd = import_module(_ZSTD_MODULE)
-            except ImportError as error:
-                raise ConfigurationError(f"{name}: {needs_extra('a log that is packed with zstd', 'zstd')}") from error
+            zstd = _imported(_ZSTD_MODULE, f"{name}: a log that is packed with zstd", "zstd")
             faults, stream = (*faults, zstd.ZstdError), zstd.ZstdFile(file)
-        with suppress(EOFError, *faults):  # the fault is noted below
+        with suppress(*faults):  # the fault is noted below
             magic = stream.peek(len(_WARC))
-        parse = self._parse or (_PARSERS["warc"] if magic.startswith(_WARC) else None)
-        if parse is _PARSERS["warc"]:
-            self._note_resolution(name, [])
-            records, others = _formats.warc_records(stream, name)
-            return self._guarded(name, records, (*faults, *others)), parse
-        octets = self._guarded(name, iter(lambda: stream.readline(_MAX_LINE_BYTES), b""), faults)
-        lines = (line.decode("utf-8", "surrogateescape").rstrip("\r\n") for line in octets)
+        if self._parse is _formats.parse_warc or (self._parse is None and magic.startswith(_WARC)):
+            warc = _imported("warcio", f"{name}: a WARC file", "warc")
+            faults = (*faults, warc.exceptions.ArchiveLoadFailed)
+            return self._guarded(name, iter(warc.ArchiveIterator(stream)), faults), _formats.parse_warc
+        lines = self._guarded(name, _lines(stream), faults)
         sample = list(islice(lines, _SAMPLE))
-        if parse is None and any(map(_formats.is_scrapy, sample)):
-            parse = _PARSERS["scrapy"]
-        choices = [parse] if parse else [_PARSERS[one] for one in _DETECTED]
-        readable = [list(_readable(one, sample)) for one in choices]
-        best = max(map(len, readable))
-        if sample and not best:
+        return chain(sample, lines), self._parser(name, sample)
+
+    def _parser(self, name: str, sample: Sequence[str]) -> Parse:
+        """Return the parser of a log by its first lines."""
+        if self._parse is None and any(map(_formats.is_scrapy, sample)):
+            return _formats.parse_scrapy
+        choices = [self._parse] if self._parse else [_PARSERS[one] for one in _DETECTED]
+        readable = [sum(_is_readable(one, line) for line in sample) for one in choices]
+        if sample and not any(readable):
             example = f"none of its first {len(sample)} lines has the format, as {shortened(sample[0])!r}"
             raise LogError(f"{name}: {example}. {_FORMATS}")
-        chosen = next(place for place, found in enumerate(readable) if 2 * len(found) >= best)
-        self._note_resolution(name, readable[chosen])
-        return chain(sample, lines), choices[chosen]
-
-    def _note_resolution(self, name: str, sample: Sequence[Fields]) -> None:
-        if self._options.slack_s is None and not any(
-            _FRACTION.search(fields[one]) for fields in sample for one in _formats.TIMES if one in fields
-        ):
-            self.slack_s = _WHOLE_S
-            self.note(Note.WHOLE, name)
+        return next(one for one, count in zip(choices, readable, strict=True) if 2 * count >= max(readable))
 
     def _guarded(self, name: str, source: Iterator[Any], faults: tuple[type[Exception], ...]) -> Iterator[Any]:
         """Yield from an iterator that reads a log, up to a fault, which is noted."""
         try:
             yield from source
-        except EOFError:
-            self.note(Note.FAULT, f"{name} is truncated: it ends within its packed data")
         except faults as error:
-            self.note(Note.FAULT, f"{name} is damaged: {getattr(error, 'strerror', None) or error}")
+            is_cut = isinstance(error, EOFError)
+            problem = "truncated: it ends within its packed data" if is_cut else f"damaged: {error}"
+            self.note(Note.FAULT, f"{name} is {problem}")
 
     def _parsed(self, name: str, rows: Iterator[Any], parse: Parse) -> Iterator[Request]:
         """Yield the requests of a log by audited crawlers, in the order of the lines."""
+        is_first = self._options.slack_s is None
         for number, row in enumerate(rows, 1):
             self.lines += 1
             place = f"{name}:{number}"
@@ -235,9 +229,13 @@ class LogReader:
             except (ValueError, RecursionError) as error:
                 self.note(Note.UNREADABLE, f"{place}: {error}: {row}")
                 continue
-            if request is not None:
-                self.requests_read += 1
-                yield request
+            if request is None or fields is None:
+                continue
+            if is_first and _FRACTION.search(_written(fields)) is None:
+                self.slack_s = _WHOLE_S
+                self.note(Note.WHOLE, name)
+            is_first = False
+            yield request
 
     def _in_order(self, requests: Iterator[Request]) -> Iterator[Request]:
         """Yield the requests of a log in the order of their starts."""
@@ -270,18 +268,16 @@ class LogReader:
         """Return the request of a line; None if it is not by an audited crawler. Raises ValueError."""
         user_agent = fields.get("http_user_agent")
         if user_agent is None:
-            agent: str | None = self._options.agents[0]
             self.note(Note.UNNAMED, place)
-        else:
-            agent = self._token_of(user_agent)
+        agent = self._options.agents[0] if user_agent is None else self._token_of(user_agent)
         if agent is None:
             if len(self.others) < _MAX_AGENTS:
                 self.others[user_agent or ""] += 1
             return None
-        method, url = self._target(fields)
+        method, url = _target(fields)
+        url = self._base(fields) + url if url[0] == "/" else url
         origin, target = split(url)
-        written = fields.get("msec") or fields.get("time_iso8601") or fields.get("time_local") or ""
-        ended = _formats.unix_time(written, self._zone)
+        ended = _formats.unix_time(_written(fields), self._zone)
         duration = fields.get("request_time", "-")
         duration_s = 0.0 if duration == "-" else float(duration)
         if not 0 <= duration_s < DAY_S:
@@ -296,30 +292,30 @@ class LogReader:
         exchange = Exchange(url, ended - duration_s, ended, status, wait_s, user_agent, location)
         return Request(exchange, agent, origin.pacing_host, target == ROBOTS_TXT, method, place)
 
-    def _target(self, fields: Fields) -> tuple[str, str]:
-        """Return the method and the URL of a request."""
-        if "request" in fields:
-            method, _, rest = fields["request"].partition(" ")
-            target, _, protocol = rest.rpartition(" ")
-            target = target if protocol.startswith("HTTP/") else rest
-        else:
-            method = fields.get("request_method", "GET")
-            target = fields.get("url") or fields.get("request_uri") or fields.get("uri", "")
-            if target == fields.get("uri") and fields.get("args", "-") not in {"", "-"}:
-                target = f"{target}?{fields['args']}"
-        if not (method.isalpha() and target.startswith(("/", "http:", "https:"))):
-            raise ValueError("no method and URL")
-        if _PLAIN.fullmatch(target) is None:
-            target = escaped(_ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], target))
-        if target[0] != "/":
-            return method, target
+    def _base(self, fields: Fields) -> str:
+        """Return the origin of a request whose URL names none."""
         host = fields.get("http_host") or fields.get("host") or fields.get("server_name") or "-"
         if host not in {"-", "_"}:
-            scheme = fields.get("scheme") or (self._site.scheme if self._site else "https")
-            return method, f"{scheme}://{host}{target}"
+            return f"{fields.get('scheme') or (self._site.scheme if self._site else 'https')}://{host}"
         if self._site is None:
             raise LogError("the log names no host: give the origin of its site, as --site https://example.com")
-        return method, self._site.text + target
+        return self._site.text
+
+
+def _target(fields: Fields) -> tuple[str, str]:
+    """Return the method, and the URL or the target of a request."""
+    written = fields.get("request")
+    if written is None:
+        uri, args = fields.get("uri", ""), fields.get("args", "-").removeprefix("-")
+        target = fields.get("url") or fields.get("request_uri") or (f"{uri}?{args}" if args else uri)
+        written = f"{fields.get('request_method', 'GET')} {target}"
+    found = _REQUEST.fullmatch(written)
+    if found is None:
+        raise ValueError("no method and URL")
+    method, target = found.groups()
+    if _PLAIN.fullmatch(target) is None:
+        target = escaped(_ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], target))
+    return method, target
 
 
 def _of_answer(fields: Fields, header: str) -> str:
@@ -327,8 +323,29 @@ def _of_answer(fields: Fields, header: str) -> str:
     return (fields.get(f"sent_http_{header}") or fields.get(f"upstream_http_{header}") or "").removeprefix("-")
 
 
-def _readable(parse: Parse, lines: Sequence[str]) -> Iterator[Fields]:
-    """Yield the fields of the lines that have a format."""
-    for line in lines:
-        with suppress(ValueError, RecursionError):
-            yield parse(line) or {}
+def _written(fields: Fields) -> str:
+    """Return the time of a line, as written."""
+    return next((fields[name] for name in _formats.TIMES if fields.get(name)), "")
+
+
+def _is_readable(parse: Parse, line: str) -> bool:
+    """Return whether a line has a format."""
+    with suppress(ValueError, RecursionError):
+        parse(line)
+        return True
+    return False
+
+
+def _lines(stream: BufferedReader | gzip.GzipFile) -> Iterator[str]:
+    """Yield the lines; a long line is cut, so that memory stays bounded, and nothing in its rest counts as a line."""
+    while octets := stream.readline(_MAX_LINE_BYTES):
+        yield octets.decode("utf-8", "surrogateescape").rstrip("\r\n")
+        while len(octets) == _MAX_LINE_BYTES and octets[-1:] != b"\n":
+            octets = stream.readline(_MAX_LINE_BYTES)
+
+
+def _imported(module: str, feature: str, extra: str) -> Any:  # noqa: ANN401 - a module
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigurationError(needs_extra(feature, extra)) from error

@@ -104,16 +104,15 @@ def _judge(judged: Audit, logs: list[str], *, as_json: bool) -> tuple[int, str]:
 
 
 def _print(judged: Audit, out: Console, *, as_json: bool) -> None:
-    hosts, counts = judged.hosts(), judged.counts()
+    hosts = judged.hosts()
     if as_json:
         for host in hosts:
             say_json(out, record_of(host, "agent host found requests robots_requests kinds"))
-        say_json(out, {"counts": counts, "notes": judged.notes()})
+        say_json(out, {"counts": judged.counts(), "notes": judged.notes()})
         return
     bad = [host for host in hosts if host.found]
     for host in bad[:_MOST_HOSTS]:
-        sums = f"{counted(host.found, 'finding')} in {counted(host.requests, 'request')}"
-        say(out, printable(f"{host.agent} at {host.host}: {sums}, {host.robots_requests:,} for robots.txt"), "bold")
+        say(out, str(host), "bold")
         for kind, count in host.kinds.most_common():
             say(out, f"  {kind}: {count:,}", "red")
             for one in host.worst(kind):
@@ -121,7 +120,6 @@ def _print(judged: Audit, out: Console, *, as_json: bool) -> None:
                 say(out, printable(f"    {utc(one.started_wall)} {shortened(one.url)}{detail}, {one.place}"))
     if len(bad) > _MOST_HOSTS:
         say(out, f"and {counted(len(bad) - _MOST_HOSTS, 'more host')}; --json lists all findings")
-    total = f"{counted(sum(host.found for host in bad), 'finding')} in {counted(counts['requests'], 'request')}"
-    say(out, f"{total}, {counted(counts['lines'], 'line')}, {counted(len(hosts), 'host')}", "bold")
+    say(out, str(judged), "bold")
     for note in judged.notes():
         say(out, printable(note))

@@ -76,6 +76,15 @@ async def test_log_or_option_that_cannot_be_used_ends_with_2(arguments: list[str
     assert "Traceback" not in done.err
 
 
+@pytest.mark.full
+async def test_closed_standard_input_ends_with_2(given: list[str]) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, "audit", "-", *given), stderr=asyncio.subprocess.PIPE
+    )
+    _, err = await process.communicate()
+    assert (process.returncode, b"cannot be read" in err) == (2, True)
+
+
 async def test_terminal_shows_the_progress(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "access.log").write_bytes(LOG)
     ours, theirs = pty.openpty()

@@ -11,10 +11,12 @@ from backports import zstd
 from benchmarks.audit import options_of
 from benchmarks.audit_log import planted_log
 
+from politesse import Gatekeeper
 from politesse.audit import Audit, AuditOptions, LogError
 from politesse.errors import ConfigurationError, StoreError
 from politesse.ledger import Snapshot
 from politesse.origin import Origin
+from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.support.ledgers import write_ledger
 from tests.unit.audit.conftest import ROBOTS, SITE, Judge, combined
@@ -141,6 +143,18 @@ def test_copy_of_a_ledger_that_was_in_force_decides(judge: Judge, tmp_path: Path
         judge(combined(0, "/a"), ledger=tmp_path / "none.db")
 
 
+async def test_ledger_of_a_gatekeeper_has_the_robots_txt_of_each_time(judge: Judge, tmp_path: Path) -> None:
+    clock = ManualClock(wall=1_795_687_210.0)  # 10:00:10
+    site = ScriptedFetcher({SITE: ROBOTS})
+    async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=clock, ledger=tmp_path / "ledger.db") as gate:
+        await gate.check(f"{SITE}/private/b")
+    lines = [combined(second, f"/private/{second}") for second in (0, 20, 30)]
+    assert judge(*lines, ledger=tmp_path / "ledger.db", robots={})[1] == [
+        (FORBIDDEN, "/private/20"),
+        (FORBIDDEN, "/private/30"),
+    ]
+
+
 PACKED: dict[str, Any] = {"access.log.gz": gzip.compress, "access.log.zst": zstd.compress}
 
 
@@ -182,6 +196,7 @@ GARBAGE = {
     "binary": b"\x00\xff\xfe\n",
     "no request": combined(5, "/a").replace("GET /a HTTP/1.1", r"\x16\x03\x01"),
     "no such zone": combined(5, "/a").replace("+0000", "+9900"),
+    "no such year": combined(5, "/a").replace("2026", "0026"),
     "no such month": combined(5, "/a").replace("Nov", "Nox"),
     "no such day": combined(5, "/a").replace("26/", "31/"),
     "long": b'"' + b"x" * 65_535,
@@ -194,6 +209,12 @@ def test_garbage_is_counted_with_an_example(garbage: str | bytes, judge: Judge) 
     assert found == [(FORBIDDEN, "/private/a")]
     assert audit.counts()[UNREADABLE] == 1
     assert any("access.log:3: " in note for note in audit.notes())
+
+
+def test_rest_of_a_long_line_is_no_line(judge: Judge) -> None:
+    audit, found = judge(LINES[0], b'"' + b"x" * 65_535, combined(5, "/private/x"), LINES[1])
+    assert found == [(FORBIDDEN, "/private/a")]
+    assert audit.counts()["lines"] == 3
 
 
 def test_clock_that_is_set_back_is_counted_and_not_compared(judge: Judge) -> None:
@@ -226,6 +247,13 @@ def test_missing_log_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(LogError, match="cannot be read"):
             list(Audit(AuditOptions(agents=("ExampleBot",))).findings([path]))
+
+
+def test_log_that_is_given_twice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("\n".join(LINES))
+    (tmp_path / "link").symlink_to("log")
+    with pytest.raises(LogError, match="given twice"):
+        list(Audit(AuditOptions(agents=("ExampleBot",), site=SITE)).findings([tmp_path / "log", tmp_path / "link"]))
 
 
 def test_logs_of_several_servers_are_judged_together(tmp_path: Path) -> None:
