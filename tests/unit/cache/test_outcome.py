@@ -333,6 +333,7 @@ def test_304_without_headers_renews_the_copy_for_its_old_lifetime() -> None:
     ("headers", "lifetime_s"),
     [
         ({"cache_control": "max-age=1800"}, 1800.0),
+        ({"cache_control": "max-age=1800", "age": "100"}, 1700.0),
         ({"cache_control": "max-age=604800"}, DAY),
         ({"cache_control": "no-cache"}, MINUTE),
         ({"expires": "0"}, MINUTE),
