@@ -11,7 +11,8 @@ page request comes a whole pause after the robots.txt that opened its site. A la
 target of a robots.txt redirect is fetched for the first origin, and does not count for the pace of pages.
 
 Memory. Exchanges come in the order of their starts, so a history keeps only the times that still matter: the
-last time before the present start, and later times. A host that is idle for long is forgotten.
+last time before the present start, and later times. If there are too many hosts, the host that was
+requested least recently is forgotten.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ _FIRST_FETCHES: Final = 2
 _MINUTE_S: Final = 60.0
 _MAX_TIMES: Final = 64  # a history with more times drops the times that no longer matter
 _MAX_PENDING: Final = 64  # redirects to one target that was not requested yet
-_MAX_REDIRECTED: Final = 100_000  # targets of redirects
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +101,6 @@ class _HostHistory:
     fetches_ended: list[float] = field(default_factory=list)
     page_ended: float = _NEVER
     robots_ended: _Times = field(default_factory=_Times)
-    seen: float = _NEVER
     _until: float = _NEVER
     _closings: list[tuple[float, float]] = field(default_factory=list)  # received later than the last start
 
@@ -155,7 +154,6 @@ class TraceJudge:
         robots = host.robots.get(origin)
         if robots is None:
             robots = host.robots[origin] = _RobotsHistory(self._expected(origin), host)
-        host.seen = exchange.started
         fetched_for = self._redirected.get((origin, target)) if self._redirected else None
         first = fetched_for.popleft() if fetched_for else None
         if first is not None or target == _ROBOTS_TXT:
@@ -165,7 +163,7 @@ class TraceJudge:
         complaints = (*self._logged(exchange), *found)
         violations = [Violation(kind, exchange.url, detail, missing_s) for kind, detail, missing_s in complaints]
         self._note(exchange, host, robots, first, is_robots=target == _ROBOTS_TXT)
-        self._forget(exchange.started)
+        self._forget()
         return violations
 
     def _note(
@@ -190,15 +188,12 @@ class TraceJudge:
         if exchange.retry_after_s is not None and (not is_robots or exchange.status in CLOSING):
             host.close(exchange.ended, exchange.retry_after_s)
 
-    def _forget(self, now: float) -> None:
-        """Forget the hosts that are idle for long, and the oldest redirects whose target was not requested."""
-        oldest = now - self._promises.forget_after_s
-        while (host := next(iter(self._hosts.values()))).seen < oldest:
-            name, _ = self._hosts.popitem(last=False)
-            if max(host.page_ended, host.not_before(now)) >= oldest:
-                self._hosts[name] = host
-                break
-        if len(self._redirected) > _MAX_REDIRECTED:
+    def _forget(self) -> None:
+        """Forget the hosts that were requested least recently, and the oldest redirects, if there are too many."""
+        if len(self._hosts) > self._promises.max_hosts:
+            self._hosts.popitem(last=False)
+            self._is_whole = False  # the host may come back
+        if len(self._redirected) > self._promises.max_hosts:
             self._redirected.popitem(last=False)
 
     def _logged(self, exchange: Exchange) -> Found:

@@ -79,7 +79,7 @@ class Promises:
             measure these by another clock.
         agent: matches the User-Agent of all requests; None for any.
         one_at_a_time: whether the crawler makes one request at a time to a host, even if no pace is stated.
-        forget_after_s: after how many idle seconds the judge may forget a host, to save memory.
+        max_hosts: the number of hosts that the judge remembers.
 
     Raises:
         ConfigurationError: a number is negative.
@@ -92,9 +92,9 @@ class Promises:
     wall_slack_s: float = 0.0
     agent: re.Pattern[str] | None = None
     one_at_a_time: bool = True
-    forget_after_s: float = inf
+    max_hosts: float = inf
 
     def __post_init__(self) -> None:
-        for name in ("min_delay_s", "min_refetch_s", "max_age_s", "slack_s", "wall_slack_s", "forget_after_s"):
+        for name in ("min_delay_s", "min_refetch_s", "max_age_s", "slack_s", "wall_slack_s"):
             if not getattr(self, name) >= 0:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: give seconds, 0 or more")

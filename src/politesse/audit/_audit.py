@@ -9,7 +9,6 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 from politesse._base.checks import check_choice, check_least, check_wait
-from politesse._base.constants import DAY_S
 from politesse._base.text import counted, printable, shortened
 from politesse._judge import Promises, TraceJudge
 from politesse.audit._practices import HostPractices
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from politesse.audit._requests import Request
     from politesse.origin import Origin
 
-_FORGET_AFTER_S: Final = 7 * DAY_S  # more than the age of any copy, so that a copy that is too old is noticed
 _MAX_HOSTS: Final = 100_000
 OTHER_HOSTS: Final = "(other hosts)"
 _MAX_BARS: Final = 120
@@ -276,7 +274,7 @@ class Audit:
             slack_s=slack_s,
             wall_slack_s=max(slack_s, LATE_S),
             one_at_a_time=options.min_delay_s > 0,
-            forget_after_s=_FORGET_AFTER_S,
+            max_hosts=_MAX_HOSTS,
         )
         return TraceJudge(partial(self._expected, agent), promises, is_whole=self._is_whole)
 

@@ -34,7 +34,7 @@ def endless(days: int) -> Iterator[Exchange]:
 
 
 def grown_bytes(days: int) -> int:
-    judge = TraceJudge(lambda _: None, Promises(forget_after_s=DAY_S))
+    judge = TraceJudge(lambda _: None, Promises(max_hosts=1_000))
     tracemalloc.start()
     for exchange in endless(days):
         judge.judge(exchange)
@@ -43,12 +43,16 @@ def grown_bytes(days: int) -> int:
     return size
 
 
-def test_memory_is_bounded_by_the_hosts_of_the_last_time() -> None:
+def test_memory_is_bounded_by_the_number_of_hosts_that_are_remembered() -> None:
     assert grown_bytes(12) < 1.5 * grown_bytes(4)
 
 
-def test_host_is_remembered_until_its_closing_is_over() -> None:
-    judge = TraceJudge(lambda _: None, Promises(forget_after_s=10.0), is_whole=False)
+def test_the_host_that_was_requested_least_recently_is_forgotten_and_nothing_is_invented() -> None:
     closing = Exchange("https://a.test/", 0.0, 0.1, 503, retry_after_s=3_600.0)
-    others = [page(100.0 + n / 100, f"other{n % 50}.test") for n in range(20_000)]
-    assert Kind.RETRY_AFTER in kinds(judge, closing, *others, page(3_599.0))
+    others = [page(100.0 + n / 100, f"other{n % 50}.test", "/robots.txt") for n in range(150)]
+
+    def found(max_hosts: int) -> list[Kind]:
+        judge = TraceJudge(lambda _: None, Promises(max_hosts=max_hosts, min_refetch_s=0.0))
+        return kinds(judge, page(0.0, path="/robots.txt"), closing, *others, page(3_599.0))[1:]
+
+    assert (found(51), found(50)) == ([Kind.RETRY_AFTER], [])
