@@ -26,5 +26,6 @@ def write_ledger(path: Path, recorded: Iterable[Record | Verdict], *, previous: 
             chain.begin(previous, 0.0)
         for one in recorded:
             chain.add_record(decision_of(one) if isinstance(one, Verdict) else one)
+        chain.write()
         opened.connection.execute("COMMIT")
         return chain.hash

@@ -30,6 +30,7 @@ _BODIES: Final = "CREATE TABLE ledger_bodies (digest BLOB PRIMARY KEY, body BLOB
 LEDGER: Final = Part("ledger", (_ROWS, _BODIES), is_alone=True)
 """The tables of a ledger: rows as in LedgerRow, and the bodies of the snapshots by their SHA-256."""
 
+_TOGETHER: Final = 64  # SQLite lets other threads run while it writes, so a short list lets them wait less
 _NUMBERED: Final = re.compile(r"(.+)\.(\d{4,})")
 
 
@@ -64,6 +65,7 @@ class Chain:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._added: list[tuple[int, str, str, bytes]] = []
         query = "SELECT number, kind, hash FROM ledger_rows ORDER BY number DESC LIMIT 1"
         last: tuple[int, str, bytes] = connection.execute(query).fetchone() or (0, "", START)
         self.number, self.kind, self.hash = last
@@ -78,12 +80,18 @@ class Chain:
         self.add(BEGIN, {"format": 1, "previous": previous.hex(), "wall": wall})
 
     def add(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Add a row."""
+        """Add a row; the rows are written at the latest by ``write``."""
         self.number += 1
         content = content_of(fields)
         self.kind, self.hash = kind, hash_of(self.hash, self.number, kind, content)
-        row = self.number, kind, content, self.hash
-        self._connection.execute("INSERT INTO ledger_rows VALUES (?, ?, ?, ?)", row)
+        self._added.append((self.number, kind, content, self.hash))
+        if len(self._added) >= _TOGETHER:
+            self.write()
+
+    def write(self) -> None:
+        """Write the rows that were added."""
+        self._connection.executemany("INSERT INTO ledger_rows VALUES (?, ?, ?, ?)", self._added)
+        self._added.clear()
 
     def add_record(self, record: Record) -> None:
         """Add the row of a record, and keep the body of a snapshot."""

@@ -263,6 +263,7 @@ class Ledger:
         [size] = connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()
         if size >= self.options.max_file_bytes or wall - chain.began_wall >= self.options.max_file_age_s:
             chain.add(rows.SEAL, {"wall": wall, "next": member(self.path, self._number + 1).name})
+        chain.write()
         return partial(self._commit, dropped, is_last=is_last)
 
     def _step(self, chain: Chain) -> int:
