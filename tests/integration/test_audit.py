@@ -74,7 +74,7 @@ def kinds(audit: Audit) -> Counter[str]:
 @pytest.mark.realtime
 async def test_polite_crawl_of_the_demo_breaks_no_rule(tmp_path: Path) -> None:
     async with LittleWeb(600) as web:
-        timeout = aiohttp.ClientTimeout(total=2.0)
+        timeout = aiohttp.ClientTimeout(total=10.0)
         async with (
             Gatekeeper(USER_AGENT, fetch=FETCH, cache=CACHE, pacing=PACING) as gate,
             PoliteSession(gate, timeout=timeout) as session,
