@@ -1,7 +1,7 @@
 """Fixtures and hooks of all tests.
 
 The ordinary run is the same every time: Hypothesis draws the same examples, and the jitter of the library is seeded.
-By ``--hypothesis-profile``, ``full`` draws five times as many as the ordinary ``quick``, and the same each time;
+By ``--hypothesis-profile``, ``full`` draws ten times as many as the ordinary ``quick``, and the same each time;
 ``random`` draws others each time, a fifth of ``full``; ``deep`` draws others, twenty times as many as ``full``.
 """
 

@@ -38,6 +38,7 @@ async def killed(task: str, path: Path, name: str, after: int) -> list[int]:
     return acknowledged + [int(line) for line in lines]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
 async def test_killing_a_writer_loses_no_record_that_it_acknowledged(tmp_path: Path, kills: int) -> None:
     path = tmp_path / "robots.db"

@@ -9,16 +9,17 @@ USUAL: Final = 100
 
 _FEW: Final = USUAL // 5
 _MANY: Final = USUAL * 20
+_LEAST: Final = USUAL // 2
 
-# Examples of a test that names USUAL, by profile: all others in proportion, but `quick` takes no number below USUAL.
-_EXAMPLES: Final = {"quick": _FEW, "full": USUAL, "random": _FEW, "deep": _MANY}
+# Examples of a test that names USUAL, by profile: all others in proportion, but `quick` takes no number below _LEAST.
+_EXAMPLES: Final = {"quick": USUAL // 10, "full": USUAL, "random": _FEW, "deep": _MANY}
 
 
 def register_profiles() -> None:
     """Register the four profiles and load ``quick``; ``--hypothesis-profile`` chooses another."""
     # A slow machine is no wrong answer: neither an example nor the drawing of one is timed.
     same = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.register_profile("quick", same, max_examples=USUAL)
+    settings.register_profile("quick", same, max_examples=_LEAST)
     settings.register_profile("full", same, max_examples=USUAL)
     # A finding is printed so that @reproduce_failure repeats it.
     settings.register_profile("random", same, derandomize=False, print_blob=True, max_examples=_FEW)
@@ -30,4 +31,4 @@ def examples(named: int) -> int:
     """Return how many examples the current profile draws where a test names this number."""
     profile = settings.get_current_profile_name()
     scaled = max(1, round(named * _EXAMPLES[profile] / USUAL))
-    return max(scaled, min(named, USUAL)) if profile == "quick" else scaled
+    return max(scaled, min(named, _LEAST)) if profile == "quick" else scaled

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from politesse.errors import ConfigurationError
+from politesse.origin import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +41,9 @@ _ALIASES: Final = {
 _NAMES: Final = {alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()}
 _NESTED: Final = ("request", "headers")  # Caddy nests these objects
 
+_REQUEST = re.compile(r"([A-Za-z]+) ((?:/|https?:).*?)(?: HTTP/[\d.]*)?", re.DOTALL)
+_PLAIN = re.compile(r"[!#-\[\]-~]*")  # neither quotes, backslashes nor blanks
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|([\"\\]))")  # of nginx and Apache
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _NUMBER = re.compile(r"\d{9,13}(?:\.\d{1,9})?")
@@ -149,3 +153,29 @@ def unix_time(text: str, zone: tzinfo) -> float:
         return parsedate_to_datetime(" ".join(found.groups())).timestamp()
     date = datetime.fromisoformat(text.replace(",", "."))
     return (date.replace(tzinfo=zone) if date.tzinfo is None else date).timestamp()
+
+
+def target_of(fields: Fields) -> tuple[str, str]:
+    """Return the method, and the URL or the target of a request."""
+    written = fields.get("request")
+    if written is None:
+        uri, args = fields.get("uri", ""), fields.get("args", "-").removeprefix("-")
+        target = fields.get("url") or fields.get("request_uri") or (f"{uri}?{args}" if args else uri)
+        written = f"{fields.get('request_method', 'GET')} {target}"
+    found = _REQUEST.fullmatch(written)
+    if found is None:
+        raise ValueError("no method and URL")
+    method, target = found.groups()
+    if _PLAIN.fullmatch(target) is None:
+        target = escaped(_ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], target))
+    return method, target
+
+
+def of_answer(fields: Fields, header: str) -> str:
+    """Return a header of the answer, if the log has it."""
+    return (fields.get(f"sent_http_{header}") or fields.get(f"upstream_http_{header}") or "").removeprefix("-")
+
+
+def written_time(fields: Fields) -> str:
+    """Return the time of a line, as written."""
+    return next((fields[name] for name in TIMES if fields.get(name)), "")

@@ -30,7 +30,7 @@ from politesse._http.freshness import retry_after_s
 from politesse._judge import CLOSING, Exchange
 from politesse.audit import _formats
 from politesse.errors import ConfigurationError, PolitesseError
-from politesse.origin import Origin, escaped, split
+from politesse.origin import Origin, split
 from politesse.verdict import utc
 
 if TYPE_CHECKING:
@@ -60,10 +60,7 @@ _WHOLE_S = 1.0
 LATE_S: Final = 0.05
 """A server may write a line so much later than the client has the answer."""
 
-_REQUEST = re.compile(r"([A-Za-z]+) ((?:/|https?:).*?)(?: HTTP/[\d.]*)?", re.DOTALL)
 _FRACTION = re.compile(r"\d[.,]\d")
-_PLAIN = re.compile(r"[!#-\[\]-~]*")  # neither quotes, backslashes nor blanks
-_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|([\"\\]))")  # of nginx and Apache
 
 
 class LogError(PolitesseError):
@@ -231,7 +228,7 @@ class LogReader:
                 continue
             if request is None or fields is None:
                 continue
-            if is_first and _FRACTION.search(_written(fields)) is None:
+            if is_first and _FRACTION.search(_formats.written_time(fields)) is None:
                 self.slack_s = _WHOLE_S
                 self.note(Note.WHOLE, name)
             is_first = False
@@ -274,21 +271,21 @@ class LogReader:
             if len(self.others) < _MAX_AGENTS:
                 self.others[user_agent or ""] += 1
             return None
-        method, url = _target(fields)
+        method, url = _formats.target_of(fields)
         url = self._base(fields) + url if url[0] == "/" else url
         origin, target = split(url)
-        ended = _formats.unix_time(_written(fields), self._zone)
+        ended = _formats.unix_time(_formats.written_time(fields), self._zone)
         duration = fields.get("request_time", "-")
         duration_s = 0.0 if duration == "-" else float(duration)
         if not 0 <= duration_s < DAY_S:
             raise ValueError(f"{duration_s} s is no duration")
         status, wait_s = int(fields.get("status", "0")), None
-        if wait := _of_answer(fields, "retry_after"):
+        if wait := _formats.of_answer(fields, "retry_after"):
             wait_s = retry_after_s({"retry-after": wait}, ended)
         if wait_s is None and status in CLOSING:
             wait_s = self._options.back_off_s
             self.note(Note.CLOSING, place)
-        location = _of_answer(fields, "location") or None
+        location = _formats.of_answer(fields, "location") or None
         exchange = Exchange(url, ended - duration_s, ended, status, wait_s, user_agent, location)
         return Request(exchange, agent, origin.pacing_host, target == ROBOTS_TXT, method, place)
 
@@ -300,32 +297,6 @@ class LogReader:
         if self._site is None:
             raise LogError("the log names no host: give the origin of its site, as --site https://example.com")
         return self._site.text
-
-
-def _target(fields: Fields) -> tuple[str, str]:
-    """Return the method, and the URL or the target of a request."""
-    written = fields.get("request")
-    if written is None:
-        uri, args = fields.get("uri", ""), fields.get("args", "-").removeprefix("-")
-        target = fields.get("url") or fields.get("request_uri") or (f"{uri}?{args}" if args else uri)
-        written = f"{fields.get('request_method', 'GET')} {target}"
-    found = _REQUEST.fullmatch(written)
-    if found is None:
-        raise ValueError("no method and URL")
-    method, target = found.groups()
-    if _PLAIN.fullmatch(target) is None:
-        target = escaped(_ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], target))
-    return method, target
-
-
-def _of_answer(fields: Fields, header: str) -> str:
-    """Return a header of the answer, if the log has it."""
-    return (fields.get(f"sent_http_{header}") or fields.get(f"upstream_http_{header}") or "").removeprefix("-")
-
-
-def _written(fields: Fields) -> str:
-    """Return the time of a line, as written."""
-    return next((fields[name] for name in _formats.TIMES if fields.get(name)), "")
 
 
 def _is_readable(parse: Parse, line: str) -> bool:

@@ -392,6 +392,7 @@ async def test_full_disk_ends_a_crawl_with_a_warc_file(
     assert len(pages.requests) <= 3
 
 
+@pytest.mark.full
 async def test_the_summary_tells_how_long_a_slow_host_takes() -> None:
     pages = Pages({"/": links(*(f"/{number}" for number in range(10)))}, "User-agent: *\nCrawl-delay: 30\n")
     async with serving(pages) as site:

@@ -12,6 +12,7 @@ from tests.integration.cli.command import COMMAND, Origin, politesse, serving, s
 from tests.support.tiers import first_of
 
 
+@pytest.mark.full
 async def test_ten_thousand_urls_of_several_origins_are_all_sorted(tmp_path: Path) -> None:
     rejected = tmp_path / "rejected.tsv"
     async with AsyncExitStack() as stack:

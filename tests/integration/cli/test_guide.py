@@ -119,6 +119,7 @@ async def test_in_a_terminal_a_guide_is_the_same_markdown() -> None:
         assert STYLE.sub("", await in_terminal(size, "guide", "clients", **settings)) == piped.out
 
 
+@pytest.mark.full
 async def test_guide_longer_than_the_screen_goes_to_the_pager(tmp_path: Path) -> None:
     pager = tmp_path / "pager"
     pager.write_text(

@@ -118,6 +118,7 @@ def assert_each_page_was_fetched_at_one_pace(site: Site) -> None:
     assert least_gap_s(site) >= DELAY_S
 
 
+@pytest.mark.full
 async def test_queues_fed_from_a_stream_lose_nothing_when_one_is_killed(server: RedisServer) -> None:
     site = tree()
     async with serving(site):

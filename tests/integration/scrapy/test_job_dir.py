@@ -83,6 +83,7 @@ async def test_every_page_is_fetched_however_often_the_crawl_is_interrupted_or_k
         assert len(site.page_paths) <= len(site.pages) + repeated * (RUNS - 1)
 
 
+@pytest.mark.full
 async def test_requests_of_an_earlier_queue_that_a_killed_run_has_done_are_not_made_again(tmp_path: Path) -> None:
     paths = [f"/{place}" for place in range(40)]
     site = Site(404, dict.fromkeys(paths, html()) | {"/": html(*paths)})

@@ -10,6 +10,7 @@ from tests.integration.scrapy.crawling import QUICK, Site, crawl, html, serving
 pytestmark = pytest.mark.realtime
 
 
+@pytest.mark.full
 async def test_the_setting_names_the_ledger_of_a_crawl(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     pages = {"/": html("/a", "/private/b"), "/a": html()}

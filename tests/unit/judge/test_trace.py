@@ -2,6 +2,8 @@ import gc
 import tracemalloc
 from collections.abc import Iterator
 
+import pytest
+
 from politesse._judge import Exchange, Kind, Promises, TraceJudge
 
 DAY_S = 86_400.0
@@ -45,6 +47,7 @@ def grown_bytes(days: int) -> int:
     return size
 
 
+@pytest.mark.full
 def test_memory_is_bounded_by_the_number_of_hosts_that_are_remembered() -> None:
     _, few, many = (grown_bytes(days) for days in (3, 1, 3))  # the first fills the caches of origins
     assert many < 1.1 * few

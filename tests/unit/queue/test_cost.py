@@ -104,6 +104,7 @@ class CountingStore(MemoryStore):
         return await super().get(key)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", first_of(1, [20, 1]))
 @pytest.mark.parametrize("max_bytes", first_of(1, [80_000, 1, 800_000]))  # one host, some ten, some hundred
 async def test_rules_that_outgrow_the_cache_cost_each_page_a_few_loads(

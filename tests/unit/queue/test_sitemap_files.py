@@ -236,6 +236,7 @@ async def test_a_chunk_is_unpacked_in_slices(queue: Queue, pages: Pages) -> None
     assert len(pages.urls) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["<url><loc>{}</loc></url>", "{}\n"])
 async def test_no_more_entries_are_read_than_a_file_may_have(
     queue: Queue, pages: Pages, errors: Errors, form: str

@@ -390,16 +390,16 @@ def test_disagreement_is_reported_at_the_rule_that_causes_it() -> None:
     first_of(
         3,
         [
-            b"User-agent: *\n" + b"Disallow: /a\n" * 100_000,
             b"User-agent: *\nDisallow: /" + b"a" * 20_000_000,
             b"User-agent: *\nDisallow: /" + b"*a" * 200_000,
             b"User-agent: *\n" + b"".join(b"Disallow: /*%d*a\n" % n for n in range(3_000)),
             b"".join(b"User-agent: a%d\nDisallow: /\n" % n for n in range(3_000)),
             b"".join(b"f%d: x\n" % n for n in range(8_000)),
             bytes(range(256)) * 500,
+            b"User-agent: *\n" + b"Disallow: /a\n" * 100_000,
         ],
     ),
-    ids=["lines", "line", "stars", "wildcards", "agents", "fields", "octets"],
+    ids=["line", "stars", "wildcards", "agents", "fields", "octets", "lines"],
 )
 def test_hostile_file_has_a_bounded_number_of_diagnostics(body: bytes, dialect: Dialect) -> None:
     told = lint(body, dialect, most_per_code=10)
