@@ -117,6 +117,7 @@ class Ledger:
         self._room = 0  # the limit while a write is due; 0 if idle
         self._lock = threading.RLock()  # reentrant, because the garbage collector may end a turn at any moment
         self._pending: list[Verdict | rows.Record] = []  # taken from the queue, and not yet committed
+        self._body_bytes = 0  # of the files that wait
         self._flight: Future[Commit] | None = None  # the transaction under way
         self._failure: StoreError | None = None  # of the last transaction
         self._problem = ""  # why all items are dropped
@@ -145,10 +146,10 @@ class Ledger:
     def record_file(self, source: Source, body: bytes, headers: Mapping[str, str], wall: float) -> None:
         """Record a copy of a file that begins to serve, or the lack of the file; never waits."""
         with self._lock:
-            waiting = [*self._queue.copy(), *self._pending]
-        if sum(len(one.body) for one in waiting if isinstance(one, rows.Snapshot)) + len(body) > _MAX_BODIES:
-            self._drop(1)
-            return
+            if self._body_bytes + len(body) > _MAX_BODIES or len(self._queue) >= self._limit:
+                self._drop(1)
+                return
+            self._body_bytes += len(body)
         relevant = {name: value[:_MAX_HEADER] for name in _HEADERS if (value := headers.get(name))}
         facts = source.result, source.status, source.final_url, source.fetched_wall
         url = source.robots_url
@@ -287,6 +288,7 @@ class Ledger:
         self._failure, self._has_opened, self._has_closed = None, True, is_last
         self._dropped_before = dropped
         self.written += len(self._pending)
+        self._body_bytes -= sum([len(item.body) for item in self._pending if isinstance(item, rows.Snapshot)])
         self._pending.clear()
 
     def _is_kept(self, item: Verdict | rows.Record) -> bool:

@@ -1,9 +1,9 @@
 """Checks the chain of a ledger.
 
 Theory of operation. Each row has the SHA-256 of the hash of the row before, and of its own number, kind and content.
-The first row of a file continues from the seal of the file before, and names the series. A snapshot names the SHA-256
-of its body. So the check finds the first row that was altered, removed, inserted or swapped, an altered or missing
-body, and a missing file between two others.
+The first row of a file continues from the seal of the file before. A snapshot names the SHA-256 of its body. So the
+check finds the first row that was altered, removed, inserted or swapped, an altered or missing body, and a missing file
+between two others.
 
 The chain does not prove that the end is complete: a person with write access can cut the last rows, or build the whole
 chain anew. Note the last hash elsewhere from time to time, for example in a mail or a log on another machine. A ledger
