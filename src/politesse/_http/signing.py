@@ -38,7 +38,7 @@ class RequestSignature:
         self._url = url
         self._demand = ""
         self._sent: Mapping[str, str] = {}
-        self.is_repeated = False
+        self.is_repeated: bool = False
 
     def made(self) -> Mapping[str, str]:
         """Return the headers that sign the request now. A signature is short-lived, so call this just before sending.

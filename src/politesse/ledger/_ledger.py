@@ -110,7 +110,8 @@ class Ledger:
         except ConfigurationError as error:
             raise type(error)(f"ledger: {error}") from error
         self.report: Callable[[StoreError], None] | None = None
-        self.written = self.dropped = 0
+        self.written: int = 0
+        self.dropped: int = 0
         self._clock = clock or SystemClock()
         self._queue: deque[Verdict | rows.Record] = deque()
         self._limit = self.options.max_queued_rows

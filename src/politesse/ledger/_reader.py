@@ -57,7 +57,7 @@ class LedgerReader:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.paths = members(Path(path).absolute())
+        self.paths: dict[int, Path] = members(Path(path).absolute())
         if not self.paths:
             raise StoreError(f"there is no ledger at {path}")
         self._connections: dict[int, sqlite3.Connection] = {}
