@@ -69,7 +69,8 @@ async def polite_page(
 
     Documents are the pages that ``goto``, ``reload``, a click, a form, a script or a ``<meta http-equiv=refresh>``
     opens, and the contents of frames. Each request states the User-Agent of the gate. If a document is not permitted,
-    the page stays as it is; ``goto`` raises the error, and all other failures are logged.
+    the page stays as it is; ``goto`` raises the error, and all other failures are logged. Chromium no longer requests
+    ``/favicon.ico`` by itself.
 
     A second call for the same page replaces the first. ``goto`` puts the route of politesse before all other routes of
     the page. A route that you add later precedes it until the next ``goto``, so it must end in ``route.fallback()``,
@@ -111,12 +112,22 @@ async def polite_page(
     earlier = getattr(page.goto, "__self__", None)
     polite.route = earlier.route if isinstance(earlier, PolitePage) else None
     async with polite.scope(page):
+        if polite.route is None:
+            await _block_icon(page)
         await polite.precede()
     page.on("close", polite.stop)
     page.on("crash", polite.stop)
     page.on("requestfailed", polite.end)
     page.goto = polite.goto  # type: ignore[method-assign] # frameworks call it
     return polite
+
+
+async def _block_icon(page: Page) -> None:
+    """Keep Chromium from requesting ``/favicon.ico`` by itself: no route sees that request once the page closes."""
+    with suppress(Error):  # other browsers have no such session; of a closed page, the next call raises the error
+        session = await page.context.new_cdp_session(page)
+        await session.send("Network.enable")
+        await session.send("Network.setBlockedURLs", {"urls": ["*/favicon.ico"]})
 
 
 @dataclass(slots=True, eq=False)
