@@ -214,6 +214,20 @@ def test_robots_txt_during_retry_after_is_named() -> None:
     assert_polite([FIRST, busy, fetched(261.0)], ROBOTS, agent="x")
 
 
+def test_request_that_was_sent_before_a_retry_after_was_read_passes() -> None:
+    """A page and a robots.txt may be under way together, so one may reach the server after the other is answered."""
+    other = Exchange("https://example.com:8443/robots.txt", 199.0, 200.0, 429, retry_after_s=60.0)
+    assert_polite([FIRST, other, page("/a", 200.5), page("/b", 261.0)], ROBOTS, agent="x")
+    for late in ([page("/a", 201.5)], [page("/a", 200.1), page("/b", 207.0)]):
+        with pytest.raises(AssertionError, match=r"1 violation:\npage requested before Retry-After was over"):
+            assert_polite([FIRST, other, *late], ROBOTS, agent="x")
+    busy = page("/a", 200.0, status=429, retry_after_s=60.0)
+    refreshed = fetched(busy.ended + 0.5)
+    assert_polite([FIRST, busy, refreshed], ROBOTS, agent="x")
+    with pytest.raises(AssertionError, match=r"1 violation:\nrobots\.txt requested before Retry-After was over"):
+        assert_polite([FIRST, busy, fetched(busy.ended + 1.5)], ROBOTS, agent="x")
+
+
 @pytest.mark.parametrize("ended", [199.9, float("nan")])
 def test_exchange_that_ends_before_it_starts_is_named(ended: float) -> None:
     with pytest.raises(AssertionError, match=r"1 violation:\nexchange ends before it starts: https://example.com/a"):

@@ -10,6 +10,9 @@ redirect targets included, are made one at a time. After the first two in a minu
 page request comes a whole pause after the robots.txt that opened its site. A later copy does not restart the pause. The
 target of a robots.txt redirect is fetched for the first origin, and does not count for the pace of pages.
 
+A page and a robots.txt may be under way together. If the answer to one states a Retry-After, the other may have been
+sent before the crawler read that answer, and may reach the server after it. So the first such request is no violation.
+
 Memory. Exchanges come in the order of their starts, so a history keeps only the times that still matter: the
 last time before the present start, and later times. If there are too many hosts, the host that was
 requested least recently is forgotten.
@@ -47,6 +50,7 @@ _FIRST_FETCHES: Final = 2
 _MINUTE_S: Final = 60.0
 _MAX_TIMES: Final = 64  # a history with more times drops the times that no longer matter
 _MAX_PENDING: Final = 64  # redirects to one target that was not requested yet
+_UNDER_WAY_S: Final = 1.0  # a request reaches the server at most this long after it was sent
 
 
 @dataclass(slots=True, eq=False)
@@ -103,20 +107,28 @@ class _HostHistory:
     robots_ended: _Times = field(default_factory=_Times)
     _until: float = _NEVER
     _closings: list[tuple[float, float]] = field(default_factory=list)  # received later than the last start
+    _unread: dict[bool, float] = field(default_factory=dict)  # the last Retry-After of pages (False), of robots.txt
 
     def last_ended(self, at: float) -> float:
         """Return the end of the last request that counts. Pages may be requested while a robots.txt is under way."""
         return max(self.page_ended, self.robots_ended.last(at))
 
-    def close(self, received: float, for_s: float) -> None:
-        """Note a Retry-After."""
+    def close(self, received: float, for_s: float, *, is_fetch: bool) -> None:
+        """Note a Retry-After in the answer to a page or, with ``is_fetch``, to a request for robots.txt."""
         insort(self._closings, (received, received + for_s))
+        self._unread[is_fetch] = received
 
-    def not_before(self, at: float) -> float:
-        """Return when the longest Retry-After that was received before ``at`` is over."""
+    def not_before(self, at: float, *, is_fetch: bool) -> float:
+        """Return when a request that starts ``at`` was permitted: when the longest Retry-After before it is over.
+
+        The first page after a robots.txt with a Retry-After may have been sent before, and the other way round.
+        """
         while self._closings and self._closings[0][0] <= at:
             self._until = max(self._until, self._closings.pop(0)[1])
-        return self._until if self._until > at else _NEVER
+        unread = self._unread.get(not is_fetch, _NEVER)
+        if unread <= at:
+            self._unread.pop(not is_fetch, None)
+        return self._until if self._until > at and not 0 <= at - unread <= _UNDER_WAY_S else _NEVER
 
 
 class TraceJudge:
@@ -186,7 +198,7 @@ class TraceJudge:
             host.page_ended = max(host.page_ended, exchange.ended)
         # Only a page's Retry-After counts with any status; robots.txt is fetched again by the cache's own rules.
         if exchange.retry_after_s is not None and (not is_robots or exchange.status in CLOSING):
-            host.close(exchange.ended, exchange.retry_after_s)
+            host.close(exchange.ended, exchange.retry_after_s, is_fetch=is_robots or first is not None)
 
     def _forget(self) -> None:
         """Forget the hosts that were requested least recently, and the oldest redirects, if there are too many."""
@@ -206,7 +218,7 @@ class TraceJudge:
 
     def _fetching(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory | None) -> Found:
         """Yield the violations of a request for robots.txt; ``robots`` is None for the target of a redirect."""
-        early_s = host.not_before(exchange.started) - exchange.started
+        early_s = host.not_before(exchange.started, is_fetch=True) - exchange.started
         if early_s > self._promises.wall_slack_s:
             yield Kind.RETRIED_EARLY, f"{early_s:.3f} s before", early_s
         yield from self._pausing_robots(exchange.started, host)
@@ -247,7 +259,7 @@ class TraceJudge:
         elif started - known > promises.max_age_s + promises.slack_s:
             age_s, most_s = started - known, promises.max_age_s
             yield Kind.STALE, f"{age_s:.0f} s old, not at most {most_s:.0f}", age_s - most_s
-        early_s = host.not_before(started) - started
+        early_s = host.not_before(started, is_fetch=False) - started
         if early_s > promises.wall_slack_s:
             yield Kind.RETRY_AFTER, f"{early_s:.3f} s before", early_s
         if robots.expected is not None and (rule := robots.expected.against(target, started)) is not None:
