@@ -8,13 +8,19 @@
     page/           statements in a page: META robots, X-Robots-Tag, links (pure)
     fetch/, stores/ fetching bytes; keeping bytes
     queue/          the frontier: URLs in, turns at ready hosts out
-    integrations/   aiohttp, httpx, httpx2, requests, Crawlee and Scrapy
+    integrations/   aiohttp, httpx, httpx2, requests, Crawlee, Playwright and Scrapy
     options, sites  the options of a gatekeeper; files beside robots.txt
-    sync            the gate for threads
+    ledger/, audit/ a record of each decision; which requests in a log broke the rules
+    signing/        signed requests, by which a site can tell who a crawler is
+    metrics         figures of gates for Prometheus
+    sync/           the gate for threads
     testing/, cli/  for the tests of a crawler; the command ``politesse``
+    robotrules      the interface of Perl's WWW::RobotRules
 
     _base/          texts, constants, checks and reasons that all packages share; it imports no other package
     _http/          HTTP: dates, freshness, redirects, bodies (pure)
+    _native/        the compiled core of robots/
+    _judge/         judges a log, for audit/, testing/ and the demo
     _cache/         the copy of each robots.txt, fetched once and kept while fresh
     _pacing/        when the next request to a host may start
     _gate/          permission and turn for one URL; files that are fetched like pages: data.txt, sitemaps, tdmrep.json

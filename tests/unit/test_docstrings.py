@@ -2,10 +2,12 @@
 
 import doctest
 import importlib
+import re
 from typing import Final
 
 import pytest
 
+import politesse
 from tests.support.modules import HOMES, MODULES
 
 
@@ -22,6 +24,12 @@ def test_examples_print_what_they_show(name: str) -> None:
     for examples in doctest.DocTestFinder(exclude_empty=True).find(module, name):
         runner.run(examples, out=printed.append)
     assert runner.failures == 0, "".join(printed)
+
+
+def test_the_map_of_the_package_names_each_public_room() -> None:
+    head = (politesse.__doc__ or "").split("_base/")[0]
+    rooms = {name.split(".")[1] for name in MODULES if "._" not in name} - {"guides"}
+    assert {room for room in rooms if not re.search(rf"\b{room}\b", head)} == set()
 
 
 NAMES: Final = [(module, name) for module in map(importlib.import_module, HOMES) for name in module.__all__]
