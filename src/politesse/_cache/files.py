@@ -1,6 +1,6 @@
 """The cache of other well-known files, such as data.txt: fetched as politely as pages, and kept in memory.
 
-The content of these files opens or closes no site.
+The content of these files does not decide whether a site may be crawled.
 """
 
 from __future__ import annotations

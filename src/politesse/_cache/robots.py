@@ -130,11 +130,11 @@ class Entry(FileEntry):
         self.basis = _NO_BASIS
 
     def retain(self) -> int:
-        """See FileEntry. The bytes of rules that entries share count once, from the first entry on."""
+        """See FileEntry. If entries share rules, only the first retained entry adds the bytes of the rules."""
         return self.own_bytes + self.rules.retain() if self.rules else self.own_bytes
 
     def release(self) -> int:
-        """See FileEntry. The bytes of rules that entries share count until the last entry is released."""
+        """See FileEntry. If entries share rules, only the last released entry frees the bytes of the rules."""
         return self.own_bytes + self.rules.release() if self.rules else self.own_bytes
 
     def answers(self, agent: str) -> bool:
@@ -268,8 +268,8 @@ class RobotsCache(FileCache[Entry]):
     def _kept_rather(self, entry: Entry, agents: Collection[str]) -> Entry:
         """Return the entry in memory if it is still usable after the store lost its record; else ``entry``.
 
-        By the table of outcomes, it serves until its deadline while robots.txt is unreachable, and after a 429 while it
-        is fresh.
+        The entry in memory is usable until its deadline if robots.txt is unreachable. After a 429, it is usable only
+        while it is fresh. See the table in ``outcome.py``.
         """
         known, source = self.entries.get(str(entry.origin)), entry.source
         if known is None or known.source.result is not AccessResult.SUCCESSFUL:

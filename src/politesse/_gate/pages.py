@@ -143,7 +143,7 @@ def denied_file(verdict: Verdict) -> SiteFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageFetcher:
-    """A Fetcher that fetches files like pages: each hop of a redirect is checked, and waits for a turn at its host.
+    """A Fetcher that treats a file as a page: each hop of a redirect is checked, and waits for a turn at its host.
 
     ``fetch`` raises Disallowed if the first hop may not be requested. A forbidden later hop is a fault.
 

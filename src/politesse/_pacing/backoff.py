@@ -261,7 +261,7 @@ class HostBackoff:
 
     @property
     def is_known(self) -> bool:
-        """Whether an answer, a closure or a quota was recorded."""
+        """Whether an answer, a quota or a time without requests was recorded."""
         return self._answered or self.latency_s > 0.0 or self.remembered_until_mono > -inf
 
     @property

@@ -142,7 +142,9 @@ def parse_warc(record: Any) -> Fields | None:  # noqa: ANN401 - warcio has no ty
 
 @lru_cache(maxsize=4_096)
 def unix_time(text: str, zone: tzinfo) -> float:
-    """Return the Unix time of a number, a time in the Common format or in ISO 8601; ``zone`` if it names none.
+    """Return a Unix time: of a number, of a time in the Common format, or of one in ISO 8601.
+
+    A time that states no time zone is in ``zone``.
 
     Raises:
         ValueError: the text is no time, or its time zone is wrong.

@@ -113,7 +113,8 @@ class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.As
         ConfigurationError: ``gate`` is not a gate, ``wraps`` is not an asynchronous transport of httpx2, or its
             addresses cannot be checked, as behind a proxy.
 
-    A request raises httpx2's own errors, and the same errors as with httpx, as classes of this module.
+    A request raises the errors of httpx2. It also raises the errors that politesse has for httpx; here they are classes
+    of this module, such as ``RequestDisallowed``.
 
     Example:
         >>> from politesse import Gatekeeper

@@ -288,7 +288,7 @@ class Frontier(Generic[Item]):
             self._finished.set()
 
     def _move(self, host: HostQueue[Item], event: HostEvent, *, first: bool = False) -> None:
-        """Move a host to its next phase. A host without a next URL becomes UNKNOWN or EMPTY. A host in the line stays.
+        """Move a host to its next phase, unless it is in the line. Without a next URL it becomes UNKNOWN or EMPTY.
 
         Args:
             host: the host.

@@ -250,7 +250,7 @@ class Journal:
 
     def _note(self, change: Change) -> None:
         if self._failure is not None or self._closed:
-            return  # no later change is written; the next run repeats the later events
+            return  # after a failure or a close no change is written; the next run repeats what the file lacks
         self._changes.append(change)
         self._noted += 1
         if not self._is_writing:

@@ -1,9 +1,9 @@
 """Fetches robots.txt of queued origins ahead of the workers, and again after a deferral; decides how long to wait.
 
 Theory of operation. A blocked origin is in one of three collections. ``_unfetched`` is a FIFO of origins whose fetch
-has not started. ``fetching`` maps the task of each fetch to its origin; the task ends with the verdict. ``_deferred``
-maps origins whose robots.txt is unreachable, or was answered with 429, to the timer that moves them back to
-``_unfetched``. Each step is O(1).
+has not started. ``fetching`` maps the task of each fetch to its origin; the result of the task is the verdict.
+``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the timer that moves them back
+to ``_unfetched``. Each step is O(1).
 
 While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. This counts fetched origins, too, until
 one of their URLs is handed out or refused. So a long queue does not fetch a robots.txt today that it needs tomorrow.

@@ -66,7 +66,7 @@ _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 def _replacements(decoded: frozenset[int]) -> Callable[[re.Match[str]], str]:
-    """Return a replacement function for re.sub: one look-up per octet or escape, so no text is decoded twice."""
+    """Return a replacement function for re.sub. It replaces each octet or escape once, so no text is decoded twice."""
     table = {chr(octet): f"%{octet:02X}" for octet in range(256)}
     for high in "0123456789ABCDEFabcdef":
         for low in "0123456789ABCDEFabcdef":

@@ -144,7 +144,7 @@ class WebBotAuth:
         """Return whether to repeat a refused request with a signature that satisfies ``demand``.
 
         From now on the origin gets signatures of the kind that it asks for. A signed request is repeated only if the
-        server wants a nonce, or another kind.
+        server asks for a nonce, or for another kind of signature.
 
         Args:
             url: the URL of the request.
