@@ -290,7 +290,7 @@ class LogReader:
         return Request(exchange, agent, origin.pacing_host, target == ROBOTS_TXT, method, place)
 
     def _base(self, fields: Fields) -> str:
-        """Return the origin of a request whose URL was logged without it: by other fields of the line, or by the options."""
+        """Return the origin of a request whose URL was logged without it, from other fields or from the options."""
         host = fields.get("http_host") or fields.get("host") or fields.get("server_name") or "-"
         if host not in {"-", "_"}:
             return f"{fields.get('scheme') or (self._site.scheme if self._site else 'https')}://{host}"
