@@ -116,7 +116,7 @@ class Permit(Protocol):
         """
 
     def end(self) -> None:
-        """End the request: the interval before the next request counts from now."""
+        """End the request: with ``max_concurrent=1``, the interval before the next request counts from now."""
 
     def give_back(self) -> None:
         """End the permit without a request: the host was not contacted, so the interval does not begin again."""
@@ -168,8 +168,8 @@ class Pacer(Protocol):
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
         """Return for each of ``requests``, in order, a permit if one is free now, otherwise a NotYet.
 
-        The call waits for at most one answer of a server, and reserves no later start. All granted permits may be used
-        at the same time. If the caller is cancelled, no permit is lost.
+        The call may wait for answers of a server, and reserves no later start. All granted permits may be used at the
+        same time. If the caller is cancelled, no permit is lost.
 
         Raises:
             ClosedError: if the pacer is closed.

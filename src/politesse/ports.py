@@ -1,4 +1,7 @@
-"""The ports between politesse and the outside: protocols, and the values that they exchange."""
+"""The ports between politesse and the outside: protocols, and the values that they exchange.
+
+The ports of pacers are written in ``_pacer_port.py``; Resolver and Signer are in ``_client_ports.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts: the answers of a gatekeeper, with their reasons."""
+"""Verdicts: the answers of a gatekeeper, with their reasons (``_base/reasons.py`` says how to add one)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The reasons of verdicts and waits, and the outcomes of fetches.
 
 To add a reason, add the member, its entries in the sets, and its words here. A reason of a rule comes from
-``robots/rule_sets``, any other from ``_gate/judge.py`` or ``Agent``. ``Agent.hit`` judges by fresh rules alone, so it
+``robots/``, any other from ``_gate/judge.py`` or ``Agent``. ``Agent.hit`` judges by fresh rules alone, so it
 must return None wherever another reason may apply. If the answer may change later, add the reason to ``_GIVING_UP``
 (``queue/_results.py``), and to ``DEFERRING`` (Scrapy's ``_waits.py``) if it waits for robots.txt. ``Verdict._because``
 has the words that depend on the verdict.
@@ -149,12 +149,12 @@ class Bound(StrEnum):
     ADAPTIVE = "adaptive"
     """The host answers slowly, or with errors."""
     RATE_LIMIT = "rate-limit"
-    """RateLimit headers: the rest of a quota is spread over its window."""
+    """RateLimit headers: the rest of a quota is spread over its window, or the quota is used up."""
     RETRY_AFTER = "retry-after"
     BACKOFF = "backoff"
     """429, 502, 503, 504, or three other server errors in a row, without a Retry-After."""
     REFUSED = "refused"
-    """The host refuses this crawler: by a challenge, a price, or ten answers of 401 or 403 in a row."""
+    """The host refuses this crawler: by a challenge, a price, or ten answers of 401 or 403 without a success."""
     IN_FLIGHT = "in-flight"
     """The limit of concurrent requests is reached."""
     ROBOTS_TXT = "robots-txt"

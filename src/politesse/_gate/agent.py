@@ -6,7 +6,8 @@ cut for the usual origin, whose entry is fresh and whose rules alone decide. ``p
 begin with ``hit``.
 
 A verdict is counted and published when it is given. A queue judges a URL several times: when the URL is put, and each
-time its host is not ready. So no method but ``counted`` counts verdicts.
+time its host is not ready. So only ``counted`` counts a verdict; ``invalid``, ``site_file``, and ``turn_request`` for
+TOO_SLOW call it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A turn, and the tasks that hold it.
 
 Theory of operation. A turn is permission for one URL plus the permit of its host. The turn holds the permit until the
-turn ends. The interval before the next request counts from that end.
+turn ends. The interval before the next request counts from that end; from the start of the turn, if several requests
+may be under way at the host (``max_concurrent``).
 
 A task *holds* each turn that it has entered. Entering a turn notes a weak reference in a context variable, so child
 tasks (``asyncio.gather``) inherit the turns of their parent. A host (or its address or domain) grants a limited number
@@ -121,7 +122,10 @@ class Turn:
         return self._permit is not None and not self._claimed and not self._observed
 
     def end(self) -> None:
-        """End the turn: the interval before the next turn counts from now. Another call has no effect."""
+        """End the turn: with ``max_concurrent=1``, the interval before the next turn counts from now.
+
+        Another call has no effect.
+        """
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.end()

@@ -206,8 +206,8 @@ class AgentView(Agent):
         host, the first of them get turns, as many as the host grants at once. A URL without a turn keeps no place in
         line: ask again. The robots.txt of an unknown origin is fetched in the background.
 
-        In one process the call does not wait at all. A fleet asks its Redis for all hosts in one round trip. If the
-        caller is cancelled during that trip, no turn is lost.
+        In one process the call does not wait at all. A fleet asks its Redis for all hosts together. If the caller
+        is cancelled during that time, no turn is lost.
 
         Use each Turn with ``with``, or call its ``give_back()``: until the turn ends, its host serves no other request.
 

@@ -1,1 +1,1 @@
-"""The semantics of HTTP: freshness, rate limits, redirects, bodies. Pure."""
+"""The semantics of HTTP: freshness, rate limits, redirects, bodies, signatures. Pure."""

@@ -19,7 +19,7 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |   |   `- AnswersInRow  refusals.py   the table of what answers mean (pure)
       |   `- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
       |- ActiveHosts    hosts.py     active hosts, and the last requests to idle hosts
-      |- Wakeups        hosts.py     one heap and one timer for all hosts
+      |- Wakeups        hosts.py     one heap for all hosts, and its timers
       |- Reports, PermitExpiry  reports.py   events, long waits, permits that expire
       |- FetchLines     local.py     requests for robots.txt, which have their own line
       `- Recalls        recall.py    states of an earlier process (host_state.py)
@@ -28,18 +28,21 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
 
 Where to change what:
 
+* A new spelling of a quota: change only ``_http/ratelimit.py``.
 * A new header that slows the pace: its parser is in ``_http``. Add it to ``PACE_HEADERS`` in ``refusals.py``.
   ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host. ``remembered_until_mono``
   must include the time until which the header applies; otherwise the host is forgotten early. ``PacedHost.start_of``
   must not keep a start that it has calculated before that time. ``BackoffRecord`` keeps the numbers of the header: a
-  new field needs a default, and a place in ``binds``, ``later`` and ``joined``. Add the name of the header to ``Bound``
+  new field needs a default, and a place in ``binds``, ``later`` and ``joined``, and in ``record`` and ``recall`` of
+  ``HostBackoff``; otherwise it is lost at a restart. Add the name of the header to ``Bound``
   (``_base/reasons.py``), and to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's ``_waits.py``, so
   that it counts for ``max_wait_s``.
 * A status or header that closes the host: add a row to ``refusals.py``.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``_base/reasons.py`` and of ``state.lua``.
-* A new statement of robots.txt: change ``StatedPace`` in ``politesse.ports``, and ``stated_pace`` in ``pace.py``.
+* A new statement of robots.txt: change ``StatedPace`` in ``_pacer_port.py``, and ``stated_pace`` in ``pace.py``.
 * A new scope: write a function from a host to its key in ``scopes.py``. In ``ScopedPacer.__init__``, choose it in
   ``scope``, and append its limit at its place in the order. Add the option to ``PacingOptions``: its field, ``key``,
   the checks and ``is_scoped``. Add the name to ``SCOPES`` in ``fleet/status.py``, and to ``_pacer`` in Scrapy's
-  ``_settings.py``: spiders with different limits share no pacer.
+  ``_settings.py``: spiders with different limits share no pacer. If a key needs a look-up, as an address does, also
+  change ``ScopedPacer.closed_until``.
 """

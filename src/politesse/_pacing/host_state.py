@@ -56,7 +56,7 @@ class BackoffRecord:
         fetch_backoff_s: the backoff of robots.txt; 0 for none.
         refused_s: when the last refusal came.
         latency_s: the smoothed response time.
-        answered: whether any answer was neither a refusal nor an error.
+        answered: whether an answer other than 429 and 5xx has set the response time, or a turn ended without an answer.
         quota_interval_s: the interval over which a quota is spread.
         quota_s: how long that interval holds, in seconds.
         refusal_s: the backoff of answers that mean REFUSED; 0 for none.

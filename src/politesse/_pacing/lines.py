@@ -1,12 +1,12 @@
 """Drives the hosts of a process: applies events to them, and checks each host when its time has come.
 
-Theory of operation. ``host.py`` decides who may start. This module has the clocks, the tasks, and one heap with one
-timer for all hosts. Each event changes a host first. Then ``_advance`` sets the time of the next check:
+Theory of operation. ``host.py`` decides who may start. This module has the clocks, the tasks, and one heap for all
+hosts. Each event changes a host first. Then ``_advance`` sets the time of the next check:
 
     try_start, start, when_ready, end, ... -> the host changes -> _advance -> heap -> timer -> _look_at
     _look_at -> a waiter's turn has come: call it -> the task resumes, and takes its permit
                                                   -> the callback calls try_start within OFFER_S
-             -> the host is idle, and its interval is over: forget it
+             -> the host is idle, and nothing about it counts any more: forget it
 
 A permit is stamped when its waiter takes it, by the clock of that moment: a task may resume late, and a timer may fire
 early. If the host was closed in between, the waiter waits again, at its old place.

@@ -2,12 +2,13 @@
 
 Theory of operation. Requests for robots.txt to one host run one at a time. After the first two, the floor separates
 them. Requests for robots.txt and requests for pages do not wait for each other. They share only ``FetchPermit.opened``
-and the closures of the host. During a closure, neither kind of request may start. The requests for robots.txt of a host
-stand in one line, first come, first served:
+and the closures of the host. During a closure, neither kind of request may start. After a long idle time, a request for
+robots.txt also begins the interval of pages. The requests for robots.txt of a host stand in one line, first come, first
+served:
 
     waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
 
-A host is fresh while fewer than two requests started there within the last minute: its http and https origins, or a
+A host is fresh while fewer than two requests ended there within the last minute: its http and https origins, or a
 redirect within the host, need no pause. A line exists while a request is in it. The times of the last two requests are
 kept for a minute.
 """

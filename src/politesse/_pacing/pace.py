@@ -3,7 +3,7 @@
 Theory of operation. Two kinds of facts are kept apart:
 
 * Facts about the host bind every request to it: the time of its last request (``last_mono``), the end of a closure (a
-  time without requests, after a 429, 503 or Retry-After), the adaptive delay, and a quota.
+  time without requests, see ``refusals.py``), the adaptive delay, and a quota.
 * Statements of robots.txt bind the agent that they name: Crawl-delay, Request-rate, Visit-time. Each request brings
   the statements for its agent, and the floor of its gate, which is the least interval that the gate demands.
 

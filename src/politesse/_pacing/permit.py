@@ -137,7 +137,7 @@ class LocalPermit:
             self.lines.answered(self, status, headers)
 
     def end(self) -> None:
-        """End the request: the interval before the next request counts from now."""
+        """End the request: with ``max_concurrent=1``, the interval before the next request counts from now."""
         lines, self.lines = self.lines, None
         if lines is not None:
             lines.ended(self)

@@ -35,7 +35,7 @@ class Recalls:
         memory: keeps the states of hosts.
         clock: the clocks.
         kept_s: how long a host counts as recalled, in seconds.
-        recalled: called with each recalled host, and whether its memory could be read.
+        recalled: called with each host whose recall has ended.
     """
 
     def __init__(self, memory: HostMemory, clock: Clock, kept_s: float, recalled: Callable[[PacedHost], None]) -> None:

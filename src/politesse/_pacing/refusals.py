@@ -6,7 +6,8 @@
     any status with ``cf-mitigated: challenge``           REFUSED  the host is closed for ``refused_min_s``, doubled
     402 with ``crawler-price``                            REFUSED  the same
     401, 403                                              DENIED   from the tenth without a success (``refused_after``),
-                                                                   each counts as REFUSED
+                                                                   and while a refusal is remembered, each counts as
+                                                                   REFUSED
     2xx, 304                                              SUCCESS  halves the backoff; the count of DENIED restarts
     any other status                                      OTHER    halves the backoff
 

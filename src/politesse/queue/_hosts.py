@@ -15,17 +15,18 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
 
     phase                    event                                          next phase
     EMPTY, UNKNOWN           URL_PUT, at an origin with its robots.txt      READY
-                             KNOWN: robots.txt was fetched, or the pacer    PACED, until the pacer calls
-                             will call anyway
+                             KNOWN: robots.txt was fetched and allows a     PACED, until the pacer calls
+                             URL, or the pacer will call anyway
     READY, GIVEN_UP          ASKED: a worker asks for a turn                IN_TURN
-    IN_TURN                  TURN_ENDED, or the last URL was handed out     PACED
+    IN_TURN                  TURN_ENDED, and the host has more URLs         PACED
     any but READY, GIVEN_UP  NOT_YET, SHUT: the pacer refuses, for now      PACED, CLOSED
                              REFUSED: a URL was denied or deferred, its     READY, in front
                              robots.txt is unknown, or its worker was
                              cancelled
                              TOO_LONG: the wait would be too long           GIVEN_UP, in front
                              DUE: the pacer calls                           READY
-                             LOOK: a URL may be denied, or wait too long    READY
+                             LOOK: a URL may be denied or wait too long,    READY
+                             or the answer of a turn may have closed it
                              BLOCKED: no origin has its robots.txt          UNKNOWN
                              EMPTIED: the last URL has left                 EMPTY
 
@@ -284,7 +285,7 @@ class OriginQueue(Generic[Item]):
             refused.
         deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.
         not_before: the Unix time at which the last deferral ends.
-        sorted_by: the digest of the file by which its URLs were last sorted; see ``Refusals``.
+        sorted_by: the digest of the file by which its URLs were last sorted; see ``Frontier._known``.
     """
 
     host: HostQueue[Item]

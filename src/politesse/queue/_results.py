@@ -58,7 +58,7 @@ class QueueStatistics:
         hosts: at how many hosts URLs wait.
         ready: how many hosts stand in the line of ready hosts, including hosts that are given up.
         asking: the number of origins whose robots.txt is being fetched.
-        deferred: how many origins wait until an unreachable robots.txt may be fetched again.
+        deferred: how many origins wait before robots.txt, unreachable or answered with 429, may be fetched again.
         under_way: how many turns are under way.
         waiting: how many workers wait for a turn.
         refused: how many URLs were disallowed, or given up.

@@ -4,8 +4,9 @@ Theory of operation. One task does all the work. Calls that come while a batch i
 many hosts share a round trip. There are two kinds of calls:
 
     ask    a reservation: its caller waits for the answer. After a loss the call raises WireLost and is not sent again
-    post   the end of a request, the closure of a host, the renewal of a ticket: after a loss the call is sent again,
-           in the same order, until Redis answers
+    post   the end of a request, the closure of a host, the renewal of a ticket: its caller does not wait. After a
+           loss, ends and closures are sent again, in the same order, until Redis answers; a new session makes its own
+           renewals
 
 Each of these counts as a loss: an error of a connection, no answer for ``timeout_s``, an error that says that the
 server cannot serve now, a clock of the server that was set or runs too fast (``server_clock.py``), and lost data

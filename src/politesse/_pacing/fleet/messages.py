@@ -73,7 +73,7 @@ class Server(NamedTuple):
 
 
 Reply = list[str]
-"""The answer of a script: see ``answer`` in ``state.lua``."""
+"""The words that a script returns; those of ``reserve`` and ``close`` are from ``answer`` in ``state.lua``."""
 
 
 class FleetAnswer(NamedTuple):

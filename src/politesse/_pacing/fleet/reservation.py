@@ -63,7 +63,8 @@ class Reservation:
         holders: the owners and sessions of the requests that the reservation has waited for.
         asked_mono: when the last call was sent.
         asked_at_us: the time of Redis when it answered that call.
-        starts_mono: the time from which the request may start, according to a grant.
+        starts_mono: when the wait ends that the last answer states: the start of a grant, the time of the next call, or
+            the end of the first lease.
         losses: how many times the connection had been lost when the last call was sent; -1 before the first call, when
             Redis cannot know the ticket.
         not_yet: the reason for the wait; None if the reservation has only waited for the answer.
@@ -145,7 +146,7 @@ class FleetPermit:
             self.reserver.answered(self, status, headers)
 
     def end(self) -> None:
-        """End the request: the interval before the next request counts from now."""
+        """End the request: with ``max_concurrent=1``, the interval before the next request counts from now."""
         self._end(self.own.end)
 
     def expire(self) -> None:

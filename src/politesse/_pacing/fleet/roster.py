@@ -7,9 +7,9 @@ failover), or when a process finds that the clock of the server was set. Each ba
 same round trip, so a process notices the end of a round before it uses a grant of the next round.
 
 In a new round each process reports: it renews its tickets in a new session, tells the server again which hosts are
-closed, and notes in the roster that it has reported. The first process to report also names all other processes that it
-has known. Until all of them have reported, or ``lease_s`` seconds have passed since the round began, no process starts
-a request.
+closed, and notes in the roster that it has reported. Each process of an earlier round also names all other processes
+that it has known. Until all of them have reported, or ``lease_s`` seconds have passed since the round began, no process
+starts a request.
 
 A lease names the session in which it was last renewed. A lease is dead if its owner has reported in a later session:
 the owner renewed its live tickets in that session, and the ticket of this lease was not among them.
