@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +57,26 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The seconds and operations of each contender in each part of the work, one pair a round.
+    """The seconds and operations of each contender in each part of the work. A round may lack a part.
 
     Attributes:
-        taken: by contender and part.
+        taken: by contender and part, then by round.
     """
 
-    taken: dict[tuple[str, Hashable], list[tuple[float, int]]] = field(default_factory=dict)
+    taken: dict[tuple[str, Hashable], dict[int, tuple[float, int]]] = field(default_factory=dict)
 
     def samples(self, chosen: Callable[[Hashable], bool] = lambda _: True) -> Samples:
         """Return the samples of some parts taken together."""
         samples = Samples()
         for name in dict.fromkeys(name for name, _ in self.taken):
-            rounds = zip(*self._of(name, chosen), strict=True)
-            for pairs in rounds:
-                samples.add(name, sum(seconds for seconds, _ in pairs) / sum(number for _, number in pairs))
+            rounds: dict[int, list[tuple[float, int]]] = {}
+            for (one, part), pairs in self.taken.items():
+                if one == name and chosen(part):
+                    for number, pair in pairs.items():
+                        rounds.setdefault(number, []).append(pair)
+            for _, of_round in sorted(rounds.items()):
+                samples.add(name, sum(seconds for seconds, _ in of_round) / sum(count for _, count in of_round))
         return samples
-
-    def _of(self, name: str, chosen: Callable[[Hashable], bool]) -> Iterator[list[tuple[float, int]]]:
-        return (pairs for (one, part), pairs in self.taken.items() if one == name and chosen(part))
 
 
 def interleave_parts(prepare: Callable[[int], Mapping[tuple[str, Hashable], Task]], rounds: int) -> Parts:
@@ -94,7 +95,7 @@ def interleave_parts(prepare: Callable[[int], Mapping[tuple[str, Hashable], Task
             for key, task in tasks.items():
                 seconds = _cpu_seconds(task.run)
                 if number:
-                    parts.taken.setdefault(key, []).append((seconds, task.operations))
+                    parts.taken.setdefault(key, {})[number] = seconds, task.operations
         finally:
             gc.unfreeze()
     return parts

@@ -174,10 +174,18 @@ def test_parts_are_taken_together_by_their_operations() -> None:
         lambda _: {("a", 1): Task(lambda: None, 1), ("a", 2): Task(lambda: None, 3), ("b", 1): Task(lambda: None, 1)}, 2
     )
     assert {key: len(pairs) for key, pairs in parts.taken.items()} == {("a", 1): 2, ("a", 2): 2, ("b", 1): 2}
-    parts.taken[("a", 1)] = [(1.0, 1), (3.0, 1)]
-    parts.taken[("a", 2)] = [(7.0, 3), (9.0, 3)]
+    parts.taken[("a", 1)] = {1: (1.0, 1), 2: (3.0, 1)}
+    parts.taken[("a", 2)] = {1: (7.0, 3), 2: (9.0, 3)}
     assert parts.samples().seconds["a"] == [2.0, 3.0]
     assert parts.samples(lambda part: part == 2).seconds == {"a": [7 / 3, 3.0]}
+
+
+def test_a_round_may_lack_a_part() -> None:
+    parts = interleave_parts(
+        lambda number: {("a", part): Task(lambda: None, 1) for part in (1, 2) if part == 1 or number == 2}, 3
+    )
+    assert len(parts.samples().seconds["a"]) == 3
+    assert len(parts.samples(lambda part: part == 2).seconds["a"]) == 1
 
 
 @pytest.mark.parametrize(
