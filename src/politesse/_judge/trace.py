@@ -119,9 +119,10 @@ class _HostHistory:
         self._unread[is_fetch] = received
 
     def not_before(self, at: float, *, is_fetch: bool) -> float:
-        """Return when a request that starts ``at`` was permitted: when the longest Retry-After before it is over.
+        """Return when the longest Retry-After that was received before ``at`` is over; _NEVER if it does not bind.
 
-        The first page after a robots.txt with a Retry-After may have been sent before, and the other way round.
+        It does not bind the first page after a robots.txt with a Retry-After: the page may have been sent before that
+        answer was read. The same holds for a robots.txt after such a page.
         """
         while self._closings and self._closings[0][0] <= at:
             self._until = max(self._until, self._closings.pop(0)[1])
