@@ -221,6 +221,9 @@ def test_request_that_was_sent_before_a_retry_after_was_read_passes() -> None:
     for late in ([page("/a", 201.5)], [page("/a", 200.1), page("/b", 207.0)]):
         with pytest.raises(AssertionError, match=r"1 violation:\npage requested before Retry-After was over"):
             assert_polite([FIRST, other, *late], ROBOTS, agent="x")
+    earlier = page("/a", 150.0, status=429, retry_after_s=90.0)  # this one was read
+    with pytest.raises(AssertionError, match=r"page requested before Retry-After was over: https://example.com/b \(40"):
+        assert_polite([FIRST, earlier, other, page("/b", 200.5)], ROBOTS, agent="x")
     busy = page("/a", 200.0, status=429, retry_after_s=60.0)
     refreshed = fetched(busy.ended + 0.5)
     assert_polite([FIRST, busy, refreshed], ROBOTS, agent="x")

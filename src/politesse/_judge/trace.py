@@ -20,7 +20,7 @@ requested least recently is forgotten.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import insort
 from collections import OrderedDict, deque
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +28,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
+from politesse._judge.times import NEVER, Closings, Times
 from politesse._judge.violation import Expectation, Kind, Promises, Violation
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, split
@@ -45,39 +46,10 @@ CLOSING: Final = frozenset({_TOO_MANY_REQUESTS, 503})
 """The statuses that close a host: RFC 6585 4 and RFC 9110 15.6.4."""
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_NEVER: Final = float("-inf")
 _FIRST_FETCHES: Final = 2
 _MINUTE_S: Final = 60.0
-_MAX_TIMES: Final = 64  # a history with more times drops the times that no longer matter
 _MAX_PENDING: Final = 64  # redirects to one target that was not requested yet
 _UNDER_WAY_S: Final = 1.0  # a request reaches the server at most this long after it was sent
-
-
-@dataclass(slots=True, eq=False)
-class _Times:
-    """Sorted times; times that no later start can ask for are dropped."""
-
-    times: list[float] = field(default_factory=list)
-
-    def add(self, time: float) -> None:
-        """Add a time, unless it is no number."""
-        if time == time:  # noqa: PLR0124 - NaN
-            insort(self.times, time)
-
-    def remove(self, time: float) -> bool:
-        """Remove a time, and return whether it was there."""
-        found = time in self.times
-        if found:
-            self.times.remove(time)
-        return found
-
-    def last(self, at: float) -> float:
-        """Return the last time up to ``at``; _NEVER without such a time."""
-        place = bisect_right(self.times, at)
-        if place > _MAX_TIMES:
-            del self.times[: place - 1]
-            place = 1
-        return self.times[place - 1] if place else _NEVER
 
 
 @dataclass(slots=True, eq=False)
@@ -86,8 +58,8 @@ class _RobotsHistory:
 
     expected: Expectation | None
     host: _HostHistory
-    last_started: float = _NEVER
-    opened: _Times = field(default_factory=_Times)
+    last_started: float = NEVER
+    opened: Times = field(default_factory=Times)
 
 
 class _Redirect(NamedTuple):
@@ -103,11 +75,9 @@ class _HostHistory:
 
     robots: dict[Origin, _RobotsHistory] = field(default_factory=dict)
     fetches_ended: list[float] = field(default_factory=list)
-    page_ended: float = _NEVER
-    robots_ended: _Times = field(default_factory=_Times)
-    _until: float = _NEVER
-    _closings: list[tuple[float, float]] = field(default_factory=list)  # received later than the last start
-    _unread: dict[bool, float] = field(default_factory=dict)  # the last Retry-After of pages (False), of robots.txt
+    page_ended: float = NEVER
+    robots_ended: Times = field(default_factory=Times)
+    _closings: tuple[Closings, Closings] = field(default_factory=lambda: (Closings(), Closings()))  # for pages, fetches
 
     def last_ended(self, at: float) -> float:
         """Return the end of the last request that counts. Pages may be requested while a robots.txt is under way."""
@@ -115,21 +85,21 @@ class _HostHistory:
 
     def close(self, received: float, for_s: float, *, is_fetch: bool) -> None:
         """Note a Retry-After in the answer to a page or, with ``is_fetch``, to a request for robots.txt."""
-        insort(self._closings, (received, received + for_s))
-        self._unread[is_fetch] = received
+        for kind, closings in enumerate(self._closings):
+            insort(closings.recent, (received, received + for_s, kind == is_fetch))
 
     def not_before(self, at: float, *, is_fetch: bool) -> float:
-        """Return when the longest Retry-After that was received before ``at`` is over; _NEVER if it does not bind.
+        """Return when the longest Retry-After that binds a request that starts ``at`` is over; NEVER without one.
 
-        It does not bind the first page after a robots.txt with a Retry-After: the page may have been sent before that
-        answer was read. The same holds for a robots.txt after such a page.
+        A page may have been sent before a Retry-After of robots.txt was read, and the other way round. So such a
+        Retry-After of the last second does not bind the first request that follows it.
         """
-        while self._closings and self._closings[0][0] <= at:
-            self._until = max(self._until, self._closings.pop(0)[1])
-        unread = self._unread.get(not is_fetch, _NEVER)
-        if unread <= at:
-            self._unread.pop(not is_fetch, None)
-        return self._until if self._until > at and not 0 <= at - unread <= _UNDER_WAY_S else _NEVER
+        for closings in self._closings:
+            closings.take(at - _UNDER_WAY_S)
+        closings = self._closings[is_fetch]
+        binding = closings.until
+        binding = max(binding, closings.take(at))
+        return binding if binding > at else NEVER
 
 
 class TraceJudge:
@@ -252,10 +222,10 @@ class TraceJudge:
         """Yield the violations of a request for a page."""
         promises, started = self._promises, exchange.started
         known = robots.opened.last(started + promises.slack_s)
-        if robots.last_started == _NEVER and not robots.opened.times:
+        if robots.last_started == NEVER and not robots.opened.times:
             if self._is_whole:
                 yield Kind.BEFORE_ROBOTS, f"before {Origin.of(exchange.url).robots_url}", 0.0
-        elif known == _NEVER:
+        elif known == NEVER:
             yield Kind.WHILE_CLOSED, "", 0.0
         elif started - known > promises.max_age_s + promises.slack_s:
             age_s, most_s = started - known, promises.max_age_s
@@ -269,14 +239,14 @@ class TraceJudge:
         expected = [
             one.expected
             for one in host.robots.values()
-            if one.expected is not None and (one is robots or one.opened.last(started) > _NEVER)
+            if one.expected is not None and (one is robots or one.opened.last(started) > NEVER)
         ]
         yield from self._pausing(started, host.last_ended(started), expected)
 
     def _pausing(self, started: float, ended: float, expected: list[Expectation]) -> Found:
         """Yield the violations of a request for a page that comes at a wrong time."""
         promises = self._promises
-        if ended > _NEVER:
+        if ended > NEVER:
             gap_s = started - ended
             if isfinite(gap_s) and (self.least_gap_s is None or gap_s < self.least_gap_s):
                 self.least_gap_s = gap_s
@@ -294,7 +264,7 @@ class TraceJudge:
 
     def _note_robots(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory) -> None:
         """Note whether a robots.txt, or its absence, opens its site."""
-        if robots.last_started == _NEVER and not self._is_whole:
+        if robots.last_started == NEVER and not self._is_whole:
             robots.opened.add(exchange.started)
         pace_s = 0.0 if robots.expected is None else robots.expected.interval(exchange.started)[0]
         # A copy may expire during the page's wait for its pace.

@@ -1,0 +1,55 @@
+"""The times of a host that still matter to the judge: answers that opened a site, and Retry-Afters."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass, field
+from typing import Final
+
+NEVER: Final = float("-inf")
+_MAX_TIMES: Final = 64  # a history with more times drops the times that no longer matter
+
+
+@dataclass(slots=True, eq=False)
+class Times:
+    """Sorted times; times that no later start can ask for are dropped."""
+
+    times: list[float] = field(default_factory=list)
+
+    def add(self, time: float) -> None:
+        """Add a time, unless it is no number."""
+        if time == time:  # noqa: PLR0124 - NaN
+            insort(self.times, time)
+
+    def remove(self, time: float) -> bool:
+        """Remove a time, and return whether it was there."""
+        found = time in self.times
+        if found:
+            self.times.remove(time)
+        return found
+
+    def last(self, at: float) -> float:
+        """Return the last time up to ``at``; NEVER without such a time."""
+        place = bisect_right(self.times, at)
+        if place > _MAX_TIMES:
+            del self.times[: place - 1]
+            place = 1
+        return self.times[place - 1] if place else NEVER
+
+
+@dataclass(slots=True, eq=False)
+class Closings:
+    """The Retry-Afters of a host, for requests of one kind: the end of the longest, and those received recently."""
+
+    until: float = NEVER
+    recent: list[tuple[float, float, bool]] = field(default_factory=list)  # received, its end, whether of this kind
+
+    def take(self, at: float) -> float:
+        """Take those received up to ``at`` into ``until``; return the end of the longest among those of this kind."""
+        of_this_kind = NEVER
+        while self.recent and self.recent[0][0] <= at:
+            _, until, is_own = self.recent.pop(0)
+            self.until = max(self.until, until)
+            if is_own:
+                of_this_kind = max(of_this_kind, until)
+        return of_this_kind
