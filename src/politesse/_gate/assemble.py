@@ -150,17 +150,11 @@ def assemble(options: GatekeeperOptions) -> GateState:
     policy = cache_options.policy(options.dialect, conditions)
     ledger = _ledger(options.ledger, clock)
     store, pacer = _store_and_pacer(options, pacing, resolver, clock, publisher)
-    robots_fetcher = PacedFetcher(
+    paced = PacedFetcher(
         fetcher, pacer, clock, admission, policy, policies.floor_s, total_timeout_s=limit_s, signer=options.signer
     )
     cache = RobotsCache(
-        robots_fetcher,
-        store,
-        dialect=options.dialect,
-        policy=policy,
-        clock=clock,
-        publisher=publisher,
-        max_wait_s=limit_s,
+        paced, store, dialect=options.dialect, policy=policy, clock=clock, publisher=publisher, max_wait_s=limit_s
     )
     state = GateState(
         identity=identity,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -139,42 +139,22 @@ async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, 
         data_txt    {outcome, records: [[[field, value], ...], ...]}
         truncated   whether the page was longer than the part that is read
     """
-    record: dict[str, Any] = {"status": None, "final_url": "", "fault": "", "not_before": None, "closed_by": None}
-    page, links, until = PageDirectives(), list[str](), None
-    usages = list[Usage]()
-    try:
-        async with PoliteSession(gate, timeout=aiohttp.ClientTimeout(total=timeout_s)) as web, web.get(url) as response:
-            record |= {"status": response.status, "final_url": str(response.url)}
-            body = await read_body(response.content)
-            if (host := gate.hosts().get(Origin.of(record["final_url"]).pacing_host)) is not None:
-                until, record["closed_by"] = host.closed_until, host.closed_by
-                record["not_before"] = record_of(host, "closed_until")["closed_until"]
-    except (Disallowed, InvalidURL) as error:
-        record["fault"] = f"a redirect leads to what may not be requested: {error}"
-    except aiohttp.TooManyRedirects:
-        record["fault"] = "too many redirects"
-    except (aiohttp.ClientError, TimeoutError) as error:
-        record["fault"] = f"{type(error).__name__} {error}".strip()
-    else:
-        if response.status >= _ERRORS:  # the directives of an error page are not about this page
-            record["fault"] = f"status {response.status}"
-        else:
-            page, links = _directives(response, body, gate.identity.tokens)
-            usages.append(response_usage(response.headers, page, response.url))
+    page = await _fetched(gate, url, timeout_s)
     sitemaps, data_txt = await gate.sitemaps(url), None
-    if until is None or until - time.time() <= timeout_s:
+    if page.closed_until is None or page.closed_until - time.time() <= timeout_s:
         stated = await gate.usage(url)
         data_txt = await gate.datatxt(url)
     else:  # the host is closed for a long time, so no file of the site may be requested
         stated = (await gate.check(url)).usage
-    usage = combine([NOTHING_STATED if stated is None else stated, *usages])
-    return record | {
-        "answers": {} if record["fault"] else dict(map(_answer, _answers(page))),
-        "statements": list(dict.fromkeys(map(str, page.statements))),
-        "description": page.description or None,
-        "keywords": ", ".join(page.keywords) or None,
-        "revisit_after_days": page.revisit_after_days,
-        "links": links,
+    usage = combine([NOTHING_STATED if stated is None else stated, *page.usages])
+    directives = page.directives
+    return page.record | {
+        "answers": {} if page.record["fault"] else dict(map(_answer, _answers(directives))),
+        "statements": list(dict.fromkeys(map(str, directives.statements))),
+        "description": directives.description or None,
+        "keywords": ", ".join(directives.keywords) or None,
+        "revisit_after_days": directives.revisit_after_days,
+        "links": page.links,
         "usage": {
             purpose: {"preference": usage.preference(purpose), "by": [str(one) for one in usage.deciding(purpose)]}
             for purpose in Purpose
@@ -186,8 +166,53 @@ async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, 
             "outcome": data_txt.outcome,
             "records": [[list(pair) for pair in one.fields] for one in data_txt.records],
         },
-        "truncated": page.truncated,
+        "truncated": directives.truncated,
     }
+
+
+@dataclass(slots=True)
+class _Page:
+    """A page that was fetched.
+
+    Attributes:
+        record: the members of its record that describe the answer.
+        closed_until: the answer closes the host until this time, in seconds since 1970; or None.
+        directives: what the page says to the crawler; nothing for an error page.
+        links: its links that may be followed.
+        usages: its statements about the use of its content.
+    """
+
+    record: dict[str, Any]
+    closed_until: float | None = None
+    directives: PageDirectives = field(default_factory=PageDirectives)
+    links: list[str] = field(default_factory=list)
+    usages: list[Usage] = field(default_factory=list)
+
+
+async def _fetched(gate: AgentView, url: str, timeout_s: float) -> _Page:
+    """Fetch a page. A fault goes into its record."""
+    record: dict[str, Any] = {"status": None, "final_url": "", "fault": "", "not_before": None, "closed_by": None}
+    page = _Page(record)
+    try:
+        async with PoliteSession(gate, timeout=aiohttp.ClientTimeout(total=timeout_s)) as web, web.get(url) as response:
+            record |= {"status": response.status, "final_url": str(response.url)}
+            body = await read_body(response.content)
+            if (host := gate.hosts().get(Origin.of(record["final_url"]).pacing_host)) is not None:
+                page.closed_until, record["closed_by"] = host.closed_until, host.closed_by
+                record["not_before"] = record_of(host, "closed_until")["closed_until"]
+    except (Disallowed, InvalidURL) as error:
+        record["fault"] = f"a redirect leads to what may not be requested: {error}"
+    except aiohttp.TooManyRedirects:
+        record["fault"] = "too many redirects"
+    except (aiohttp.ClientError, TimeoutError) as error:
+        record["fault"] = f"{type(error).__name__} {error}".strip()
+    else:
+        if response.status >= _ERRORS:  # the directives of an error page are not about this page
+            record["fault"] = f"status {response.status}"
+        else:
+            page.directives, page.links = _directives(response, body, gate.identity.tokens)
+            page.usages.append(response_usage(response.headers, page.directives, response.url))
+    return page
 
 
 def _directives(

@@ -195,7 +195,7 @@ class CrawlRun:
 
     async def crawl(self) -> None:
         """Crawl to the end; raises the OSError of a record that cannot be written."""
-        records, plan = self._records, self._plan
+        plan = self._plan
         fetch, resolver = plan.options.fetch_options(), None
         self._denies_private = await plan.denies_private()
         if self._denies_private:
@@ -217,28 +217,34 @@ class CrawlRun:
                     for url in plan.sitemaps:
                         await queue.put_sitemaps(url, item=_SITEMAP)
                     self._add_hosts(queue)
-                    async with self._shown(gate, queue) as show:
-                        report = await queue.crawl(
-                            web,
-                            self._handle,
-                            workers=plan.workers,
-                            max_pages=plan.max_pages,
-                            depth=plan.depth,
-                            allow=plan.allow,
-                            deny=plan.deny,
-                            max_pages_per_host=plan.max_per_host,
-                            max_time_s=plan.time_s,
-                            out=records.add,
-                            on_progress=show,
-                        )
+                    elapsed_s = await self._crawl_queue(gate, queue, web)
                 finally:
                     self._left = [url for url, *_ in queue.left()]
                     self._note_hosts(queue.sizes(), gate.hosts())
         if self._left:
-            is_late = plan.time_s is not None and report.elapsed_s >= plan.time_s
+            is_late = plan.time_s is not None and elapsed_s >= plan.time_s
             self.ending = (
                 f"stopped at --time {plan.time_s:g}" if is_late else f"stopped at --max-pages {plan.max_pages}"
             )
+
+    async def _crawl_queue(self, gate: Gatekeeper, queue: PoliteQueue[str], web: PoliteSession) -> float:
+        """Crawl the pages of the queue within the plan's limits, and return the seconds that it took."""
+        plan = self._plan
+        async with self._shown(gate, queue) as show:
+            report = await queue.crawl(
+                web,
+                self._handle,
+                workers=plan.workers,
+                max_pages=plan.max_pages,
+                depth=plan.depth,
+                allow=plan.allow,
+                deny=plan.deny,
+                max_pages_per_host=plan.max_per_host,
+                max_time_s=plan.time_s,
+                out=self._records.add,
+                on_progress=show,
+            )
+        return report.elapsed_s
 
     def _add_hosts(self, queue: PoliteQueue[str]) -> None:
         """Add the hosts of links that an earlier run followed, and the hosts to which start URLs were redirected."""
