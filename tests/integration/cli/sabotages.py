@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from politesse import Gatekeeper
-from politesse._judge import Kind
 from politesse.cli.demo import CACHE, PACING
 from politesse.fetch import AiohttpFetcher
 from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
+from tests.support.violations import FORBIDDEN, GAP, OVERLAP, REFETCHED, RETRIED_EARLY, RETRY_AFTER, STALE, WHILE_CLOSED
 
 
 def _with(**changes: object) -> type[Gatekeeper]:
@@ -77,25 +77,25 @@ def _without_lines(start: bytes) -> Callable[[FetchResult], FetchResult]:
 UNFETCHED = "allowed pages not fetched"
 """Beside the kinds of violations: a gate that denies what is allowed is no success."""
 
-CLOSED = {Kind.FORBIDDEN, Kind.WHILE_CLOSED}
+CLOSED = {FORBIDDEN, WHILE_CLOSED}
 SABOTAGES: dict[str, tuple[type[Gatekeeper], set[str]]] = {
     # permission
-    "open": (_reading(_absent(200)), {Kind.FORBIDDEN}),
+    "open": (_reading(_absent(200)), {FORBIDDEN}),
     "closed": (_reading(_body(lambda _: b"User-agent: *\nDisallow: /")), {UNFETCHED}),
     "opens on 5xx": (_reading(_absent(503)), {*CLOSED}),
-    "another agent's group": (_with(token="OtherBot"), {Kind.FORBIDDEN, UNFETCHED}),
-    "no wildcards": (_reading(_without_lines(b"Disallow: /*")), {Kind.FORBIDDEN}),
-    "decodes %2F": (_reading(_body(lambda body: body.replace(b"%2F", b"/"))), {Kind.FORBIDDEN, UNFETCHED}),
-    "no redirect of robots.txt": (_reading(_redirect_is_absent), {Kind.FORBIDDEN}),
-    "expired copy": (_reading(_without_header("cache-control")), {Kind.STALE}),
+    "another agent's group": (_with(token="OtherBot"), {FORBIDDEN, UNFETCHED}),
+    "no wildcards": (_reading(_without_lines(b"Disallow: /*")), {FORBIDDEN}),
+    "decodes %2F": (_reading(_body(lambda body: body.replace(b"%2F", b"/"))), {FORBIDDEN, UNFETCHED}),
+    "no redirect of robots.txt": (_reading(_redirect_is_absent), {FORBIDDEN}),
+    "expired copy": (_reading(_without_header("cache-control")), {STALE}),
     "fetches robots.txt each time": (
         _reading(_with_max_age_0, cache=replace(CACHE, min_lifetime_s=0.0)),
-        {Kind.REFETCHED},
+        {REFETCHED},
     ),
-    "no Retry-After of robots.txt": (_reading(_without_header("retry-after")), {Kind.RETRIED_EARLY}),
+    "no Retry-After of robots.txt": (_reading(_without_header("retry-after")), {RETRIED_EARLY}),
     # pace
-    "no pause": (_with(pacing=replace(PACING, min_delay_s=0.0)), {Kind.GAP}),
-    "eight at once": (_with(pacing=replace(PACING, max_concurrent=8, min_delay_s=0.0)), {Kind.OVERLAP}),
-    "no Crawl-delay": (_with(pacing=replace(PACING, on_long_crawl_delay="cap", max_crawl_delay_s=0.001)), {Kind.GAP}),
-    "waits half of Retry-After": (_with(pacing=replace(PACING, backoff_max_s=1.0)), {Kind.RETRY_AFTER}),
+    "no pause": (_with(pacing=replace(PACING, min_delay_s=0.0)), {GAP}),
+    "eight at once": (_with(pacing=replace(PACING, max_concurrent=8, min_delay_s=0.0)), {OVERLAP}),
+    "no Crawl-delay": (_with(pacing=replace(PACING, on_long_crawl_delay="cap", max_crawl_delay_s=0.001)), {GAP}),
+    "waits half of Retry-After": (_with(pacing=replace(PACING, backoff_max_s=1.0)), {RETRY_AFTER}),
 }

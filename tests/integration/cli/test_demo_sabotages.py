@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 
 from politesse import FetchOptions
-from politesse._judge import Kind
 from politesse.cli import demo
 from politesse.cli.demo import run
 from tests.integration.cli.demo_output import ORIGINS, PACES, kinds_in, table_of
 from tests.integration.cli.sabotages import SABOTAGES, UNFETCHED
+from tests.support.violations import FORBIDDEN, GAP
 
 pytestmark = [
     pytest.mark.realtime,  # a Retry-After, a black hole and a pace are waited for
@@ -45,7 +45,7 @@ def sabotaged_runs() -> dict[str, tuple[int, str]]:
         return code, out
 
     async def run_all() -> list[tuple[int, str]]:
-        hasty = [name for name, (_, found) in SABOTAGES.items() if Kind.GAP in found]
+        hasty = [name for name, (_, found) in SABOTAGES.items() if GAP in found]
         others = dict.fromkeys(SABOTAGES.keys() - set(hasty))
         found = dict(zip(others, await asyncio.gather(*map(run_one, others)), strict=True))
         for name in hasty:
@@ -69,7 +69,7 @@ def check_report(name: str, code: int, out: str) -> None:
     assert "✓" not in out
     assert kinds_in(out) >= kinds
     assert (whole.broken > 0) is bool(kinds)
-    assert (Kind.FORBIDDEN in kinds_in(out)) is (Kind.FORBIDDEN in kinds)
+    assert (FORBIDDEN in kinds_in(out)) is (FORBIDDEN in kinds)
     assert (whole.left > 0) is (UNFETCHED in found)
     assert all(f"{kind}: http://127.0.0." in out for kind in kinds if len(kinds_in(out)) == 1)
 
@@ -87,7 +87,7 @@ def test_gates_that_cheat_fail_and_their_offences_are_reported() -> None:
     assert failures == {}
 
     # A fault of one kind is reported as no other; at the floor, only origins with a slower pace are crawled too fast.
-    assert kinds_in(runs["no Crawl-delay"][1]) == {Kind.GAP}
+    assert kinds_in(runs["no Crawl-delay"][1]) == {GAP}
     table = table_of(runs["no Crawl-delay"][1])
     assert {name for name in ORIGINS if table[name].broken} == set(PACES)
     assert all(15 <= (table[name].gap_ms or 0) < pace_ms for name, (pace_ms, _) in PACES.items())

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper
-from politesse._gate.identity import Identity
 from politesse.errors import PolitesseWarning
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -13,11 +12,11 @@ UA = "ExampleBot/1.0 (+https://example.com/bot)"
 
 @pytest.mark.clause("RFC 9309 2.2.1")
 def test_token_is_the_first_product_of_the_user_agent() -> None:
-    assert Identity.of(UA).tokens == ("examplebot",)
+    assert Gatekeeper(UA).identity.tokens == ("examplebot",)
 
 
 def test_several_tokens_keep_their_order_and_make_one_name() -> None:
-    identity = Identity.of(UA, ["ExampleBot-Image", "ExampleBot"])
+    identity = Gatekeeper(UA, token=["ExampleBot-Image", "ExampleBot"]).identity
     assert identity.tokens == ("examplebot-image", "examplebot")
     assert identity.agent == "examplebot-image,examplebot"
 
@@ -27,7 +26,7 @@ def test_several_tokens_keep_their_order_and_make_one_name() -> None:
 )
 def test_user_agent_that_is_no_header_value_is_refused(user_agent: str) -> None:
     with pytest.raises(ConfigurationError, match="user_agent="):
-        Identity.of(user_agent)
+        Gatekeeper(user_agent)
 
 
 @pytest.mark.parametrize(
@@ -43,38 +42,30 @@ def test_user_agent_that_is_no_header_value_is_refused(user_agent: str) -> None:
 )
 def test_default_user_agent_of_a_library_is_refused(user_agent: str) -> None:
     with pytest.raises(ConfigurationError, match=r"library's default; .*, as in 'ExampleBot/1\.0 \("):
-        Identity.of(user_agent, "MyBot")
-
-
-def test_browser_in_a_request_is_refused_in_terms_of_the_request() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^user_agent='Mozilla/5\.0 \(X11\)': .*; leave this header out"
-    ) as caught:
-        Identity.of(UA).of_request("Mozilla/5.0 (X11)")
-    assert "token=" not in str(caught.value)
+        Gatekeeper(user_agent, token="MyBot")
 
 
 def test_mozilla_needs_a_token() -> None:
     browser_like = "Mozilla/5.0 (compatible; ExampleBot/0.1; https://www.example.com/bot.html)"
     with pytest.raises(ConfigurationError, match="token="):
-        Identity.of(browser_like)
-    assert Identity.of(browser_like, "ExampleBot").tokens == ("examplebot",)
+        Gatekeeper(browser_like)
+    assert Gatekeeper(browser_like, token="ExampleBot").identity.tokens == ("examplebot",)
 
 
 @pytest.mark.parametrize("token", ["", "Foo Bar", "Foobot/2.1", "Foobot*", " Foobot ", "ツ", "a,b", "*"])
 def test_invalid_token_is_refused(token: str) -> None:
     with pytest.raises(ConfigurationError, match="token="):
-        Identity.of(UA, token)
+        Gatekeeper(UA, token=token)
 
 
 def test_no_tokens_at_all_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
-        Identity.of(UA, [])
+        Gatekeeper(UA, token=[])
 
 
 def test_token_with_digits_is_accepted_with_a_warning() -> None:
     with pytest.warns(PolitesseWarning, match="mj12bot"):
-        assert Identity.of("MJ12bot/1.0 (+https://example.com)").tokens == ("mj12bot",)
+        assert Gatekeeper("MJ12bot/1.0 (+https://example.com)").identity.tokens == ("mj12bot",)
 
 
 def test_warning_names_the_character_and_points_at_the_line_of_the_caller() -> None:
@@ -95,13 +86,13 @@ def test_a_user_agent_whose_first_word_is_no_token_is_named_in_the_error(user_ag
 
 def test_token_missing_from_the_user_agent_causes_a_warning() -> None:
     with pytest.warns(PolitesseWarning, match="occurs in the User-Agent"):
-        Identity.of(UA, "OtherBot")
+        Gatekeeper(UA, token="OtherBot")
 
 
 def test_ordinary_identity_causes_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Identity.of(UA, "examplebot")
+        Gatekeeper(UA, token="examplebot")
 
 
 @pytest.mark.parametrize("given", [None, 5, b"ExampleBot/1.0"])
