@@ -24,12 +24,11 @@ from politesse.events import Event, HostClosed
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.requests import PoliteAdapter
 from politesse.signing import WebBotAuth, directory_app
-from politesse.signing._keys import new_key, read_keys, rotated, write_keys
 from politesse.sync import Gate
 from tests.integration.scrapy.crawling import QUICK, crawl
 from tests.integration.sites import EAGER, UA, Site, serving
 from tests.support.httpx_libraries import Library
-from tests.support.signatures import AGENT, COVERED, key_file, public_keys, request, verified
+from tests.support.signatures import AGENT, COVERED, Key, key_file, public_keys, request, verified
 
 DEMAND: Final = 'sig1=("@authority" "@method" "@path");tag="web-bot-auth"'
 SIGNED: Final = {"Signature", "Signature-Input", "Signature-Agent"}
@@ -86,7 +85,7 @@ def _keys_are_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return key_file(tmp_path / "bot.pem", [new_key(0, days=36_500)])
+    return key_file(tmp_path / "bot.pem", Key())
 
 
 @pytest.fixture(scope="session")
@@ -170,16 +169,17 @@ def opened(request: pytest.FixtureRequest, trust: ssl.SSLContext) -> Callable[..
 async def test_site_that_demands_signatures_is_crawled_while_keys_rotate(
     opened: Callable[..., Any], strict: Strict, path: Path
 ) -> None:
-    keys = rotated(read_keys(path), time.time(), 90, ahead_days=0)
+    old, new = Key(), Key(time.time() - 60)
+    key_file(path, old)
     async with opened(WebBotAuth(path, agent=AGENT)) as (_, get):
         for number in range(6):
             if number == 3:
-                write_keys(path, keys, is_new=False)
+                key_file(path, old, new)
             assert await get(f"{strict.base}/{number}") == 200
     assert strict.paths == ["/robots.txt", *(f"/{number}" for number in range(6))]
     assert strict.refused == []
     used = [re.findall('keyid="([^"]+)"', seen.headers["Signature-Input"])[0] for seen in strict.seen]
-    assert used == [keys[0].thumbprint] * 4 + [keys[1].thumbprint] * 3
+    assert used == [old.thumbprint] * 4 + [new.thumbprint] * 3
 
 
 async def test_redirect_to_another_authority_gets_a_signature_of_its_own(
@@ -342,7 +342,7 @@ async def test_files_of_the_gate_are_signed(strict: Strict, path: Path, trust: s
 
 async def test_key_that_expires_in_mid_crawl_closes_the_site(strict: Strict, path: Path, trust: ssl.SSLContext) -> None:
     signer, fetch = WebBotAuth(path, agent=AGENT), FetchOptions(ssl_context=trust)
-    key_file(path, [new_key(0, days=1)])
+    key_file(path, Key(0.0, 86_400.0))
     async with Gatekeeper(UA, fetch=fetch, signer=signer) as gate:
         verdict = await gate.check(f"{strict.base}/page")
     assert not verdict.allowed

@@ -1,25 +1,61 @@
-"""Verifies signatures with http-message-signatures, which shares no code with what signs."""
+"""Makes key files with cryptography, and verifies signatures with http-message-signatures.
+
+Neither shares code with ``politesse.signing``.
+"""
 
 import base64
-from collections.abc import Iterable, Mapping
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from http_message_signatures import HTTPMessageVerifier, MappingKeyResolver, VerifyResult, algorithms
-
-from politesse.signing._keys import SigningKey, write_keys
 
 AGENT: Final = "https://bot.example/.well-known/http-message-signatures-directory"
 COVERED: Final = ("@authority", "@method", "@path")
 
 
-def key_file(path: Path, keys: Iterable[SigningKey]) -> Path:
+@dataclass(frozen=True)
+class Key:
+    """A key and its times, as a key file has them."""
+
+    not_before_wall: float | None = 0.0
+    expires_wall: float | None = 4_000_000_000.0
+    private: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
+
+    @property
+    def jwk(self) -> dict[str, str]:
+        return {"crv": "Ed25519", "kty": "OKP", "x": _base64url(self.private.public_key().public_bytes_raw())}
+
+    @property
+    def thumbprint(self) -> str:
+        """The name of the key (RFC 7638)."""
+        return _base64url(hashlib.sha256(json.dumps(self.jwk, separators=(",", ":")).encode()).digest())
+
+    @property
+    def text(self) -> str:
+        times = {"Not-Before": self.not_before_wall, "Expires": self.expires_wall}
+        lines = [
+            f"{name}: {datetime.fromtimestamp(at, UTC).isoformat()}\n" for name, at in times.items() if at is not None
+        ]
+        return "".join(lines) + self.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def key_file(path: Path, *keys: Key) -> Path:
     """Write a key file, in place of an earlier file."""
-    path.unlink(missing_ok=True)
-    write_keys(path, keys, is_new=True)
+    path.touch(0o600)
+    path.write_text("".join(key.text for key in keys))
     return path
+
+
+def _base64url(octets: bytes) -> str:
+    return base64.urlsafe_b64encode(octets).rstrip(b"=").decode()
 
 
 def public_keys(directory: Mapping[str, Any]) -> dict[str, Ed25519PublicKey]:

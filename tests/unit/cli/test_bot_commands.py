@@ -4,6 +4,7 @@ import json
 import re
 import stat
 import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ from typer.testing import CliRunner, Result
 from politesse import RobotsTxt
 from politesse.cli.app import app
 from politesse.signing import WebBotAuth
-from tests.support.signatures import AGENT, public_keys, request, verified
+from tests.support.signatures import AGENT, Key, key_file, public_keys, request, verified
 
 BOT: Final[dict[str, object]] = {
     "client_name": 'Bot <"&">',
@@ -58,22 +59,59 @@ def test_new_key_signs_and_its_directory_verifies(run: Any) -> None:
     verified(request("GET", "https://example.com/", headers), public_keys(directory), "@path")
 
 
-def test_rotation_publishes_a_key_that_is_not_yet_used(run: Any) -> None:
-    run("key", "new", "bot.pem")
-    [old] = re.findall("Key: (.*)", Path("bot.pem").read_text())
+DAY_S: Final = 86_400.0
+
+
+def keys_of(run: Any) -> list[dict[str, Any]]:
+    """The public keys in bot.pem."""
+    keys: list[dict[str, Any]] = json.loads(run("key", "directory", "bot.pem").stdout)["keys"]
+    return keys
+
+
+def test_directory_states_no_times_for_a_key_without_times(run: Any) -> None:
+    key = Key(None, None)
+    key_file(Path("bot.pem"), key)
+    assert keys_of(run) == [{**key.jwk, "kid": key.thumbprint, "use": "sig"}]
+    assert WebBotAuth("bot.pem", agent=AGENT).sign("GET", "https://example.com/")
+
+
+def test_rotation_publishes_a_key_that_is_not_yet_used_and_drops_expired_keys(run: Any) -> None:
+    now_wall = time.time()
+    old, expired = Key(now_wall - 80 * DAY_S, now_wall + 10 * DAY_S), Key(0.0, now_wall - 1)
+    key_file(Path("bot.pem"), expired, old)
     done = run("key", "rotate", "bot.pem", "--ahead", "2", "--days", "10")
     assert done.exit_code == 0
-    first, second = json.loads(run("key", "directory", "bot.pem").stdout)["keys"]
-    assert (first["kid"], second["nbf"] - first["nbf"] in range(2 * 86_400, 2 * 86_400 + 60)) == (old, True)
+    first, second = keys_of(run)
+    assert (first["kid"], first["exp"]) == (old.thumbprint, int(now_wall + 10 * DAY_S))
+    assert second["nbf"] == pytest.approx(now_wall + 2 * DAY_S, abs=60)
+    assert second["exp"] - second["nbf"] == 10 * DAY_S
     assert second["kid"] in done.stdout
-    assert old in repr(WebBotAuth("bot.pem", agent=AGENT))
+    assert re.findall("Key: (.*)", Path("bot.pem").read_text()) == [first["kid"], second["kid"]]
+    assert old.thumbprint in repr(WebBotAuth("bot.pem", agent=AGENT))
+    assert stat.S_IMODE(Path("bot.pem").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(("left_days", "starts_days"), [(0.25, 0.25), (-1, 0)])
+def test_rotation_leaves_no_time_without_a_key(run: Any, left_days: float, starts_days: float) -> None:
+    now_wall = time.time()
+    key_file(Path("bot.pem"), Key(0.0, now_wall + left_days * DAY_S))
+    run("key", "rotate", "bot.pem")
+    assert keys_of(run)[-1]["nbf"] == pytest.approx(now_wall + starts_days * DAY_S, abs=60)
+
+
+def test_rotation_ends_a_key_without_an_end(run: Any) -> None:
+    key_file(Path("bot.pem"), Key(None, None))
+    run("key", "rotate", "bot.pem")
+    assert keys_of(run)[0]["exp"] == pytest.approx(time.time() + 2 * DAY_S, abs=60)
 
 
 def test_key_commands_say_what_is_wrong(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = run("key", "rotate", "bot.pem")
     assert (missing.exit_code, "No such file" in missing.stderr) == (2, True)
     run("key", "new", "bot.pem")
+    [kept] = keys_of(run)
     again = run("key", "new", "bot.pem")
+    assert keys_of(run) == [kept]
     assert (again.exit_code, "File exists: 'bot.pem'" in again.stderr) == (2, True)
     monkeypatch.setitem(sys.modules, "politesse.signing", None)
     without = run("key", "new", "other.pem")

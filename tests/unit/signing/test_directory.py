@@ -14,8 +14,8 @@ from http_message_signatures import InvalidSignature
 
 from politesse import ConfigurationError
 from politesse.signing import directory_app
-from politesse.signing._keys import SigningKey, new_key, write_keys
-from tests.support.signatures import key_file, public_keys, verified
+from politesse.testing import ManualClock
+from tests.support.signatures import Key, key_file, public_keys, verified
 
 PATH: Final = "/.well-known/http-message-signatures-directory"
 HOST: Final = {"Host": "bot.example"}
@@ -27,8 +27,8 @@ async def web(path: Path) -> AsyncIterator[TestClient[aiohttp.web.Request, aioht
         yield client
 
 
-async def test_directory_has_the_keys_and_a_signature_of_each(path: Path, key: SigningKey) -> None:
-    key_file(path, [key, new_key(key.not_before_wall + 1, days=36_500)])
+async def test_directory_has_the_keys_and_a_signature_of_each(path: Path, key: Key) -> None:
+    key_file(path, key, Key(1.0))
     async with TestClient(TestServer(directory_app(path, max_age_s=60))) as web:
         response = await web.get(PATH, headers=HOST)
         body, directory = await response.read(), await response.json(content_type=None)
@@ -39,7 +39,7 @@ async def test_directory_has_the_keys_and_a_signature_of_each(path: Path, key: S
     digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
     assert response.headers["Content-Digest"] == f"sha-256=:{digest}:"
     assert directory["keys"][0]["kid"] == key.thumbprint
-    assert directory["keys"][0] == key.jwk | {"kid": key.thumbprint, "use": "sig", "exp": int(key.expires_wall)}
+    assert directory["keys"][0] == key.jwk | {"kid": key.thumbprint, "use": "sig", "exp": 4_000_000_000}
     for number, (kid, public) in enumerate(public_keys(directory).items()):
         tag = "http-message-signatures-directory"
         headers = {name: response.headers.getall(name)[number] for name in ("Signature", "Signature-Input")}
@@ -70,13 +70,12 @@ async def test_directory_answers_head_without_a_body(
         assert head.headers[name] == whole.headers[name]
 
 
-async def test_rotated_key_is_in_the_directory_without_a_restart(
-    path: Path, key: SigningKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("politesse.signing._keys._LOOK_S", 0.0)
-    async with TestClient(TestServer(directory_app(path))) as web:
+async def test_rotated_key_is_in_the_directory_without_a_restart(path: Path, key: Key) -> None:
+    clock = ManualClock()
+    async with TestClient(TestServer(directory_app(path, clock=clock))) as web:
         before = await (await web.get(PATH)).json(content_type=None)
-        write_keys(path, [key, new_key(0, 36_500)], is_new=False)
+        key_file(path, key, Key())
+        clock.advance(5.0)
         after = await (await web.get(PATH)).json(content_type=None)
     assert (len(before["keys"]), len(after["keys"])) == (1, 2)
 

@@ -1,9 +1,7 @@
-"""Key files: what is refused, and how keys take turns."""
+"""Key files: what is refused, and which of several keys signs."""
 
-import json
 import logging
 import re
-import stat
 from pathlib import Path
 
 import pytest
@@ -18,12 +16,12 @@ from cryptography.hazmat.primitives.serialization import (
 
 from politesse import ConfigurationError
 from politesse.signing import WebBotAuth
-from politesse.signing._keys import KeyFile, SigningKey, directory_of, new_key, read_keys, rotated, write_keys
 from politesse.testing import ManualClock
-from tests.support.signatures import AGENT, key_file
+from tests.support.signatures import AGENT, Key, key_file
 
 DAY_S = 86_400.0
 NOW_WALL = 1_800_000_000.0
+URL = "https://example.com/"
 TEST_KEY = """\
 -----BEGIN PRIVATE KEY-----
 MC4CAQAwBQYDK2VwBCIEIJ+DYvh6SEqVTm50DFtMDoQikTmiCqirVv9mWG9qfSnF
@@ -68,64 +66,27 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         WebBotAuth(tmp_path / "bot.pem", agent=AGENT)
 
 
-def test_key_without_times_may_always_be_used(tmp_path: Path) -> None:
-    path = tmp_path / "openssl.pem"
-    path.touch(0o600)
-    path.write_text(pem(Ed25519PrivateKey.generate()))
-    assert WebBotAuth(path, agent=AGENT).sign("GET", "https://example.com/")
-    [listed] = json.loads(directory_of(read_keys(path)))["keys"]
-    assert listed.keys() == {"crv", "kty", "x", "kid", "use"}
-
-
-def test_new_file_is_for_its_owner_and_replaces_no_other(path: Path, key: SigningKey) -> None:
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(FileExistsError):
-        write_keys(path, [new_key(0, 1)], is_new=True)
-    assert read_keys(path)[0].thumbprint == key.thumbprint
-
-
-def test_new_key_is_published_before_its_use_and_the_old_kept_until_it_expires() -> None:
-    old = new_key(NOW_WALL - 80 * DAY_S, days=90)
-    keys = rotated([old], NOW_WALL, days=90, ahead_days=1)
-    assert keys[0].thumbprint == old.thumbprint
-    assert (keys[1].not_before_wall, keys[1].expires_wall) == (NOW_WALL + DAY_S, NOW_WALL + 91 * DAY_S)
-    assert rotated(keys, NOW_WALL + 11 * DAY_S, 90, 1)[0].thumbprint == keys[1].thumbprint
-
-
-@pytest.mark.parametrize(("left_days", "starts_days"), [(0.25, 0.25), (-1, 0)])
-def test_rotation_leaves_no_time_without_a_key(left_days: float, starts_days: float) -> None:
-    old = new_key(NOW_WALL + (left_days - 90) * DAY_S, days=90)
-    assert rotated([old], NOW_WALL, 90, ahead_days=1)[-1].not_before_wall == NOW_WALL + starts_days * DAY_S
-
-
-def test_rotation_ends_a_key_without_an_end() -> None:
-    old = SigningKey(Ed25519PrivateKey.generate())
-    assert rotated([old], NOW_WALL, 90, ahead_days=1)[0].expires_wall == NOW_WALL + 2 * DAY_S
-
-
 def test_newest_key_that_may_be_used_is_used_without_a_restart(tmp_path: Path) -> None:
     clock = ManualClock(wall=NOW_WALL)
-    old = new_key(NOW_WALL, days=2)
-    path = key_file(tmp_path / "bot.pem", [old])
-    keys = KeyFile(path, clock)
-    _, new = written = rotated([old], NOW_WALL, days=90, ahead_days=1)
-    write_keys(path, written, is_new=False)
-    for days, current, listed in ((0.5, old, 2), (1.5, new, 2), (2.5, new, 1)):
+    old = Key(NOW_WALL, NOW_WALL + 2 * DAY_S)
+    path = key_file(tmp_path / "bot.pem", old)
+    signer = WebBotAuth(path, agent=AGENT, clock=clock)
+    new = Key(NOW_WALL + DAY_S, NOW_WALL + 91 * DAY_S)
+    key_file(path, old, new)
+    for days, used, listed in ((0.5, old, [old, new]), (1.5, new, [old, new]), (2.5, new, [new])):
         clock.advance(NOW_WALL + days * DAY_S - clock.wall())
-        assert keys.current().thumbprint == current.thumbprint
-        assert len(keys.valid()) == listed
+        assert f'keyid="{used.thumbprint}"' in signer.sign("GET", URL)["Signature-Input"]
+        assert [key for key in (old, new) if key.thumbprint in repr(signer)] == listed
 
 
-def test_file_that_breaks_later_leaves_the_keys_in_use(
-    path: Path, key: SigningKey, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_file_that_breaks_later_leaves_the_keys_in_use(path: Path, key: Key, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock(wall=NOW_WALL)
-    keys = KeyFile(path, clock)
+    signer = WebBotAuth(path, agent=AGENT, clock=clock)
     path.chmod(0o644)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             clock.advance(10)
-            assert keys.current().thumbprint == key.thumbprint
+            assert f'keyid="{key.thumbprint}"' in signer.sign("GET", URL)["Signature-Input"]
     [warning] = caplog.messages
     assert "The earlier keys stay in use: " in warning
     assert "chmod 600" in warning
@@ -133,6 +94,7 @@ def test_file_that_breaks_later_leaves_the_keys_in_use(
 
 @pytest.mark.parametrize(("starts_days", "days"), [(-10, 5), (5, 10)], ids=["expired", "not yet"])
 def test_time_of_an_unusable_key_is_named(tmp_path: Path, starts_days: float, days: float) -> None:
-    path = key_file(tmp_path / "bot.pem", [new_key(NOW_WALL + starts_days * DAY_S, days)])
+    starts_wall = NOW_WALL + starts_days * DAY_S
+    path = key_file(tmp_path / "bot.pem", Key(starts_wall, starts_wall + days * DAY_S))
     with pytest.raises(ConfigurationError, match=r"no key may be used now \(Not-Before: 2027-.*Z Expires: 2027-.*Z\)"):
         WebBotAuth(path, agent=AGENT, clock=ManualClock(wall=NOW_WALL))

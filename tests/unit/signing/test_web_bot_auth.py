@@ -16,7 +16,7 @@ from politesse.signing import WebBotAuth
 from politesse.signing._keys import SigningKey
 from politesse.signing._web_bot_auth import signed
 from politesse.testing import ManualClock
-from tests.support.signatures import AGENT, COVERED, key_file, request, verified
+from tests.support.signatures import AGENT, COVERED, Key, key_file, request, verified
 
 URL: Final = "https://example.com/a?b=c"
 # RFC 9421 B.1.4, as DER; the base and the signature of draft-ietf-webbotauth-httpsig-protocol-01.
@@ -32,7 +32,7 @@ nonce="n9p433xm+NJ3ph3upfBIGmsuwHw387YV7Q/F+6BSpGCVjYCqQw6rznNA8PVVLySrAWsv0hQtF
 SIGNATURE: Final = "RdNFx5Bj6au3YgAMQL/RzmUlZE8QZLIaXGRpw985hWnwPfMxT228NMk6ehRS1PSl4e8PhbNZACSanGdhEwYCCg=="
 
 
-def keys_of(key: SigningKey) -> dict[str, Any]:
+def keys_of(key: Key) -> dict[str, Any]:
     return {key.thumbprint: key.private.public_key()}
 
 
@@ -64,7 +64,7 @@ def test_vector_of_the_draft_is_reproduced_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize("url", [URL, "https://example.com:8443/", "https://EXAMPLE.com:443", "https://[::1]/%7Ea"])
-def test_another_implementation_verifies_the_signature(path: Path, key: SigningKey, url: str) -> None:
+def test_another_implementation_verifies_the_signature(path: Path, key: Key, url: str) -> None:
     headers = WebBotAuth(path, agent=AGENT).sign("GET", url)
     found = verified(request("GET", url, headers), keys_of(key), *COVERED, '"signature-agent";key="sig1"')
     assert headers["Signature-Agent"] == f'sig1="{AGENT}"'
@@ -73,7 +73,7 @@ def test_another_implementation_verifies_the_signature(path: Path, key: SigningK
     assert abs(int(found.parameters["created"]) - time.time()) < 60
 
 
-def test_legacy_form_covers_a_string_with_the_origin(path: Path, key: SigningKey) -> None:
+def test_legacy_form_covers_a_string_with_the_origin(path: Path, key: Key) -> None:
     headers = WebBotAuth(path, agent=AGENT, form="legacy").sign("GET", URL)
     assert headers["Signature-Agent"] == '"https://bot.example"'
     verified(request("GET", URL, headers), keys_of(key), *COVERED, "signature-agent")
@@ -85,9 +85,7 @@ def test_legacy_form_covers_a_string_with_the_origin(path: Path, key: SigningKey
     [("HEAD", URL), ("GET", "https://example.org/a?b=c"), ("GET", "https://example.com/b?b=c")],
     ids=["method", "authority", "path"],
 )
-def test_signature_of_one_request_fails_with_another(
-    path: Path, key: SigningKey, form: Any, method: str, url: str
-) -> None:
+def test_signature_of_one_request_fails_with_another(path: Path, key: Key, form: Any, method: str, url: str) -> None:
     headers = WebBotAuth(path, agent=AGENT, form=form).sign("GET", URL)
     with pytest.raises(InvalidSignature):
         verified(request(method, url, headers), keys_of(key))
@@ -106,10 +104,10 @@ def test_http_is_never_signed(path: Path) -> None:
     assert not signer.heeds("http://example.com/", 'sig1=("@authority");tag="web-bot-auth"', {})
 
 
-def test_no_signature_outlives_its_key(tmp_path: Path, key: SigningKey) -> None:
+def test_no_signature_outlives_its_key(tmp_path: Path, key: Key) -> None:
     clock = ManualClock(wall=1_000_000)
-    short = SigningKey(key.private, 0, clock.wall() + 100)
-    signer = WebBotAuth(key_file(tmp_path / "short.pem", [short]), agent=AGENT, clock=clock)
+    short = Key(0.0, clock.wall() + 100, key.private)
+    signer = WebBotAuth(key_file(tmp_path / "short.pem", short), agent=AGENT, clock=clock)
     assert ";expires=1000100;" in signer.sign("GET", URL)["Signature-Input"]
     clock.advance(101)
     with pytest.raises(ConfigurationError, match=r"short\.pem: no key may be used now \(Expires: .*\); run: politesse"):
@@ -124,7 +122,7 @@ DEMAND: Final = (
 )
 
 
-def test_demand_decides_label_components_and_nonce(path: Path, key: SigningKey) -> None:
+def test_demand_decides_label_components_and_nonce(path: Path, key: Key) -> None:
     signer = WebBotAuth(path, agent=AGENT, when="asked")
     assert signer.sign("GET", URL) == {}
     assert signer.heeds(URL, DEMAND, {})
