@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from benchmarks.engines import Work
     from benchmarks.figures import Reported
     from benchmarks.settings import Settings
-    from benchmarks.timing import Samples
+    from benchmarks.timing import Parts, Samples
 
 _PEEK: Final = "Gatekeeper.peek"
 _BARE: Final = "Protego, the right parser given"
@@ -45,19 +45,25 @@ def run(settings: Settings) -> Iterator[Reported]:
     corpus = agreed(settings)
     files = corpus.files
     yield f"peek: {describe(files, settings.corpus)}"
-    gate = asyncio.run(filled(files))
-    _same_verdicts(corpus, gate, settings.seed)
+    with asyncio.Runner() as runner:
+        gate = runner.run(filled(files))
+        _same_verdicts(corpus, gate, settings.seed)
+        parts = runner.run(_timed(files, gate, settings))
+    yield from report("peek", parts, _PEEK, _DICT)
+    samples = parts.samples()
+    yield _summary(samples)
+    yield figure("peek/each", [1e6 * seconds for seconds in samples.seconds[_PEEK]], "us")
+
+
+async def _timed(files: Sequence[RobotsFile], gate: Gatekeeper, settings: Settings) -> Parts:
+    """Time all three in the gate's event loop, as a crawler asks."""
     parsers = {("https", file.host): parse_protego(file) for file in files}
     askers = {
         _PEEK: Asker([gate.peek] * len(files), ask_url),
         _BARE: Asker([parser.can_fetch for parser in parsers.values()], ask_url_and_agent),
         _DICT: Asker([gate.peek] * len(files), partial(_behind_a_dict, parsers)),
     }
-    parts = interleave_parts(Questions(files, askers, settings.seed).prepare, settings.rounds)
-    yield from report("peek", parts, _PEEK, _DICT)
-    samples = parts.samples()
-    yield _summary(samples)
-    yield figure("peek/each", [1e6 * seconds for seconds in samples.seconds[_PEEK]], "us")
+    return interleave_parts(Questions(files, askers, settings.seed).prepare, settings.rounds)
 
 
 async def filled(files: Sequence[RobotsFile]) -> Gatekeeper:
