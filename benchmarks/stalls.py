@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.settings import Settings
 
 AIM_MS: Final = 5.0
-IN_LOOP_OCTETS: Final = 6 * 1024
+IN_LOOP_OCTETS: Final = 4 * 1024
 """Of a file that is still read in the loop."""
 
 _FILE_OCTETS: Final = 500 * 1024

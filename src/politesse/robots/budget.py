@@ -75,7 +75,7 @@ class Meter:
         """Whether a form matches a wildcard; also False if the budget did not suffice."""
         for form in self.forms:
             if _may_match(wildcard, form):
-                if not self.pay(self._cost(wildcard, form)):
+                if not self.pay(self._cost(wildcard.segments, form)):
                     return False
                 if wildcard.matches(form):
                     return True
@@ -87,25 +87,25 @@ class Meter:
         self.left -= octets
         return not self.exhausted
 
-    def _cost(self, wildcard: Wildcard, form: str) -> int:
+    def _cost(self, segments: Sequence[str], form: str) -> int:
         starts = 0
-        for first in {segment[:1] for segment in wildcard.segments if segment}:
+        for first in {segment[:1] for segment in segments if segment}:
             if (form, first) not in self._starts:  # counting takes longer than searching
                 self._starts[form, first] = form.count(first)
             starts += self._starts[form, first]
-        return _without_target(wildcard) + len(form) // _PASSED_AT_ONCE + starts * _per_start(wildcard)
+        return _without_target(segments) + len(form) // _PASSED_AT_ONCE + starts * _per_start(segments)
 
 
 def _may_match(wildcard: Wildcard, form: str) -> bool:
     return len(form) >= wildcard.octets and form.startswith(wildcard.head)
 
 
-def _without_target(wildcard: Wildcard) -> int:
-    return _PER_TRY + _PER_SEGMENT * len(wildcard.segments)
+def _without_target(segments: Sequence[str]) -> int:
+    return _PER_TRY + _PER_SEGMENT * len(segments)
 
 
-def _per_start(wildcard: Wildcard) -> int:
-    return max(map(len, wildcard.segments)) + _PER_START
+def _per_start(segments: Sequence[str]) -> int:
+    return max(map(len, segments)) + _PER_START
 
 
 class Wildcards:
@@ -126,8 +126,10 @@ class Wildcards:
         self.places: Sequence[int] = places
         self._cut = tuple(cut)
         self._allows = bytes(allows)
-        self._without_target = sum(map(_without_target, cut))
-        self._per_octet = sum([1 + _per_start(one) for one in cut])  # each octet may be the first octet of a segment
+        self._without_target = sum([_without_target(one.segments) for one in cut])
+        self._per_octet = sum(
+            [1 + _per_start(one.segments) for one in cut]
+        )  # each octet may be the first octet of a segment
 
     def __len__(self) -> int:
         return len(self._cut)

@@ -9,6 +9,7 @@ Content-Signals before the first group.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -28,6 +29,7 @@ CONTENT_USAGE: Final = "content-usage"
 CONTENT_SIGNAL: Final = "content-signal"
 LICENSE: Final = "license"
 
+_PATH: Final = re.compile(f"/[^{BLANKS}]*")
 _WHOLE_SITE: Final = "/"  # the path of a rule without a path
 _PARSED_AT_ONCE: Final = 50
 _MOST_LINES: Final = 1_000  # limits each kind; with more, the garbage collector would stop all threads for 30 ms
@@ -160,10 +162,8 @@ def _template(mechanism: Mechanism, said: AgentLine, path: str = "") -> Statemen
 
 def _cut(value: str) -> tuple[str, str]:
     """Cut the value of a Content-Usage line into path and preferences (draft-ietf-aipref-attach 3)."""
-    if not value.startswith("/"):
-        return "", value
-    end = next((place for place, character in enumerate(value) if character in BLANKS), len(value))
-    return value[:end], value[end:].strip(BLANKS)
+    path = _PATH.match(value)
+    return ("", value) if path is None else (path[0], value[path.end() :].strip(BLANKS))
 
 
 def _signal_statements(said: AgentLine) -> tuple[Statement, ...]:

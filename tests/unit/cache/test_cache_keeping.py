@@ -204,7 +204,7 @@ async def test_an_entry_that_was_let_go_comes_back_from_the_store_without_a_requ
         assert bench.scripted.count(site_number(0)) == 1
 
 
-@pytest.mark.parametrize(("size", "helpers"), [(6_000, 0), (64_000, 1)])
+@pytest.mark.parametrize(("size", "helpers"), [(4_000, 0), (5_000, 1)])
 async def test_a_big_file_is_read_in_a_thread_and_a_small_one_is_not(
     size: int, helpers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
