@@ -1,7 +1,7 @@
 """Fixtures and hooks of all tests.
 
 The ordinary run is the same every time: Hypothesis draws the same examples, and the jitter of the library is seeded.
-By ``--hypothesis-profile``, ``full`` draws ten times as many as the ordinary ``quick``, and the same each time;
+By ``--hypothesis-profile``, ``full`` draws up to twenty times as many as the usual ``quick``, and the same each time;
 ``random`` draws others each time, a fifth of ``full``; ``deep`` draws others, twenty times as many as ``full``.
 """
 
@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import nullcontext
+from time import monotonic, sleep  # by name: tests replace those of the module
 from typing import Final
 
 import pytest
@@ -23,7 +24,7 @@ from tests.support.examples import examples, register_profiles
 from tests.support.httpx_libraries import LIBRARIES, Library
 
 _STDERR: Final = pytest.StashKey[int]()
-_LAST_RESORT: Final = pytest.StashKey[threading.Timer]()
+_LAST_RESORT: Final = pytest.StashKey["_LastResort"]()
 
 register_profiles()
 
@@ -109,12 +110,10 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> Generator
     pytest-timeout raises an exception from a signal handler, once. asyncio gives it to the task or callback that runs
     then, uvloop drops it, and the teardown of an event loop waits for tasks that swallow cancellation and for threads.
     """
-    limit_s = settings.timeout + float(item.config.getini("timeout_grace"))
-    item.stash[_LAST_RESORT] = timer = threading.Timer(limit_s, _end_run, (item, limit_s))
-    timer.daemon = True
-    timer.start()
-    # For C code that keeps the interpreter to itself: no thread of Python runs then.
-    faulthandler.dump_traceback_later(limit_s + 1.0, exit=True, file=item.config.stash[_STDERR])
+    if (last_resort := item.config.stash.get(_LAST_RESORT, None)) is None:
+        item.config.stash[_LAST_RESORT] = last_resort = _LastResort(item.config.stash[_STDERR])
+        last_resort.start()
+    last_resort.watch(item, settings.timeout + float(item.config.getini("timeout_grace")))
     return (yield)
 
 
@@ -123,16 +122,34 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     try:
         return (yield)
     finally:
-        if (timer := item.stash.get(_LAST_RESORT, None)) is not None:
-            timer.cancel()
-            faulthandler.cancel_dump_traceback_later()
+        if (last_resort := item.config.stash.get(_LAST_RESORT, None)) is not None:
+            last_resort.watched = None
 
 
-def _end_run(item: pytest.Item, limit_s: float) -> None:
-    stderr = item.config.stash[_STDERR]
-    os.write(stderr, f"\n{item.nodeid} still runs after {limit_s:g} s; the run ends here\n".encode())
-    faulthandler.dump_traceback(stderr)
-    os._exit(1)
+class _LastResort(threading.Thread):
+    """Ends the run if a test goes on after its limit: one thread, because a timer for each test costs 0.4 ms."""
+
+    def __init__(self, stderr: int) -> None:
+        super().__init__(name="last resort", daemon=True)
+        self._stderr = stderr
+        self.watched: tuple[str, float, float] | None = None
+
+    def watch(self, item: pytest.Item, limit_s: float) -> None:
+        self.watched = item.nodeid, limit_s, monotonic() + limit_s
+
+    def run(self) -> None:
+        while True:
+            sleep(0.5)
+            if (watched := self.watched) is None:
+                faulthandler.cancel_dump_traceback_later()
+                continue
+            name, limit_s, end = watched
+            if monotonic() >= end:
+                os.write(self._stderr, f"\n{name} still runs after {limit_s:g} s; the run ends here\n".encode())
+                faulthandler.dump_traceback(self._stderr)
+                os._exit(1)
+            # For C code that keeps the interpreter to itself: no thread of Python runs then.
+            faulthandler.dump_traceback_later(limit_s + 1.0, exit=True, file=self._stderr)
 
 
 @pytest.fixture(params=LIBRARIES)

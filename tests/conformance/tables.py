@@ -74,24 +74,30 @@ class Address:
 Row: TypeAlias = Access | PathMatch | Preferences | Address
 
 
-def rows(*names: str) -> list[Any]:
-    """Return the rows of some tables as parameters of a test, each marked with its clause."""
-    return [param for name in names for param in _rows(name)]
+def entries(*names: str) -> list[Any]:
+    """Return the entries of some tables as parameters of a test: each the list of its rows, marked with its clause.
+
+    A test for each row would cost more in pytest than in the library.
+    """
+    return [param for name in names for param in _entries(name)]
 
 
-def _rows(name: str) -> list[Any]:
+def _entries(name: str) -> list[Any]:
     table = tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
     clause = table.pop("clause")
     assert table.pop("source"), f"{name} has no source"
     dialects = table.pop("dialects", ["rfc9309"])
-    params = [
-        pytest.param(row, id=f"{name}-{dialect.value}-{label}", marks=pytest.mark.clause(entry.get("clause", clause)))
-        for kind, entries in table.items()
-        for entry in entries
-        for dialect in _dialects(entry.get("dialects", dialects))
-        for label, row in _READERS[kind](entry, dialect)
-    ]
-    assert params, f"{name} has no rows"
+    params = []
+    for kind, listed in table.items():
+        for entry in listed:
+            rows = [
+                row for dialect in _dialects(entry.get("dialects", dialects)) for row in _READERS[kind](entry, dialect)
+            ]
+            title = next((entry[key] for key in ("behaviour", "path", "url") if key in entry), kind)
+            assert rows, f"{title} of {name} has no rows"
+            marks = pytest.mark.clause(entry.get("clause", clause))
+            params.append(pytest.param(rows, id=f"{name}-{title}", marks=marks))
+    assert params, f"{name} has no entries"
     return params
 
 
@@ -99,45 +105,41 @@ def _dialects(names: Sequence[str]) -> list[Dialect]:
     return [dialect for dialect in Dialect if dialect.value in names or names == ["all"]]
 
 
-def _example(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[tuple[str, Row]]:
+def _example(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[Row]:
     _know(entry, {"behaviour", "robots_txt"}, {"clause", "dialects", "encoding", "site", "allowed", "denied"})
     origin = Origin.of(entry["site"]) if "site" in entry else None
     octets = entry["robots_txt"].encode(entry.get("encoding", "utf-8"))
     for answer, allowed in (("allowed", True), ("denied", False)):
         for agent, urls in entry.get(answer, {}).items():
             for url in urls:
-                yield (
-                    f"{entry['behaviour']}-{agent}-{url}-{answer}",
-                    Access(octets, agent, url, allowed, dialect, origin),
-                )
+                yield Access(octets, agent, url, allowed, dialect, origin)
 
 
-def _matrix(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[tuple[str, Row]]:
+def _matrix(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[Row]:
     _know(entry, {"robots_txt", "agents", "rows"}, {"clause", "dialects"})
     octets = entry["robots_txt"].encode()
     for url, *answers in entry["rows"]:
         for agent, answer in zip(entry["agents"], answers, strict=True):
-            yield f"{agent}-{url}-{answer}", Access(octets, agent, url, ANSWERS[answer], dialect)
+            yield Access(octets, agent, url, ANSWERS[answer], dialect)
 
 
-def _path(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[tuple[str, Row]]:
+def _path(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[Row]:
     _know(entry, {"path"}, {"clause", "dialects", "matches", "misses"})
     for answer, matches in (("matches", True), ("misses", False)):
         for target in entry.get(answer, ()):
-            yield f"{entry['path']}-{answer}-{target}", PathMatch(entry["path"], target, matches, dialect)
+            yield PathMatch(entry["path"], target, matches, dialect)
 
 
-def _usage(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[tuple[str, Row]]:
+def _usage(entry: Mapping[str, Any], dialect: Dialect) -> Iterator[Row]:
     _know(entry, {"behaviour", "robots_txt", "rows"}, {"clause", "dialects"})
     for agent, url, answer, *stated in entry["rows"]:
         said = stated[0] if ANSWERS[answer] else None
-        label = f"{entry['behaviour']}-{agent}-{url}"
-        yield label, Preferences(entry["robots_txt"].encode(), agent, url, said, dialect)
+        yield Preferences(entry["robots_txt"].encode(), agent, url, said, dialect)
 
 
-def _address(entry: Mapping[str, Any], _: Dialect) -> Iterator[tuple[str, Row]]:
+def _address(entry: Mapping[str, Any], _: Dialect) -> Iterator[Row]:
     _know(entry, {"url", "robots_url"}, {"clause"})
-    yield entry["url"], Address(entry["url"], entry["robots_url"])
+    yield Address(entry["url"], entry["robots_url"])
 
 
 def _know(entry: Mapping[str, Any], required: set[str], optional: set[str]) -> None:

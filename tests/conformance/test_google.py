@@ -2,19 +2,19 @@ import pytest
 
 from politesse.robots import Dialect, Quirk, RobotsTxt
 from tests.conformance.checks import check
-from tests.conformance.tables import Access, PathMatch, rows
+from tests.conformance.tables import Row, entries
 
 
 @pytest.mark.parametrize(
-    "row",
-    rows(
+    "rows",
+    entries(
         "google-url-matching",
         "google-order-of-precedence",
         "google-robots-cc",
     ),
 )
-def test_row_of_a_table(row: Access | PathMatch) -> None:
-    check(row)
+def test_entry_of_a_table(rows: list[Row]) -> None:
+    check(rows)
 
 
 @pytest.mark.clause("google/robotstxt, robots_test.cc")

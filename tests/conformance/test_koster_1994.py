@@ -1,9 +1,9 @@
 import pytest
 
 from tests.conformance.checks import check
-from tests.conformance.tables import Access, PathMatch, rows
+from tests.conformance.tables import Row, entries
 
 
-@pytest.mark.parametrize("row", rows("koster-1994"))
-def test_format(row: Access | PathMatch) -> None:
-    check(row)
+@pytest.mark.parametrize("rows", entries("koster-1994"))
+def test_format(rows: list[Row]) -> None:
+    check(rows)

@@ -1,16 +1,16 @@
 import pytest
 
 from tests.conformance.checks import check
-from tests.conformance.tables import Access, PathMatch, rows
+from tests.conformance.tables import Row, entries
 
 
 @pytest.mark.parametrize(
-    "row",
-    rows(
+    "rows",
+    entries(
         "koster-2019-2.2.2-paths",
         "koster-2019-3-examples",
         "koster-2019-2.2-dialect",
     ),
 )
-def test_row_of_a_table(row: Access | PathMatch) -> None:
-    check(row)
+def test_entry_of_a_table(rows: list[Row]) -> None:
+    check(rows)

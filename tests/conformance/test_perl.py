@@ -1,9 +1,9 @@
 import pytest
 
 from tests.conformance.checks import check
-from tests.conformance.tables import Access, rows
+from tests.conformance.tables import Row, entries
 
 
-@pytest.mark.parametrize("row", rows("perl-robot-rules"))
-def test_robot_rules(row: Access) -> None:
-    check(row)
+@pytest.mark.parametrize("rows", entries("perl-robot-rules"))
+def test_robot_rules(rows: list[Row]) -> None:
+    check(rows)

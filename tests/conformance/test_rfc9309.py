@@ -3,12 +3,12 @@ import pytest
 from politesse.errors import ConfigurationError
 from politesse.robots import RobotsTxt
 from tests.conformance.checks import check
-from tests.conformance.tables import Access, Address, PathMatch, rows
+from tests.conformance.tables import Row, entries
 
 
 @pytest.mark.parametrize(
-    "row",
-    rows(
+    "rows",
+    entries(
         "rfc9309-2.2-syntax",
         "rfc9309-2.2.1-groups",
         "rfc9309-2.2.2-evaluation",
@@ -19,8 +19,8 @@ from tests.conformance.tables import Access, Address, PathMatch, rows
         "rfc9309-5.2-longest-match",
     ),
 )
-def test_row_of_a_table(row: Access | Address | PathMatch) -> None:
-    check(row)
+def test_entry_of_a_table(rows: list[Row]) -> None:
+    check(rows)
 
 
 @pytest.mark.clause("RFC 9309 2.2.1")

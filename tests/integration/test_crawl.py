@@ -23,6 +23,7 @@ from politesse.integrations.httpx2 import PoliteTransport as Httpx2Transport
 from politesse.queue import CrawlPage, PoliteQueue
 from politesse.testing import ScriptedFetcher, assert_polite
 from tests.integration.sites import EAGER, UA, Server, Site, slow_gate, turns, until
+from tests.support.tiers import first_of
 
 
 class LinkedSite(Site):
@@ -120,6 +121,7 @@ async def test_every_client_crawls_and_the_servers_find_no_fault(
 
 
 @pytest.mark.realtime
+@pytest.mark.parametrize("web_client", first_of(1, CLIENTS), indirect=True)
 async def test_every_client_reads_sitemaps_as_streams(
     gate: Gatekeeper, web_client: Any, site: LinkedSite, other: LinkedSite
 ) -> None:

@@ -2,13 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.error import URLError
 from urllib.robotparser import RobotFileParser
 
 import pytest
+from _pytest.mark import ParameterSet
 from crawlee.crawlers import HttpCrawler
 from crawlee.http_clients import ImpitHttpClient
 from crawlee.storage_clients import MemoryStorageClient
@@ -92,10 +93,12 @@ def answer(allowed: bool) -> str:  # noqa: FBT001 - an answer of a library
     return "allowed" if allowed else "disallowed"
 
 
-@pytest.mark.realtime
-@pytest.mark.parametrize("library", ASKED)
-@pytest.mark.parametrize("number", ["503", "404", "403", "429"])
-async def test_libraries_answer_to_a_failing_robots_txt_as_the_table_says(library: str, number: str) -> None:
+def with_scrapy_in_full(libraries: Iterable[str]) -> list[ParameterSet]:
+    """Return the libraries as parameters; a crawl of Scrapy is a process, so the short run has one, for the 503."""
+    return [pytest.param(name, marks=[pytest.mark.full] * (name == "Scrapy")) for name in libraries]
+
+
+async def check_failing(library: str, number: str) -> None:
     site = Site(int(number), {"/page": html()})
     async with serving(site):
         found = await ASKED[library](f"{site.base}/page")
@@ -104,13 +107,26 @@ async def test_libraries_answer_to_a_failing_robots_txt_as_the_table_says(librar
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("library", ASKED)
+async def test_libraries_answer_to_a_robots_txt_that_is_503_as_the_table_says(library: str) -> None:
+    await check_failing(library, "503")
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("library", with_scrapy_in_full(ASKED))
+@pytest.mark.parametrize("number", ["404", "403", "429"])
+async def test_libraries_answer_to_a_failing_robots_txt_as_the_table_says(library: str, number: str) -> None:
+    await check_failing(library, number)
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("library", with_scrapy_in_full(ASKED))
 async def test_libraries_answer_without_a_connection_as_the_table_says(library: str) -> None:
     found = await ASKED[library](f"http://127.0.0.1:{free_port()}/page")
     assert table("robots.txt")["no connection"][list(ASKED).index(library)].partition(",")[0] == found
 
 
 @pytest.mark.realtime
-@pytest.mark.parametrize("library", ["Protego", "robotparser", "Scrapy", "Crawlee"])
+@pytest.mark.parametrize("library", with_scrapy_in_full(["Protego", "robotparser", "Scrapy", "Crawlee"]))
 async def test_library_and_politesse_differ_about_the_url_of_the_table(library: str) -> None:
     rules, path, theirs, ours = table("library")[library]
     lines = re.findall("`([^`]+)`", rules)

@@ -93,7 +93,9 @@ async def test_example_of_the_guide_to_testing(mode: str, outcome: str, tmp_path
     [example] = re.findall(r"^```py\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
     (tmp_path / "test_example.py").write_text(example)
     (tmp_path / "my_crawler.py").write_text(CRAWLER.replace("MODE", repr(mode)))
-    options = ["-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestDeprecationWarning"]
+    # The plugin of LangSmith, which comes with the guides' libraries, is slow to load.
+    plugins = ["-p", "no:cacheprovider", "-p", "no:langsmith_plugin"]
+    options = ["-o", "asyncio_mode=auto", *plugins, "-W", "ignore::pytest.PytestDeprecationWarning"]
     chosen = ["-k", "gzip-cut or status-503 or status-404"]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pytest", "-q", *options, *chosen, "test_example.py"),

@@ -13,14 +13,15 @@ from tests.support.httpx_libraries import Library
 from tests.support.tasks import apart
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
 @pytest.mark.parametrize("path", ["/page", "/204", "/404"])
 async def test_every_method_and_answer_ends_its_turn(
-    site: Site, client: httpx.AsyncClient, gate: Gatekeeper, method: str, path: str
+    site: Site, client: httpx.AsyncClient, gate: Gatekeeper, path: str
 ) -> None:
-    await client.request(method, f"{site.base}{path}")
-    assert turns(gate) == 0
-    assert [seen.method for seen in site.seen] == ["GET", method]
+    methods = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
+    for method in methods:
+        await client.request(method, f"{site.base}{path}")
+        assert turns(gate) == 0, method
+    assert [seen.method for seen in site.seen] == ["GET", *methods]  # the first is for robots.txt
 
 
 async def test_robots_txt_sees_neither_cookies_nor_credentials(

@@ -186,6 +186,7 @@ async def test_no_url_is_lost_and_none_that_has_ended_is_repeated_through_kills(
     assert max(Counter(site.requests).values()) <= 1 + kills
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("sabotage", "found"),

@@ -19,6 +19,7 @@ from politesse.queue import CrawlPage
 from politesse.verdict import AccessResult
 from tests.integration.ledger_program import SITE
 from tests.integration.sites import EAGER, UA, Site
+from tests.support.tiers import first_of
 
 pytestmark = pytest.mark.realtime
 
@@ -62,6 +63,7 @@ async def test_killing_a_writer_loses_no_acknowledged_row_and_breaks_no_chain(tm
     assert missing == []
 
 
+@pytest.mark.full
 async def test_several_processes_write_one_chain(tmp_path: Path) -> None:
     path, names = tmp_path / "ledger.db", ("one", "two", "three")
     said = await asyncio.gather(*(acknowledged(path, name, after=20) for name in names))
@@ -73,7 +75,7 @@ async def test_several_processes_write_one_chain(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.parametrize("name", ["used", "unused"])
+@pytest.mark.parametrize("name", first_of(1, ["used", "unused"]))
 async def test_a_ledger_that_was_used_before_a_fork_records_nothing_in_the_child(tmp_path: Path, name: str) -> None:
     path = tmp_path / "ledger.db"
     process = await started("fork", str(path), name)

@@ -719,6 +719,7 @@ async def test_gate_of_another_loop_is_refused(site: HtmlSite, page: Page) -> No
         await polite_page(page, gate)
 
 
+@pytest.mark.full
 async def test_wrong_arguments_are_refused(page: Page, gate: Gatekeeper) -> None:
     wrong: Any
     for wrong in (None, "page", page.context):

@@ -36,7 +36,7 @@ def started(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("moment", first_of(1, range(10)))
-@pytest.mark.parametrize("kind", ["waiting", "fetching"])
+@pytest.mark.parametrize("kind", first_of(1, ["waiting", "fetching"]))
 def test_ctrl_c_at_any_moment_loses_no_turn(kind: str, moment: int) -> None:
     process = started(kind, URL)
     assert process.stdout is not None
@@ -48,7 +48,7 @@ def test_ctrl_c_at_any_moment_loses_no_turn(kind: str, moment: int) -> None:
     assert (told.splitlines()[-1], complained, process.returncode) == ("free", "", 0)
 
 
-@pytest.mark.parametrize("kind", ["open", "dropped", "atexit"])
+@pytest.mark.parametrize("kind", first_of(1, ["open", "dropped", "atexit"]))
 def test_program_ends_with_a_gate_that_was_not_closed(kind: str, tmp_path: Path) -> None:
     process = started(kind, URL, str(tmp_path))
     told, complained = process.communicate(timeout=LONG_S)

@@ -153,6 +153,7 @@ def test_a_hundred_thousand_groups_for_as_many_agents_are_kept_apart() -> None:
     assert rules.allowed("/99998/")
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_agents_share_one_group() -> None:
     agents = "".join(f"User-agent: bot-{number}\nCrawl-delay: {100_000 - number}\n" for number in range(100_000))
     robots = RobotsTxt.parse(agents + "Disallow: /a")

@@ -5,6 +5,7 @@ import pytest
 from politesse.errors import InvalidURL
 from politesse.origin import MAX_URL_LENGTH, Origin
 from politesse.robots import Dialect, RobotsTxt, RuleSet
+from tests.support.tiers import first_of
 
 SITE = Origin.of("https://example.com")
 BY_PREFIX = [Dialect.KOSTER_1994, Dialect.KOSTER_1996, Dialect.PERL]
@@ -35,14 +36,14 @@ def test_a_path_of_half_a_megabyte_is_compared(dialect: Dialect) -> None:
     assert rules.allowed("/" + "a" * 10_000)
 
 
-@every_dialect
+@pytest.mark.parametrize("dialect", first_of(1, Dialect))
 def test_tens_of_thousands_of_rules_are_tried(dialect: Dialect) -> None:
     star = "*" if dialect is Dialect.CONNER_2 else ""
     rules = read(dialect, *(f"Disallow: /{number}/{star}" for number in range(20_000)))
     assert [rules.allowed(f"/{number}/x") for number in (0, 10_000, 19_999, 20_000)] == [False, False, False, True]
 
 
-@every_dialect
+@pytest.mark.parametrize("dialect", first_of(1, Dialect))
 def test_thousands_of_groups_are_kept_apart(dialect: Dialect) -> None:
     body = "\n".join(f"User-agent: bot-{number:05}-x\nDisallow: /{number}\n" for number in range(12_000))
     robots = RobotsTxt.parse(body, dialect, origin=SITE)
@@ -55,7 +56,7 @@ def test_thousands_of_groups_are_kept_apart(dialect: Dialect) -> None:
     assert robots.rules_for("other").allowed("/11999")
 
 
-@every_dialect
+@pytest.mark.parametrize("dialect", first_of(1, Dialect))
 def test_thousands_of_agents_share_a_group(dialect: Dialect) -> None:
     agents = "".join(f"User-agent: {'a' * (number % 7)}{number:05}\n" for number in range(20_000))
     robots = RobotsTxt.parse(agents + "User-agent: mine\nDisallow: /a", dialect, origin=SITE)

@@ -286,7 +286,7 @@ def test_time_is_at_most_linear_in_the_body(name: str) -> None:
     assert any(one < bound for one in seconds(lambda: read(large)))
 
 
-@pytest.mark.parametrize("name", first_of(6, HOSTILE))
+@pytest.mark.parametrize("name", first_of(2, HOSTILE))
 def test_octets_beyond_the_limit_cost_nothing(name: str) -> None:
     octets = HOSTILE[name](2 * MAX_BYTES)
     bound = 10 * least_s(lambda: PageDirectives.from_response(HTML, octets[:MAX_BYTES]))

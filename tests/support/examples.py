@@ -9,10 +9,10 @@ USUAL: Final = 100
 
 _FEW: Final = USUAL // 5
 _MANY: Final = USUAL * 20
-_LEAST: Final = USUAL // 2
+_LEAST: Final = USUAL // 4
 
 # Examples of a test that names USUAL, by profile: all others in proportion, but `quick` takes no number below _LEAST.
-_EXAMPLES: Final = {"quick": USUAL // 10, "full": USUAL, "random": _FEW, "deep": _MANY}
+_EXAMPLES: Final = {"quick": USUAL // 20, "full": USUAL, "random": _FEW, "deep": _MANY}
 
 
 def register_profiles() -> None:

@@ -2,7 +2,9 @@
 
 import doctest
 import importlib
+import inspect
 import re
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,12 +13,16 @@ import politesse
 from tests.support.modules import HOMES, MODULES
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_module_has_a_docstring(name: str) -> None:
-    assert (importlib.import_module(name).__doc__ or "").strip()
+def test_each_module_has_a_docstring() -> None:
+    assert [name for name in MODULES if not (importlib.import_module(name).__doc__ or "").strip()] == []
 
 
-@pytest.mark.parametrize("name", ["politesse", *MODULES])
+def _has_examples(name: str) -> bool:
+    source = inspect.getsourcefile(importlib.import_module(name))  # that of C has none
+    return source is not None and ">>> " in Path(source).read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in ["politesse", *MODULES] if _has_examples(name)])
 def test_examples_print_what_they_show(name: str) -> None:
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
@@ -49,6 +55,5 @@ def test_public_names_are_documented() -> None:
     assert [name for name, value in PUBLIC.items() if not (value.__doc__ or "").strip()] == []
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_public_class_has_an_example(name: str) -> None:
-    assert ">>> " in (PUBLIC[name].__doc__ or "")
+def test_each_public_class_has_an_example() -> None:
+    assert [name for name in CLASSES if ">>> " not in (PUBLIC[name].__doc__ or "")] == []

@@ -85,6 +85,7 @@ async def test_closed_standard_input_ends_with_2(given: list[str]) -> None:
     assert (process.returncode, b"cannot be read" in err) == (2, True)
 
 
+@pytest.mark.full
 async def test_terminal_shows_the_progress(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "access.log").write_bytes(LOG)
     ours, theirs = pty.openpty()

@@ -98,6 +98,7 @@ async def test_characters_that_the_encoding_lacks_are_escaped() -> None:
     assert f"allowed: {origin.base}/\\xe9\n" in done.out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", first_of(1, [[], ["--json"]]))
 async def test_closed_stdout_ends_it_quietly(options: list[str]) -> None:
     reader, writer = os.pipe()
@@ -110,6 +111,7 @@ async def test_closed_stdout_ends_it_quietly(options: list[str]) -> None:
     assert (process.returncode, err) == (141, b"")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 @pytest.mark.parametrize("options", first_of(1, [[], ["--json"]]))
 def test_a_full_disk_exits_2_and_is_reported(options: list[str]) -> None:

@@ -137,6 +137,7 @@ async def test_closed_stdout_ends_it_quietly_while_the_input_goes_on() -> None:
     assert summary.endswith("; stopped, because the output was closed")
 
 
+@pytest.mark.full
 async def test_interrupt_ends_it_cleanly_while_it_waits_for_input() -> None:
     async with serving(Origin()) as origin:
         process = await start("filter")

@@ -140,6 +140,7 @@ async def test_interrupt_is_left_to_the_pager(tmp_path: Path) -> None:
     assert await in_terminal((24, 80), "guide", "pacing", PAGER=str(pager)) == "True\n"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "settings", first_of(1, [{"PAGER": "no-such-pager"}, {"TERM": "dumb", "PAGER": "false"}, {"PAGER": "true"}])
 )

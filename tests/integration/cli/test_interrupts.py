@@ -74,6 +74,7 @@ async def test_ctrl_c_while_a_server_does_not_answer(command: str) -> None:
     )
 
 
+@pytest.mark.full
 async def test_an_echo_of_ctrl_c_does_not_end_the_command_at_once() -> None:
     async with serving(Origin(status=None)) as origin:
         process = await start("crawl", f"{origin.base}/")
@@ -96,6 +97,7 @@ async def test_ctrl_c_while_pages_wait_for_their_turn() -> None:
         assert await _end(process) == []
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs a list of threads")
 @pytest.mark.parametrize("command", first_of(1, [("lint", "-"), ("explain", "http://127.0.0.1:9/", "--file", "-")]))
 async def test_ctrl_c_while_it_reads_standard_input(command: tuple[str, ...]) -> None:

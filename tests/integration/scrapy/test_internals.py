@@ -239,26 +239,23 @@ def probe() -> dict[str, str]:
         return ProbingSpider.found | {AFTER_THE_CRAWL.name: "" if is_there else "it does not have the queue's state"}
 
 
-@pytest.fixture(scope="module")
-def found() -> tuple[dict[str, str], str]:
-    """The result of the probing crawl, and its log."""
+def test_scrapy_has_what_politesse_needs() -> None:
     # As a script, because a process can run Scrapy's reactor once.
     command = [sys.executable, "-c", f"from {__name__} import probe; import json; print(json.dumps(probe()))"]
     root = Path(__file__).parents[3]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, timeout=100)  # noqa: S603
-    return (json.loads(done.stdout) if done.stdout else {}), done.stderr
+    results: dict[str, str] = json.loads(done.stdout) if done.stdout else {}
+    problems = [
+        f"Scrapy {scrapy.__version__}: {need.name}: {problem}. Otherwise {need.harm}."
+        for need in (*NEEDS, AFTER_THE_CRAWL)
+        if (problem := results.get(need.name, f"the crawl has not come to this check:\n{done.stderr}"))
+    ]
+    assert problems == []
 
 
-@pytest.mark.parametrize("need", [*NEEDS, AFTER_THE_CRAWL], ids=lambda need: need.name)
-def test_scrapy_has_what_politesse_needs(found: tuple[dict[str, str], str], need: Need) -> None:
-    results, log = found
-    problem = results.get(need.name, f"the crawl has not come to this check:\n{log}")
-    assert not problem, f"Scrapy {scrapy.__version__}: {need.name}: {problem}. Otherwise {need.harm}."
-
-
-@pytest.mark.parametrize("need", [*NEEDS, AFTER_THE_CRAWL], ids=lambda need: need.name)
-def test_docstring_of_the_module_names_each_need(need: Need) -> None:
-    assert need.name.rpartition(".")[2] in str(_internals.__doc__)
+def test_docstring_of_the_module_names_each_need() -> None:
+    names = [need.name.rpartition(".")[2] for need in (*NEEDS, AFTER_THE_CRAWL)]
+    assert [name for name in names if name not in str(_internals.__doc__)] == []
 
 
 # The second half: no other module.

@@ -167,8 +167,13 @@ MORE_RULES = "".join(f"Disallow: /some/pages/{number}?query\nDisallow: /*/{numbe
 
 @pytest.mark.parametrize(
     ("answer", "own"),
-    [(404, ""), (503, ""), (FILE, ""), (FILE, "# {}"), (FILE + MORE_RULES, "# {}")],
-    ids=["no file", "failure", "one file", "small files", "larger files"],
+    [
+        pytest.param(404, "", id="no file", marks=pytest.mark.full),
+        pytest.param(503, "", id="failure", marks=pytest.mark.full),
+        pytest.param(FILE, "", id="one file", marks=pytest.mark.full),
+        pytest.param(FILE, "# {}", id="small files"),
+        pytest.param(FILE + MORE_RULES, "# {}", id="larger files", marks=pytest.mark.full),
+    ],
 )
 async def test_the_entries_weigh_about_what_they_take(answer: str | int, own: str) -> None:
     sites: dict[str, Answer | list[Answer]] = {

@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from politesse.queue import CrawlReport
+from tests.support.tiers import first_of
 from tests.unit.queue.crawl import A, Queue
 from tests.unit.queue.simulated import Errors, Pages, Reply, SimulatedWeb
 
@@ -218,7 +219,7 @@ async def test_an_index_in_an_index_is_refused(queue: Queue, pages: Pages, error
     assert (report.sitemaps, report.failed) == (1, 1)
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("is_packed", first_of(1, [False, True]))
 async def test_no_more_octets_are_read_than_a_file_may_have(
     queue: Queue, pages: Pages, errors: Errors, *, is_packed: bool
 ) -> None:
