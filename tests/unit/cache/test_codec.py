@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse._cache.codec import decode, decode_state, encode, encode_state, framed
-from politesse._cache.record import Copy, Record, Trouble
+from politesse._cache.record import Copy, Moment, Record, Trouble
 from politesse._pacing.host_state import BackoffRecord, HostState, joined
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
@@ -71,7 +71,10 @@ _TROUBLES = st.builds(
     failures=st.integers(1, 10**6),
     retry_wall=_WALL,
 )
-_RECORDS = st.builds(Record, _COPIES, st.none() | _TROUBLES) | st.builds(Record, st.none(), _TROUBLES)
+_MOMENTS = st.none() | st.builds(Moment, run=_TEXT, wall=_WALL, mono=st.floats(0.0, 1e11))
+_RECORDS = st.builds(Record, _COPIES, st.none() | _TROUBLES, _MOMENTS) | st.builds(
+    Record, st.none(), _TROUBLES, _MOMENTS
+)
 
 
 HOST = "example.com"
