@@ -67,6 +67,7 @@ async def test_stores_that_are_made_before_a_fork_serve_each_child(
     assert await reports(kind, place, used=False) == ["ok", "ok"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", first_of(1, ["sqlite", "redis"]))
 async def test_stores_that_were_used_before_a_fork_say_so_in_the_child(
     server: RedisServer, kind: str, tmp_path: Path

@@ -70,7 +70,7 @@ async def test_a_writer_that_acknowledges_too_early_is_found_out(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "questions", [250, pytest.param(1_000, marks=pytest.mark.full), pytest.param(12_500, marks=pytest.mark.slow)]
+    "questions", [100, pytest.param(1_000, marks=pytest.mark.full), pytest.param(12_500, marks=pytest.mark.slow)]
 )
 async def test_four_processes_use_one_file(tmp_path: Path, questions: int) -> None:
     path = tmp_path / "robots.db"

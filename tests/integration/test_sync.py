@@ -56,6 +56,7 @@ def test_program_ends_with_a_gate_that_was_not_closed(kind: str, tmp_path: Path)
     assert kind == "dropped" or told == "end\nclosed\n"
 
 
+@pytest.mark.full
 def test_child_of_a_fork_gets_an_error_and_harms_nothing() -> None:
     process = started("fork", URL)
     told, complained = process.communicate(timeout=LONG_S)

@@ -29,6 +29,7 @@ from politesse.integrations.httpx import PoliteTransport
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.httpx_libraries import LIBRARIES, Library
 from tests.support.tasks import apart, ended
+from tests.support.tiers import first_of
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
@@ -569,14 +570,14 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)  # noqa: S603
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("name", first_of(1, LIBRARIES))
 def test_without_its_library_the_import_says_what_to_install(name: str) -> None:
     done = run(f"import sys; sys.modules['{name}'] = None; import politesse.integrations.{name}")
     assert done.returncode == 1
     assert f"pip install '.[{name}]'" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("name", "other"), [LIBRARIES, LIBRARIES[::-1]])
+@pytest.mark.parametrize(("name", "other"), [LIBRARIES, pytest.param(*LIBRARIES[::-1], marks=pytest.mark.full)])
 def test_integration_does_not_import_the_other_library(name: str, other: str) -> None:
     program = f"import sys; import politesse; print('{name}' in sys.modules); import politesse.integrations.{name}"
     assert run(f"{program}; print('{other}' in sys.modules)").stdout == "False\nFalse\n"

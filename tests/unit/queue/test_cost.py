@@ -72,7 +72,9 @@ def tries(caplog: pytest.LogCaptureFixture) -> Iterator[Tries]:
     logger.removeHandler(handler)
 
 
-@pytest.mark.parametrize("hosts", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "hosts", [300, pytest.param(1_000, marks=pytest.mark.full), pytest.param(10_000, marks=pytest.mark.slow)]
+)
 async def test_tries_for_each_url_do_not_grow_with_the_number_of_hosts(
     fetcher: ScriptedFetcher, clock: ManualClock, tries: Tries, hosts: int
 ) -> None:

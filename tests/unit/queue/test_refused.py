@@ -19,6 +19,7 @@ def pages() -> Pages:
     return Pages()
 
 
+@pytest.mark.full
 async def test_of_a_thousand_hosts_a_hundred_that_deny_get_twelve_requests_each(
     queue: Queue, refused: Refusals, pages: Pages, clock: ManualClock
 ) -> None:
