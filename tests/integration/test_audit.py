@@ -1,6 +1,7 @@
 """What the audit says of real crawls, by the logs of the servers, and how its report looks in a browser."""
 
 import asyncio
+import gzip
 import html
 import re
 from collections import Counter, deque
@@ -11,13 +12,16 @@ from urllib.parse import urljoin
 
 import aiohttp
 import pytest
+from playwright.async_api import Page
+from typer.testing import CliRunner
 
 from politesse import Gatekeeper, PoliteQueue, PoliteSession
 from politesse.audit import Audit, AuditOptions
-from politesse.audit._html import report_page
-from politesse.cli.demo import CACHE, FETCH, PACING, UNREACHABLE_S, USER_AGENT, LittleWeb, _follow_links
+from politesse.cli.app import app
+from politesse.cli.demo import CACHE, FETCH, PACING, UNREACHABLE_S, USER_AGENT, LittleWeb
 from politesse.cli.demo.report import RETRY_MIN_S
 from politesse.cli.demo.sites import TOKEN
+from politesse.queue import CrawlPage
 from politesse.testing import Exchange
 from tests.integration.browsers import browsing, context_of
 
@@ -26,6 +30,15 @@ FORMAT = (
     "$sent_http_retry_after $sent_http_location"
 )
 HREF = re.compile(r'href="([^"#]*)"')
+
+
+def links_of(text: str) -> list[str]:
+    return list(map(html.unescape, HREF.findall(text)))
+
+
+async def follow_links(page: CrawlPage[None], response: aiohttp.ClientResponse) -> None:
+    for link in links_of(await response.text(errors="replace")):
+        page.put(link)
 
 
 def line(one: Exchange) -> str:
@@ -82,7 +95,7 @@ async def test_polite_crawl_of_the_demo_breaks_no_rule(tmp_path: Path) -> None:
             queue = PoliteQueue[None](gate, max_unreachable_s=UNREACHABLE_S)
             for url in web.front_pages:
                 await queue.put(url)
-            report = await queue.crawl(session, _follow_links, workers=20)
+            report = await queue.crawl(session, follow_links, workers=20)
         audit = audited(web, tmp_path)
     assert kinds(audit) == Counter()
     assert audit.counts()["requests"] > report.pages > 250
@@ -102,7 +115,7 @@ async def crawl_with_plain_aiohttp(urls: Sequence[str]) -> None:
                         text = await response.text(errors="replace")
                 except (aiohttp.ClientError, TimeoutError):
                     continue
-                new = {urljoin(url, html.unescape(href)) for href in HREF.findall(text)} - seen
+                new = {urljoin(url, link) for link in links_of(text)} - seen
                 seen.update(new)
                 waiting.extend(one for one in new if one.startswith("http"))
 
@@ -132,6 +145,28 @@ async def test_crawl_with_plain_aiohttp_is_seen_to_break_the_rules(tmp_path: Pat
     assert found["page requested before Retry-After was over"] > 5
 
 
+async def check_page(page: Page, url: str, width: int, scheme: str, found: str) -> None:
+    """Assert that a report fits, loads nothing and runs nothing, in the colours of the scheme."""
+    seen: list[Any] = []
+    page.on("console", lambda message: seen.append(message.text))
+    page.on("pageerror", lambda error: seen.append(str(error)))
+    page.on("request", lambda request: seen.append(request.url))
+    await page.goto(url)
+    assert seen == [url]
+    assert await page.evaluate("document.documentElement.scrollWidth") == width
+    colours = await page.evaluate(
+        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+    )
+    assert colours[:: -1 if scheme == "dark" else 1] == (
+        ["rgb(20, 24, 28)", "rgb(230, 237, 243)"] if scheme == "dark" else ["rgb(27, 31, 35)", "rgb(255, 255, 255)"]
+    )
+    pictures = page.get_by_role(
+        "img", name=re.compile(f"Requests to h+.test over time, at most .* with {found} findings")
+    )
+    assert await pictures.count() == 1
+    assert await page.locator("script, b, i").count() == 0
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
@@ -142,34 +177,13 @@ async def test_report_fits_the_screen_and_loads_nothing(width: int, scheme: str,
         f' 200 "{bot}"'
         for n in range(300)
     ]
-    (tmp_path / "<b>.log").write_text("\n".join(lines))
-    options = AuditOptions(
-        agents=("ExampleBot",),
-        format='$msec $scheme://$host "$request" $status "$http_user_agent"',
-        min_delay_s=5.0,
-        profile="cbcp",
-    )
-    audit = Audit(options)
-    list(audit.findings([tmp_path / "<b>.log"]))
-    (tmp_path / "page.html").write_text(report_page(audit, "<i>x</i>"))
-    seen: list[Any] = []
+    whole = gzip.compress("\n".join(lines).encode())
+    form = '$msec $scheme://$host "$request" $status "$http_user_agent"'
+    options = ["--agent", "ExampleBot", "--format", form, "--min-delay", "5", "--profile", "cbcp"]
     async with browsing() as browser:
         context = await context_of(browser, viewport={"width": width, "height": 800}, color_scheme=scheme)
-        page = await context.new_page()
-        page.on("console", lambda message: seen.append(message.text))
-        page.on("pageerror", lambda error: seen.append(str(error)))
-        page.on("request", lambda request: seen.append(request.url))
-        await page.goto((tmp_path / "page.html").as_uri())
-        assert seen == [(tmp_path / "page.html").as_uri()]
-        assert await page.evaluate("document.documentElement.scrollWidth") == width
-        colours = await page.evaluate(
-            "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
-        )
-        assert colours[:: -1 if scheme == "dark" else 1] == (
-            ["rgb(20, 24, 28)", "rgb(230, 237, 243)"] if scheme == "dark" else ["rgb(27, 31, 35)", "rgb(255, 255, 255)"]
-        )
-        pictures = page.get_by_role(
-            "img", name=re.compile("Requests to h+.test over time, at most .* with 3.. findings")
-        )
-        assert await pictures.count() == 1
-        assert await page.locator("script, b, i").count() == 0
+        for octets, exit_code, found in ((whole, 1, r"3\d\d"), (whole[:-8], 2, "299")):  # of a log, and of a cut log
+            log, report = tmp_path / "<b><i>.log.gz", tmp_path / f"{exit_code}.html"
+            log.write_bytes(octets)
+            assert CliRunner().invoke(app, ["audit", str(log), *options, "--html", str(report)]).exit_code == exit_code
+            await check_page(await context.new_page(), report.as_uri(), width, scheme, found)

@@ -37,13 +37,27 @@ def failed(kind: FaultKind = FaultKind.CONNECT) -> FetchFault:
     return FetchFault(kind, "refused", URL)
 
 
-def record_after(*steps: tuple[float, FetchResult], policy: AccessPolicy = POLICY, jitter: float = 0.0) -> Record:
-    """Return the record after answers, each at so many seconds behind T0."""
-    record = None
+def record_after(
+    *steps: tuple[float, FetchResult],
+    policy: AccessPolicy = POLICY,
+    jitter: float = 0.0,
+    before: Record | None = None,
+) -> Record:
+    """Return the record after answers, each at so many seconds behind T0; ``before`` is the record before them."""
+    record = before
     for seconds, result in steps:
         record = advance(record, result, T0 + seconds, policy, jitter)
     assert record is not None
     return record
+
+
+def record_of_failures(
+    policy: AccessPolicy, until_s: float, *, copied: bool, failure: FetchResult, start_s: float = 0.0
+) -> Record:
+    """Return the record of a site that failed once an hour from ``start_s`` on, with or without an earlier copy."""
+    hours = int((until_s - start_s) // HOUR) + 1
+    copy = [(start_s - HOUR, ok())] if copied else []
+    return record_after(*copy, *((start_s + hour * HOUR, failure) for hour in range(hours)), policy=policy)
 
 
 def held_at(record: Record | None, seconds: float, policy: AccessPolicy = POLICY) -> Standing:

@@ -5,32 +5,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse import CacheOptions
-from politesse._cache.options import AccessPolicy
-from politesse._cache.outcome import advance
-from politesse._cache.record import Record
 from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult
-from tests.unit.cache.answers import BODY, DAY, HOUR, T0, URL, failed, held_at, meaning_at, ok, record_after, response
+from tests.unit.cache.answers import (
+    BODY,
+    DAY,
+    HOUR,
+    T0,
+    URL,
+    failed,
+    held_at,
+    meaning_at,
+    ok,
+    record_after,
+    record_of_failures,
+    response,
+)
 
 POLICIES = {dialect: CacheOptions().policy(dialect) for dialect in Dialect}
 GOOGLE = POLICIES[Dialect.GOOGLE]
 KOSTER_1996 = POLICIES[Dialect.KOSTER_1996]
 KOSTER_2019 = POLICIES[Dialect.KOSTER_2019]
 CLOSING = [Dialect.KOSTER_1994, Dialect.KOSTER_1996, Dialect.PERL]
-
-
-def failing(
-    policy: AccessPolicy, until_s: float, *, copied: bool, failure: FetchResult, start_s: float = 0.0
-) -> Record:
-    """The record of a site that failed once an hour from ``start_s`` on, with or without a copy from before."""
-    record = record_after((start_s - HOUR, ok()), policy=policy) if copied else None
-    seconds = start_s
-    while seconds <= until_s:
-        record = advance(record, failure, T0 + seconds, policy, 0.0)
-        seconds += HOUR
-    assert record is not None
-    return record
 
 
 # 401 and 403
@@ -145,7 +142,7 @@ def test_a_copy_serves_for_a_day_though_the_file_is_unavailable_now(gone: FetchR
     assert (found.refresh_wall, found.until_wall) == (T0 + 3 * HOUR + 60, T0 + DAY)
     assert meaning_at(record, DAY - 1, KOSTER_2019) is AccessResult.SUCCESSFUL
     assert meaning_at(record, DAY, KOSTER_2019) is None
-    record = advance(record, gone, T0 + DAY, KOSTER_2019, 0.0)
+    record = record_after((DAY, gone), policy=KOSTER_2019, before=record)
     assert meaning_at(record, DAY, KOSTER_2019) is AccessResult.UNAVAILABLE
     assert meaning_at(record, 2 * DAY - 1, KOSTER_2019) is AccessResult.UNAVAILABLE
 
@@ -163,7 +160,7 @@ def test_an_unreachable_file_counts_as_a_request_where_it_may_open_the_site(dial
 @pytest.mark.parametrize("copied", [False, True])
 def test_for_the_first_12_hours_nothing_is_crawled(failure: FetchResult, *, copied: bool) -> None:
     for seconds in (0.0, HOUR, 11 * HOUR):
-        record = failing(GOOGLE, seconds, copied=copied, failure=failure)
+        record = record_of_failures(GOOGLE, seconds, copied=copied, failure=failure)
         found = held_at(record, seconds, GOOGLE)
         assert found.source.result is AccessResult.UNREACHABLE
         assert found.until_wall <= T0 + 12 * HOUR
@@ -175,13 +172,13 @@ def test_for_the_first_12_hours_nothing_is_crawled(failure: FetchResult, *, copi
 @pytest.mark.parametrize("days", [13 / 24, 1.0, 15.0, 30.4])
 def test_after_12_hours_the_last_good_copy_is_used_for_30_days(failure: FetchResult, days: float) -> None:
     seconds = days * DAY
-    with_copy = failing(GOOGLE, seconds, copied=True, failure=failure)
+    with_copy = record_of_failures(GOOGLE, seconds, copied=True, failure=failure)
     assert meaning_at(with_copy, seconds, GOOGLE) is AccessResult.SUCCESSFUL
     found = held_at(with_copy, seconds, GOOGLE)
     assert with_copy.trouble is not None
     assert found.refresh_wall == with_copy.trouble.retry_wall  # "while still trying to fetch a new version"
     assert found.until_wall == T0 + 12 * HOUR + 30 * DAY
-    without = failing(GOOGLE, seconds, copied=False, failure=failure)
+    without = record_of_failures(GOOGLE, seconds, copied=False, failure=failure)
     assert meaning_at(without, seconds, GOOGLE) is AccessResult.UNAVAILABLE  # "assumes there's no crawl restrictions"
 
 
@@ -189,10 +186,10 @@ def test_after_12_hours_the_last_good_copy_is_used_for_30_days(failure: FetchRes
 @pytest.mark.parametrize("copied", [False, True])
 def test_after_30_days_a_site_that_answers_is_open_and_one_that_does_not_is_closed(*, copied: bool) -> None:
     seconds = 31 * DAY
-    up = failing(GOOGLE, seconds, copied=copied, failure=response(500))
+    up = record_of_failures(GOOGLE, seconds, copied=copied, failure=response(500))
     assert meaning_at(up, seconds, GOOGLE) is AccessResult.UNAVAILABLE
     assert meaning_at(up, seconds + HOUR, GOOGLE) is None  # "still keep checking for a new version"
-    down = failing(GOOGLE, seconds, copied=copied, failure=failed())
+    down = record_of_failures(GOOGLE, seconds, copied=copied, failure=failed())
     assert meaning_at(down, seconds, GOOGLE) is AccessResult.UNREACHABLE
 
 
@@ -200,7 +197,7 @@ def test_options_shorten_what_google_allows() -> None:
     policy = CacheOptions(on_too_many_requests="defer").policy(Dialect.GOOGLE)
     assert meaning_at(record_after((0, response(429)), policy=policy), 0, policy) is AccessResult.TOO_MANY_REQUESTS
     policy = CacheOptions(stale_if_unreachable_s=DAY).policy(Dialect.GOOGLE)
-    record = failing(policy, 2 * DAY, copied=True, failure=response(500))
+    record = record_of_failures(policy, 2 * DAY, copied=True, failure=response(500))
     assert meaning_at(record, 2 * DAY, policy) is AccessResult.UNREACHABLE  # the copy serves no longer
 
 
@@ -225,15 +222,15 @@ def test_in_12_hours_no_dialect_allows_without_an_answer_that_allows(
     dialect: Dialect, history: list[tuple[float, FetchResult]]
 ) -> None:
     policy = POLICIES[dialect]
-    record, now_wall = None, T0
+    record, seconds = None, 0.0
     for pause, answered in history:
-        now_wall += pause
-        record = advance(record, answered, now_wall, policy, 0.0)
+        seconds += pause
+        record = record_after((seconds, answered), policy=policy, before=record)
         if isinstance(answered, FetchFault):
             allows = answered.kind is FaultKind.REDIRECT_LIMIT
         else:
             allows = answered.status in {200, 401, 404}
         if allows:
             return
-        found = held_at(record, now_wall - T0, policy)
+        found = held_at(record, seconds, policy)
         assert found.source.result in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from politesse import ConfigurationError
-from politesse.queue._limits import Limits
 from politesse.testing import ManualClock
 from tests.unit.queue.crawl import A, B, C, Queue
 from tests.unit.queue.simulated import Pages, Reply, SimulatedWeb, crawled, moved
@@ -43,20 +42,20 @@ def pages() -> Pages:
         ("example.com/", "http://example.com http://example.com/x", "http://a.example.com/"),
     ],
 )
-def test_pattern_matches_hosts_and_paths(pattern: str, inside: str, outside: str) -> None:
-    allowing, denying = Limits(allow=[pattern]), Limits(deny=[pattern])
-    for url in inside.split():
-        assert (url, allowing.follow(url, 1), denying.follow(url, 1)) == (url, True, False)
-    for url in outside.split():
-        assert (url, allowing.follow(url, 1), denying.follow(url, 1)) == (url, False, True)
+async def test_pattern_matches_hosts_and_paths(queue: Queue, pattern: str, inside: str, outside: str) -> None:
+    for url in (*inside.split(), *outside.split()):
+        for name in ("allow", "deny"):
+            web = SimulatedWeb({f"{A}/": Reply(links=[url])})
+            report = await crawled(queue, web, Pages(), **{name: [pattern]})
+            is_followed = (url in inside.split()) == (name == "allow")
+            assert (url, len(web.requests), report.skipped) == (url, 1 + is_followed, not is_followed)
 
 
-def test_one_pattern_of_allow_suffices_and_deny_has_the_last_word() -> None:
-    limits = Limits(allow=["a.example", "/public/"], deny=["/public/old/", "b.example"])
-    urls = ["https://a.example/x", "https://c.example/public/", "https://c.example/", "https://b.example/public/"]
-    assert [limits.follow(url, 1) for url in urls] == [True, True, False, False]
-    assert not limits.follow("https://a.example/public/old/1", 1)
-    assert not Limits(allow=[]).follow("https://a.example/", 1)
+async def test_one_pattern_of_allow_suffices_and_deny_has_the_last_word(queue: Queue, pages: Pages) -> None:
+    links = [f"{A}/x", f"{A}/public/old/1", f"{B}/public/", f"{C}/", f"{C}/public/"]
+    web = SimulatedWeb({f"{A}/": Reply(links=links)})
+    await crawled(queue, web, pages, allow=["a.example", "/public/"], deny=["/public/old/", "b.example"])
+    assert sorted(pages.urls) == [f"{A}/", f"{A}/x", f"{C}/public/"]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ async def test_links_and_redirects_out_of_scope_are_skipped_and_counted(queue: Q
 
 
 async def test_a_url_that_the_program_puts_is_requested_whatever_the_scope(queue: Queue, pages: Pages) -> None:
-    await crawled(queue, SimulatedWeb(), pages, allow=[])
+    await crawled(queue, SimulatedWeb({f"{A}/": Reply(links=["/1"])}), pages, allow=[])
     assert pages.urls == [f"{A}/"]
 
 
