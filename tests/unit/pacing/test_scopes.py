@@ -3,15 +3,46 @@
 import asyncio
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 
-from politesse._pacing.scopes import Addresses, by_domain
+from politesse import PacingOptions
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import AddressNotFound, Event, Publisher
+from politesse.options import SharedPacer
+from politesse.ports import Permit
 from politesse.testing import ManualClock
-from tests.support.pacing import Resolving
+from politesse.verdict import NotYet
+from tests.support.pacing import HOST, Resolving, wants
 from tests.support.tasks import ended, settle
+
+
+class Desk:
+    """A pacer without pauses, with its key of each host."""
+
+    def __init__(self, key: Literal["address", "domain"], addresses: Sequence[str] | Exception = ()) -> None:
+        self.clock = ManualClock()
+        self.resolver = Resolving({HOST: addresses})
+        publisher, self.events = Publisher(), list[Event]()
+        publisher.subscribe(self.events.append)
+        options = PacingOptions(key=key, min_delay_s=0.0, max_concurrent=100)
+        shared = SharedPacer(options, clock=self.clock, resolver=self.resolver)
+        self.pacer = shared.join(publisher, None, None).pacer
+
+    def known(self, host: str = HOST) -> str | None:
+        """Return the key by which a request is paced at once; None if it has to wait for the address."""
+        answer = self.pacer.try_start(wants(host=host))
+        return None if isinstance(answer, NotYet) else self._end(answer)
+
+    async def find(self, host: str = HOST) -> str:
+        """Return the key by which a request is paced that waits."""
+        return self._end(await self.pacer.start(wants(host=host)))
+
+    def _end(self, permit: Permit) -> str:
+        [key] = self.pacer.hosts()
+        permit.end()
+        return key
 
 
 @pytest.mark.parametrize(
@@ -30,19 +61,13 @@ from tests.support.tasks import ended, settle
     ],
 )
 def test_a_domain_is_what_is_registered(host: str, domain: str) -> None:
-    assert by_domain()(host) == domain
+    assert Desk("domain").known(host) == domain
 
 
 def test_pacing_by_domain_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "publicsuffixlist", None)
     with pytest.raises(ConfigurationError, match=r"pip install '\.\[psl\]'"):
-        by_domain()
-
-
-def finder(resolver: Resolving, clock: ManualClock | None = None) -> tuple[Addresses, list[Event]]:
-    publisher, events = Publisher(), list[Event]()
-    publisher.subscribe(events.append)
-    return Addresses(resolver, clock or ManualClock(), publisher), events
+        Desk("domain")
 
 
 @pytest.mark.parametrize(
@@ -58,94 +83,84 @@ def finder(resolver: Resolving, clock: ManualClock | None = None) -> tuple[Addre
     ],
 )
 async def test_a_host_is_its_lowest_address(addresses: Sequence[str], key: str) -> None:
-    by_address, _ = finder(Resolving({"example.com": addresses}))
-    assert by_address.known("example.com") is None
-    assert await by_address.find("example.com") == key
-    assert by_address.known("example.com") == key
+    desk = Desk("address", addresses)
+    assert desk.known() is None
+    assert await desk.find() == key
+    assert desk.known() == key
 
 
 @pytest.mark.parametrize(
     ("host", "key"), [("192.0.2.9", "192.0.2.9"), ("[2001:db8::1]", "2001:db8::1"), ("[::ffff:192.0.2.9]", "192.0.2.9")]
 )
 async def test_a_literal_is_not_looked_up(host: str, key: str) -> None:
-    resolver = Resolving({})
-    by_address, _ = finder(resolver)
-    assert by_address.known(host) == await by_address.find(host) == key
-    assert not resolver.asked
+    desk = Desk("address")
+    assert desk.known(host) == await desk.find(host) == key
+    assert not desk.resolver.asked
 
 
 async def test_one_lookup_for_all_who_ask_and_a_cancelled_one_harms_nobody() -> None:
-    resolver = Resolving({"example.com": ["192.0.2.9"]})
-    resolver.gate.clear()
-    by_address, _ = finder(resolver)
-    asking = [asyncio.create_task(by_address.find("example.com")) for _ in range(5)]
+    desk = Desk("address", ["192.0.2.9"])
+    desk.resolver.gate.clear()
+    asking = [asyncio.create_task(desk.find()) for _ in range(5)]
     await settle()
     asking[0].cancel()
     await settle()
-    resolver.gate.set()
+    desk.resolver.gate.set()
     assert await asyncio.gather(*asking[1:]) == ["192.0.2.9"] * 4
     assert asking[0].cancelled()
-    assert resolver.asked == ["example.com"]
+    assert desk.resolver.asked == [HOST]
 
 
 async def test_an_address_is_kept_for_an_hour() -> None:
-    clock = ManualClock()
-    resolver = Resolving({"example.com": ["192.0.2.9"]})
-    by_address, _ = finder(resolver, clock)
-    await by_address.find("example.com")
-    clock.advance(3_599)
-    await by_address.find("example.com")
-    assert resolver.asked == ["example.com"]
-    clock.advance(2)
-    assert by_address.known("example.com") is None
-    await by_address.find("example.com")
-    assert resolver.asked == ["example.com"] * 2
+    desk = Desk("address", ["192.0.2.9"])
+    await desk.find()
+    desk.clock.advance(3_599)
+    await desk.find()
+    assert desk.resolver.asked == [HOST]
+    desk.clock.advance(2)
+    assert desk.known() is None
+    await desk.find()
+    assert desk.resolver.asked == [HOST] * 2
 
 
 @pytest.mark.parametrize("found", [OSError("no such host"), RuntimeError("broken"), [], ["soon"]])
 async def test_a_host_without_an_address_is_its_own_key_for_a_minute_and_that_is_told(
     found: Sequence[str] | Exception,
 ) -> None:
-    clock = ManualClock()
-    resolver = Resolving({"example.com": found})
-    by_address, events = finder(resolver, clock)
-    assert await by_address.find("example.com") == "example.com"
-    [event] = events
+    desk = Desk("address", found)
+    assert await desk.find() == HOST
+    [event] = desk.events
     assert isinstance(event, AddressNotFound)
-    assert event.host == "example.com"
+    assert event.host == HOST
     assert event.error
-    clock.advance(59)
-    assert by_address.known("example.com") == "example.com"
-    clock.advance(2)
-    resolver.addresses["example.com"] = ["192.0.2.9"]
-    assert await by_address.find("example.com") == "192.0.2.9"
+    desk.clock.advance(59)
+    assert desk.known() == HOST
+    desk.clock.advance(2)
+    desk.resolver.addresses[HOST] = ["192.0.2.9"]
+    assert await desk.find() == "192.0.2.9"
 
 
 async def test_the_close_ends_lookups() -> None:
-    resolver = Resolving({})
-    resolver.gate.clear()
-    by_address, events = finder(resolver)
-    called: list[bool] = []
-    asking = asyncio.create_task(by_address.find("example.com"))
-    by_address.lookup("example.com").add_done_callback(lambda _: called.append(True))
+    desk = Desk("address")
+    desk.resolver.gate.clear()
+    asking = asyncio.create_task(desk.find())
     await settle()
-    await by_address.aclose()
+    await desk.pacer.aclose()
     with pytest.raises(ClosedError, match=r"example\.com"):
         await asking
-    assert called
-    assert not events
+    assert not desk.events
     with pytest.raises(ClosedError):
-        await by_address.find("example.com")
+        await desk.find()
 
 
 @pytest.mark.parametrize("steps", [1, 5])
 async def test_an_address_whose_lookup_is_cancelled_by_others_is_looked_up_again(steps: int) -> None:
-    resolver = Resolving({"example.com": ["192.0.2.9"]})
-    resolver.gate.clear()
-    by_address, _ = finder(resolver)
-    others = asyncio.all_tasks()
-    asking = asyncio.create_task(by_address.find("example.com"))
+    desk = Desk("address", ["192.0.2.9"])
+    desk.resolver.gate.clear()
+    asking = asyncio.create_task(desk.find())
     await settle(steps)  # after the first step the lookup has not begun
-    await ended(asyncio.all_tasks() - others - {asking})
-    resolver.gate.set()
+    [lookup] = [task for task in asyncio.all_tasks() if task.get_name() == f"address of {HOST}"]
+    await ended([lookup])
+    assert lookup.cancelled()
+    desk.resolver.gate.set()
     assert await asking == "192.0.2.9"
