@@ -1,12 +1,13 @@
 import asyncio
+import gc
 from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
 from politesse import ClosedError, ConfigurationError, Gatekeeper, Reason
-from politesse._gate.filtering import ItemFilter
 from politesse.testing import ScriptedFetcher
 from tests.support.tasks import ended, settle
 
@@ -322,13 +323,31 @@ async def test_task_that_is_cancelled_while_the_gate_closes_stays_cancelled(fetc
     assert source.ended
 
 
-async def test_endless_source_leaves_no_state_of_origins_behind(gate: Gatekeeper) -> None:
-    items: ItemFilter[str] = ItemFilter(gate, None, 10)
-    async with aclosing(items.run(f"https://n{n}.example/" for n in range(200))) as judged:
-        assert len([item async for item in judged]) == 200
-    assert not items._waiting
-    await settle()  # what a task that has ended leaves to do
-    assert not items._tasks
+async def test_endless_source_leaves_no_tasks_behind(gate: Gatekeeper) -> None:
+    tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+    names, left = set[str](), -1
+    async for item, _ in gate.filter((f"https://n{n}.example/" for n in range(200)), max_pending=10):
+        tasks.update(asyncio.all_tasks())
+        names.update(task.get_name() for task in tasks)
+        if item == "https://n199.example/":
+            await settle()  # what a task that has ended leaves to do
+            gc.collect()
+            left = len(tasks)
+    assert len(names) > 100
+    assert 0 < left < 20
+
+
+async def test_source_may_come_back_to_an_origin_whose_robots_txt_was_forgotten(
+    gate: Gatekeeper, fetcher: ScriptedFetcher
+) -> None:
+    async def source() -> AsyncIterator[str]:
+        for _ in range(3):
+            yield "https://s1.example/no"
+            await settle()
+            await gate.forget("https://s1.example/")
+
+    assert [bool(verdict) async for _, verdict in gate.filter(source())] == [False] * 3
+    assert len(fetcher.requests) == 3
 
 
 @pytest.mark.parametrize("name", ["_read_all", "_answer_all"])

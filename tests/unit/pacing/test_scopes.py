@@ -13,7 +13,7 @@ from politesse.events import AddressNotFound, Event, Publisher
 from politesse.options import SharedPacer
 from politesse.ports import Permit
 from politesse.testing import ManualClock
-from politesse.verdict import NotYet
+from politesse.verdict import Bound, NotYet
 from tests.support.pacing import HOST, Resolving, wants
 from tests.support.tasks import ended, settle
 
@@ -138,6 +138,15 @@ async def test_a_host_without_an_address_is_its_own_key_for_a_minute_and_that_is
     desk.clock.advance(2)
     desk.resolver.addresses[HOST] = ["192.0.2.9"]
     assert await desk.find() == "192.0.2.9"
+
+
+async def test_a_closure_holds_for_a_host_whose_address_is_looked_up_later() -> None:
+    desk = Desk("address", ["192.0.2.9"])
+    desk.resolver.addresses["other.example"] = ["192.0.2.9"]
+    await desk.find()
+    until_wall = desk.clock.wall() + 60.0
+    desk.pacer.close_host(HOST, until_wall, Bound.RETRY_AFTER)
+    assert await desk.pacer.closed_until("other.example") == until_wall
 
 
 async def test_the_close_ends_lookups() -> None:
