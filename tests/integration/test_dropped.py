@@ -10,9 +10,10 @@ import aiohttp
 import httpx
 import pytest
 
-from politesse import Gatekeeper
+from politesse import Gatekeeper, NotYet, PacingOptions
 from politesse.events import Event, TurnDropped
 from politesse.integrations.aiohttp import PoliteSession
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.integration.clients import Session
 from tests.integration.sites import Site, turns, until
 
@@ -39,6 +40,20 @@ async def test_turn_that_is_dropped_within_its_request_gives_its_host_back(
         (await gate.take_turn(f"{site.base}/page")).__enter__()
     assert turns(gate) == 0
     await until(lambda: dropped == [TurnDropped(site.host, f"{site.base}/page")])
+
+
+async def test_turn_that_is_dropped_within_its_request_counts_as_a_request() -> None:
+    url, clock = "https://a.example/page", ManualClock()
+    fetcher = ScriptedFetcher({"https://a.example": 404})
+    agent, pacing = "ExampleBot/1.0 (+https://example.com/bot)", PacingOptions(min_delay_s=5.0)
+    async with Gatekeeper(agent, fetcher=fetcher, clock=clock, pacing=pacing) as gate:
+        await gate.check(url)
+        clock.advance(10.0)
+        with pytest.warns(ResourceWarning, match="was dropped"):
+            (await gate.take_turn(url)).__enter__()
+        answer = gate.try_turn(url)
+        assert isinstance(answer, NotYet)
+        assert answer.not_before == clock.wall() + 5.0
 
 
 async def turn_of(polite: PoliteSession, gate: Gatekeeper, url: str) -> object:
@@ -142,7 +157,7 @@ async def test_response_that_is_dropped_partly_read_ends_its_turn_when_its_body_
 def test_turn_that_is_dropped_as_the_interpreter_exits_is_reported() -> None:
     program = """
 import asyncio
-from politesse import Gatekeeper
+from politesse import Gatekeeper, NotYet, PacingOptions
 from politesse.testing import ScriptedFetcher
 async def take():
     gate = Gatekeeper("ExampleBot/1.0", fetcher=ScriptedFetcher())

@@ -11,6 +11,7 @@ from politesse import ClosedError, ConfigurationError, Gatekeeper, HostPolicy, N
 from politesse.errors import TurnHeld
 from politesse.events import Event, HeaderOverruled
 from politesse.options import FleetOptions, Limit, SharedPacer
+from politesse.ports import TurnRequest
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 from tests.support.tasks import settle
 
@@ -179,6 +180,18 @@ def test_gate_that_contradicts_its_pacer_is_an_error(options: dict[str, Any], pr
 def test_scope_by_name_is_an_error_that_says_what_to_write() -> None:
     with pytest.raises(ConfigurationError, match=r"pacer=SharedPacer\(\.\.\.\)"):
         Gatekeeper(UA, pacing=PacingOptions(scope="crawl"))
+
+
+async def test_pacer_of_a_closed_gate_starts_nothing_while_another_gate_goes_on(clock: ManualClock) -> None:
+    pacer = SharedPacer(clock=clock)
+    async with gate_of(pacer) as other:
+        async with gate_of(pacer) as gate:
+            await known(clock, gate, other)
+        with pytest.raises(ClosedError):
+            await gate.pacer.start(TurnRequest("example.com", SITE, "ExampleBot"))
+        clock.advance(1.0)
+        async with other.turn(f"{SITE}/"):
+            pass
 
 
 async def test_gate_that_was_not_built_has_no_share(clock: ManualClock) -> None:
