@@ -25,6 +25,11 @@ async def test_repr_and_statistics_show_what_it_holds(queue: Queue, gate: Gateke
         assert repr(queue).endswith(f"1 under way ({A}/1), 0 workers waiting, closed>")
 
 
+async def test_repr_of_a_queue_that_was_ended_says_so(queue: Queue) -> None:
+    await queue.aclose()
+    assert repr(queue).endswith("0 workers waiting, closed>")
+
+
 @pytest.mark.realtime
 async def test_on_the_real_clock_no_turn_is_early_and_none_overlap(fetcher: ScriptedFetcher) -> None:
     pacing = PacingOptions(min_delay_s=0.05, adaptive_factor=0)
