@@ -83,6 +83,18 @@ async def test_processes_of_a_fleet_keep_one_pace_together_and_a_closed_host_is_
         assert "ResourceWarning" not in one.log
 
 
+async def test_requests_of_a_host_that_has_closed_stay_in_the_scheduler(site: Site, redis: RedisServer) -> None:
+    site.pages["/0"] = status(503, Retry_After="7200")
+    settings = settings_of(redis, DOWNLOAD_DELAY=0, POLITESSE_MAX_WAIT=100, RETRY_TIMES=0)
+    first, *others = urls_of(site)[:3]
+    done = await crawl([first, *others], settings)
+    assert site.page_paths == ["/0"]
+    assert "127.0.0.2 is given up" in done.log
+    assert set(done.ignored) == set(others)
+    # No request is handed out, and put back, to learn that the host is closed.
+    assert "requests/deferred" not in done.politesse_stats()
+
+
 async def test_nothing_starts_while_the_redis_is_away_and_no_page_is_lost(site: Site, redis: RedisServer) -> None:
     crawling = asyncio.ensure_future(crawl_together(site, 2, settings_of(redis)))
     await kept_up(site, 4)
