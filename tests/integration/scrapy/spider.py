@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
-from scrapy.crawler import AsyncCrawlerProcess
+from scrapy.crawler import AsyncCrawlerProcess, Crawler
 from scrapy.http import Response, TextResponse
 from scrapy.utils.python import global_object_name
 
 from politesse import CacheOptions, PacingOptions
+from politesse.events import Event, FleetAway
 from politesse.integrations.scrapy import RobotsTxtMiddleware
 from politesse.page import followable_links
 from politesse.signing import WebBotAuth
@@ -92,6 +93,21 @@ class TaskSpider(Spider):
         DONE["parsed"][request.url] = verdicts
 
 
+def crawl_when_away(process: AsyncCrawlerProcess, crawler: Crawler, settings: dict[str, Any]) -> None:
+    """Open another spider with ``settings`` when the gate of ``crawler`` publishes FleetAway."""
+
+    def note(event: Event) -> None:
+        if isinstance(event, FleetAway):
+            process.crawl(type("LaterSpider", (TaskSpider,), {"name": "later", "custom_settings": settings}))
+
+    def opened() -> None:
+        middleware = crawler.get_downloader_middleware(RobotsTxtMiddleware)
+        assert middleware is not None
+        middleware.gate.subscribe(note)
+
+    crawler.signals.connect(opened, signals.spider_opened, weak=False)
+
+
 def main() -> None:
     for place, value in TASK.get("patch", {}).items():
         module, _, name = place.rpartition(".")
@@ -114,6 +130,8 @@ def main() -> None:
     process.crawl(crawler)
     for others in TASK.get("beside", []):
         process.crawl(type("OtherSpider", (TaskSpider,), {"name": "other", "custom_settings": others}))
+    if "when_away" in TASK:
+        crawl_when_away(process, crawler, TASK["when_away"])
     process.start()
     DONE["stats"] = {name: value for name, value in crawler.stats.get_stats().items() if isinstance(value, int | str)}
     DONE["stats_s"] = {name: value for name, value in crawler.stats.get_stats().items() if isinstance(value, float)}

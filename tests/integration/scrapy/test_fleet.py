@@ -126,6 +126,18 @@ async def test_requests_end_in_their_errbacks_if_the_redis_stays_away(site: Site
     assert "All sites are given up, unless the Redis of the fleet comes back" in done.log
 
 
+async def test_spider_that_is_opened_while_the_redis_is_away_gives_up_as_well(site: Site, redis: RedisServer) -> None:
+    settings = settings_of(redis, POLITESSE_MAX_WAIT=1.5)
+    later = {"TASK_URLS": [f"{site.base}/later#disobey"]}
+    crawling = asyncio.ensure_future(crawl(urls_of(site), settings, when_away=later))
+    await kept_up(site, 3)
+    redis.kill()
+    done = await crawling
+    assert "/later" not in site.page_paths
+    assert f"{site.base}/later#disobey" in done.ignored
+    assert done.log.count("All sites are given up, unless the Redis of the fleet comes back") == 2
+
+
 async def test_requests_stay_in_the_job_if_the_redis_stays_away(site: Site, redis: RedisServer, tmp_path: Path) -> None:
     site.pages["/"] = html(*site.pages)
     settings = settings_of(redis, POLITESSE_MAX_WAIT=1.5, JOBDIR=str(tmp_path))
