@@ -127,9 +127,8 @@ class Wildcards:
         self._cut = tuple(cut)
         self._allows = bytes(allows)
         self._without_target = sum([_without_target(one.segments) for one in cut])
-        self._per_octet = sum(
-            [1 + _per_start(one.segments) for one in cut]
-        )  # each octet may be the first octet of a segment
+        # Each octet may be the first octet of a segment.
+        self._per_octet = sum([1 + _per_start(one.segments) for one in cut])
 
     def __len__(self) -> int:
         return len(self._cut)
