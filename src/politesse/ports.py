@@ -1,6 +1,6 @@
 """The ports between politesse and the outside: protocols, and the values that they exchange.
 
-The ports of pacers are written in ``_pacer_port.py``; Resolver and Signer are in ``_client_ports.py``.
+Resolver, Signer and the ports of pacers are written in ``_ports.py``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from politesse._client_ports import Resolver, Signer
-from politesse._pacer_port import FetchPermit, PacedLine, Pacer, Permit, StatedPace, StatedTimes, TurnRequest
+from politesse._ports import (
+    FetchPermit,
+    PacedLine,
+    Pacer,
+    Permit,
+    Resolver,
+    Signer,
+    StatedPace,
+    StatedTimes,
+    TurnRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -24,11 +24,10 @@ from politesse._gate.agent import Agent
 from politesse._gate.identity import Identity
 from politesse._gate.judge import HostPolicies
 from politesse._gate.pages import PageFetcher
-from politesse._gate.reservations import Reservations
 from politesse._gate.state import GateState
 from politesse._gate.turn import soon
 from politesse._gate.turns import TurnWait
-from politesse._gate.usage import AgentUsage, PolicyTokens, checked_purposes
+from politesse._gate.usage import AgentUsage, PolicyTokens, Reservations, checked_purposes
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.making import fleet_wire, make_pacer

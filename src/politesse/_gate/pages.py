@@ -14,7 +14,7 @@ from politesse._http.redirects import Hops, after_hop, first_hop
 from politesse._http.signing import RequestSignature
 from politesse.errors import Disallowed
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Signer
-from politesse.robots.sitemaps import SitemapLines
+from politesse.robots.other_records import SitemapLines
 from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:

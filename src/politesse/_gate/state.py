@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from politesse._cache.files import SiteFiles
     from politesse._cache.robots import RobotsCache
     from politesse._gate.identity import Identity
-    from politesse._gate.reservations import Reservations
-    from politesse._gate.usage import PolicyTokens
+    from politesse._gate.usage import PolicyTokens, Reservations
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
     from politesse.events import Publisher

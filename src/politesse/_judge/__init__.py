@@ -4,8 +4,7 @@ The judge does not use the parser, the matcher or the pacing of the library: the
 site.
 """
 
-from politesse._judge.exchange import Exchange
 from politesse._judge.trace import CLOSING, TraceJudge
-from politesse._judge.violation import Expectation, Kind, Promises, Violation
+from politesse._judge.violation import Exchange, Expectation, Kind, Promises, Violation
 
 __all__ = ["CLOSING", "Exchange", "Expectation", "Kind", "Promises", "TraceJudge", "Violation"]

@@ -36,7 +36,7 @@ from politesse.origin import Origin, split
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from politesse._judge.exchange import Exchange
+    from politesse._judge.violation import Exchange
 
     Found = Iterator[tuple[Kind, str, float]]
 

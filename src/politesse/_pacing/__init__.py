@@ -39,7 +39,7 @@ Where to change what:
   that it counts for ``max_wait_s``.
 * A status or header that closes the host: add a row to ``refusals.py``.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``_base/reasons.py`` and of ``state.lua``.
-* A new statement of robots.txt: change ``StatedPace`` in ``_pacer_port.py``, and ``stated_pace`` in ``pace.py``.
+* A new statement of robots.txt: change ``StatedPace`` in ``_ports.py``, and ``stated_pace`` in ``pace.py``.
 * A new scope: write a function from a host to its key in ``scopes.py``. In ``ScopedPacer.__init__``, choose it in
   ``scope``, and append its limit at its place in the order. Add the option to ``PacingOptions``: its field, ``key``,
   the checks and ``is_scoped``. Add the name to ``SCOPES`` in ``fleet/status.py``, and to ``_pacer`` in Scrapy's

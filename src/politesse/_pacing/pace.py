@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from politesse._base.checks import check_choice, check_ranges, check_types, wrong_type
 from politesse._base.constants import DAY_S
 from politesse.errors import ConfigurationError
-from politesse.robots.timetable import next_open
+from politesse.robots.crawl_directives import next_open
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from politesse._base.checks import check_choice, check_least, check_wait
 from politesse._base.text import counted, printable, shortened
 from politesse._judge import Promises, TraceJudge
-from politesse.audit._practices import HostPractices
 from politesse.audit._requests import LATE_S, LogError, LogReader, Note
-from politesse.audit._rules import ALWAYS, Copies, files_of
+from politesse.audit._rules import ALWAYS, Copies, HostPractices, files_of
 from politesse.errors import ConfigurationError
 from politesse.robots.agents import BROWSER, product_token
 from politesse.verdict import utc

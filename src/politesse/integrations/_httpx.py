@@ -20,8 +20,16 @@ from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, ConfigurationTypeError, Disallowed, InvalidURL, TooFar
 from politesse.fetch._addresses import OnlyPrivateAddresses
 from politesse.integrations._pinned import Core, pin_addresses
-from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, check_sent, turn_for
-from politesse.integrations._response import content_codings, headers_alone, may_have_page
+from politesse.integrations._request import (
+    OpenTurns,
+    StatedAgents,
+    check_gate,
+    check_sent,
+    content_codings,
+    headers_alone,
+    may_have_page,
+    turn_for,
+)
 from politesse.page import PageDirectives
 from politesse.verdict import Match, Reason, Verdict
 

@@ -1,25 +1,42 @@
-"""The steps of a request that all integrations share: check the URL, name the crawler, take and end the turn."""
+"""The steps of a request that all integrations share.
+
+They check the URL, name the crawler, take and end the turn, follow redirects, and choose the part of a response from
+which the directives of a page are read.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from politesse._gate.turn import Turn, claim_turn, entered_turns
 from politesse._gate.turns import TurnWait
 from politesse._gate.view import AgentView
+from politesse._http.redirects import REDIRECTS, resolved
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.origin import Origin
+from politesse.page import Headers, PageDirectives, may_be_html
+from politesse.page.headers import content_type, header_pairs
+from politesse.queue._web import resolved_location
 from politesse.robots.pattern import has_dot_segments
 from politesse.verdict import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, MutableMapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, MutableMapping
 
     from politesse._gate.agent import Agent
 
 _USER_AGENT: Final = "User-Agent"
 _MAX_VIEWS: Final = 100
 _NO_AUTHORITY: Final = frozenset("/?#@")  # RFC 9110 7.2: a Host header has only a host and a port
+# The same methods as in Crawlee, whose own type is in a private module.
+Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]
+# The statuses after which the target is requested by GET: for all methods except POST, and for POST.
+_MOVED: Final = (frozenset({303}), frozenset({301, 302, 303}))
+_OF_ORIGIN: Final = frozenset({"authorization", "cookie", "host", "proxy-authorization"})
+_BODILESS: Final = frozenset({204, 304})  # RFC 9110 6.4.1: these statuses never have content
+_AS_IT_IS: Final = frozenset({"", "identity"})
 
 
 class StatedAgents:
@@ -178,3 +195,66 @@ def _same_site(host: str, url: str) -> bool:
         return Origin.of(f"{scheme}://{host}") == Origin.of(url)
     except InvalidURL as error:
         return error.url == url  # if ``url`` itself is invalid, it is refused for that reason
+
+
+@dataclass(slots=True)
+class Hop:
+    """The next request of a chain of redirects.
+
+    Attributes:
+        url: the URL, as it is sent.
+        method: the method.
+        headers: the headers; their names are in lower case.
+        payload: the body, or None.
+    """
+
+    url: str
+    method: Method
+    headers: dict[str, str]
+    payload: bytes | None
+
+    def follows(self, status: int, location: str | None) -> bool:
+        """Return whether the answer is a redirect to an http(s) URL; if so, become the request of its target."""
+        target = resolved_location(self.url, location or "") if status in REDIRECTS else None
+        if target is None:
+            return False
+        headers = self.headers.items()
+        # RFC 9110 15.4: after 303, and by custom after a POST with 301 or 302, the target is requested by GET.
+        if status in _MOVED[self.method == "POST"] and self.method != "HEAD":
+            headers = {name: value for name, value in headers if not name.startswith("content-")}.items()
+            self.method, self.payload = "GET", None
+        is_foreign = Origin.of(target) != Origin.of(self.url)
+        self.headers = {name: value for name, value in headers if not is_foreign or name not in _OF_ORIGIN}
+        self.url = target
+        return True
+
+
+def path_of(url: str) -> str:
+    """Return the path of an absolute URL as it is sent, without its query."""
+    return "/" + url.partition("//")[2].partition("/")[2].partition("?")[0]
+
+
+def spelt(url: str) -> str:
+    """Return a URL as it is sent: escaped, without dot segments and fragment; raises InvalidURL."""
+    return str(resolved(url, url)[1])
+
+
+def may_have_page(method: str, status: int, headers: Headers) -> bool:
+    """Return whether the body may be a page; if not, only the headers are read.
+
+    RFC 9110 15.4: the content of a redirect is a short note with a link, not the page.
+    """
+    if method == "HEAD" or status in _BODILESS or status in REDIRECTS:
+        return False
+    return may_be_html(content_type(header_pairs(headers)))
+
+
+def content_codings(headers: Headers) -> set[str]:
+    """Return the content codings of a response in lower case, without ``identity`` (RFC 9110 8.4.1)."""
+    lines = (value for name, value in header_pairs(headers) if name == "content-encoding")
+    return {coding.strip().lower() for line in lines for coding in line.split(",")} - _AS_IT_IS
+
+
+def headers_alone(headers: Headers, tokens: Sequence[str]) -> PageDirectives:
+    """Return the directives in the headers, marked as truncated because the body cannot be read."""
+    return replace(PageDirectives.from_response(headers, None, tokens), truncated=True)

@@ -34,8 +34,7 @@ from politesse._base.checks import check_wait, wrong_type
 from politesse._base.text import needs_extra, printable
 from politesse._http.redirects import REDIRECTS
 from politesse.errors import ConfigurationError
-from politesse.integrations._hops import Hop, Method, path_of, spelt
-from politesse.integrations._request import check_gate, check_sent, turn_for
+from politesse.integrations._request import Hop, Method, check_gate, check_sent, path_of, spelt, turn_for
 from politesse.origin import Origin, escaped
 
 try:

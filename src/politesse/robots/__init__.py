@@ -18,14 +18,13 @@ All differences between dialects are rows of the table in ``dialect``; ``traits`
 """
 
 from politesse.robots.agents import product_token
-from politesse.robots.cleanparam import CleanParams
 from politesse.robots.crawl_directives import RequestRate, TimeWindow
 from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
 from politesse.robots.line import Group, Line, Quirk
 from politesse.robots.native import IMPLEMENTATION
+from politesse.robots.other_records import CleanParams, RejectedSitemap
 from politesse.robots.rule_sets.base import RuleSet
-from politesse.robots.sitemaps import RejectedSitemap
 from politesse.verdict import Match, Rule
 
 __all__ = [

@@ -28,14 +28,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from politesse.robots.matchers import wildcard_of
 from politesse.robots.memory import memory_of
 from politesse.robots.pattern import is_literal, match_form, matcher
-from politesse.robots.wildcard import wildcard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from politesse.robots.wildcard import Wildcard
+    from politesse.robots.matchers import Wildcard
 
 BUDGET: Final = 2_500_000
 """Octets that one decision may compare."""

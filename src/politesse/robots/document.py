@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.checks import checked_names, wrong_type
 from politesse.robots.agents import checked_agent
-from politesse.robots.cleanparam import CleanParams
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
 from politesse.robots.lexer import CONTROL_IN_ROW, lines_of, quirks_of, rows_of, utf_8_of
 from politesse.robots.line import Line, rule_quirks
 from politesse.robots.native import native_outline
+from politesse.robots.other_records import CleanParams, SitemapLines
 from politesse.robots.outline import Outline, outline_of
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, SiteUsage
 from politesse.robots.rule_sets.base import Directives, RuleSet
-from politesse.robots.sitemaps import SitemapLines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Reads files with the compiled core (``politesse._native``), if it is built and serves the dialect.
+"""Reads files and decides with the compiled core (``politesse._native``), if it is built and serves the dialect.
 
-The core finds the rows and the groups that name a crawler, and compiles their rules. The code of the reference reads
-the few other records of a file.
+The core finds the rows and the groups that name a crawler, and compiles their rules; it decides as ``most_specific``
+does. The code of the reference reads the few other records of a file.
 """
 
 from __future__ import annotations
@@ -10,32 +10,91 @@ from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from politesse._base.match import match_of_rule
 from politesse._native import core
-from politesse.origin import MAX_URL_LENGTH
+from politesse.origin import MAX_URL_LENGTH, StrOrURL, url_text
 from politesse.robots import budget
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.lexer import octets_of
 from politesse.robots.line import Quirk
 from politesse.robots.other_records import OtherRecords
 from politesse.robots.pattern import PLAIN
-from politesse.robots.rule_sets.native import NativeRuleSet
-from politesse.robots.rule_table import ALLOW
+from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives
+from politesse.robots.rule_sets.most_specific import MostSpecific
+from politesse.robots.rule_table import ALLOW, NO_RULE_MATCH
+from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from politesse._native import _core
+    from politesse._native._core import DecidingRule, Rules
     from politesse.origin import Origin
     from politesse.robots.dialect import Traits
     from politesse.robots.line import Span
-    from politesse.robots.rule_sets.base import Directives
+    from politesse.robots.traits import Matching
 
+_BOUND_REACHED, _ROBOTS_TXT, _OTHER = -1, -4, -6  # _native/module.c; OTHER: the target needs another reader
 IMPLEMENTATION: Final = "python" if core is None else "native"
 """``native`` if the compiled core decides, in the dialects that it serves; else ``python``."""
+_NO_OTHERS: Final = OtherRecords()  # shared by all files without such rows, and never changed
+
+
+class NativeRuleSet(MostSpecific):
+    """The rules in the compiled core; see the module.
+
+    Args:
+        rules: the compiled rules.
+        directives: the other lines of the agent.
+        matching: how paths are compared.
+    """
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: Rules, directives: Directives, matching: Matching) -> None:
+        super().__init__(directives, matching)
+        self._rules = rules
+
+    def allowed(self, url: StrOrURL) -> bool:
+        """See ``RuleSet.allowed``."""
+        allowed = self._rules.allows(url if isinstance(url, str) else url_text(url))
+        return self.match(url).allowed if allowed is None else allowed
+
+    def match(self, url: StrOrURL) -> Match:
+        """See ``RuleSet.match``."""
+        decided = self._rules.decide(url if isinstance(url, str) else url_text(url))
+        return super().match(url) if decided == _OTHER else _match(decided)
+
+    def judge(self, target: str) -> Match:
+        """See ``RuleSet.judge``; wildcards are also compared with the query as it was written."""
+        decided = self._rules.decide(target)
+        if decided == _OTHER:
+            normal = self._matching.normalise_target(target)
+            written = self._matching.query_as_written(target) if "?" in target else None
+            decided = self._rules.decide_normal(normal, written)
+        return _match(decided)
+
+    @property
+    def rules(self) -> list[Rule]:
+        """See ``RuleSet.rules``."""
+        return [rule for listed in self._rules.listed() if (rule := _match(listed).rule) is not None]
+
+    def _rules_bytes(self) -> int:
+        return self._rules.octets()
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+
+def _match(decided: int | DecidingRule) -> Match:
+    if isinstance(decided, int):
+        if decided == _ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH
+        return Match(Reason.NO_RULE, bound_reached=True) if decided == _BOUND_REACHED else NO_RULE_MATCH
+    return match_of_rule(*decided)
+
 
 _FIELD, _SITEMAP, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 7)  # _native/scan.h has the same numbers
-
-_NO_OTHERS: Final = OtherRecords()  # shared by all files without such rows, and never changed
 
 
 class NativeOutline:

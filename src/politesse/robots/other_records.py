@@ -1,24 +1,177 @@
-"""Sorts the rows of a file that are neither rules nor user-agent lines (RFC 9309 2.2.4, "Other Records").
+"""Reads the rows of a file that are neither rules nor user-agent lines (RFC 9309 2.2.4, "Other Records"). Pure.
 
 Such a row neither ends a group nor separates its user-agent lines. A directive binds the crawlers that its group names
-above the directive. A Sitemap and a License are for all crawlers, anywhere in the file.
+above the directive. Sitemap, License and Clean-param are for all crawlers, anywhere in the file:
+
+* Sitemap: any number of absolute URLs (sitemaps.org, "Specifying the Sitemap location in your robots.txt file").
+* ``Clean-param: p0[&p1&p2&..&pn] [path]`` tells Yandex the query parameters that do not change a page (Yandex
+  Webmaster, "Clean-param directive"). It does not restrict access, but saves requests for identical pages.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from politesse._base.text import has_utf_8
+from politesse.errors import InvalidURL
+from politesse.origin import StrOrURL, split, url_text
 from politesse.robots import crawl_directives
 from politesse.robots.line import Line, Quirk
+from politesse.robots.memory import memory_of
+from politesse.robots.pattern import matcher, normalise_pattern
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
 from politesse.usage.vocabulary import is_absolute_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from politesse.robots.line import FieldRow, Span
+
+_CLEAN_PARAM: Final = "clean-param"
+MAX_REJECTED: Final = 100
+"""How many rejected lines are reported at most."""
+_UNFIT: Final = frozenset(" \t\\")
+_USAGE_FIELDS: Final = frozenset({CONTENT_USAGE, CONTENT_SIGNAL, LICENSE})
+
+
+class _CleanParam(NamedTuple):
+    names: frozenset[str]
+    matches: Callable[[str], bool]
+
+
+class CleanParams:
+    """The Clean-param lines of a file.
+
+    >>> from politesse import RobotsTxt
+    >>> params = RobotsTxt.parse("Clean-param: sid&ref /shop").clean_params
+    >>> params.canonical("https://example.com/shop/1?id=7&sid=x")
+    'https://example.com/shop/1?id=7'
+
+    Args:
+        lines: all lines of a robots.txt.
+    """
+
+    __slots__ = ("_params",)
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        parsed = (_parse_clean_param(line.value) for line in lines if line.name.lower() == _CLEAN_PARAM)
+        self._params = tuple(param for param in parsed if param is not None)
+
+    def __len__(self) -> int:
+        return len(self._params)
+
+    def canonical(self, url: StrOrURL) -> str:
+        """Return ``url`` without the parameters that do not change the page; other parameters keep their order.
+
+        Names of parameters are compared as they are written. The cost is at most the octets of all lines times the
+        octets of ``url``.
+
+        Args:
+            url: absolute URL, or target that starts with ``/``; its fragment is kept.
+
+        Raises:
+            TypeError: ``url`` is neither a str nor a yarl.URL.
+        """
+        url = url_text(url)
+        whole, hash_, fragment = url.partition("#")
+        before, question, query = whole.partition("?")
+        if not question or not self._params:
+            return url
+        path = "/" + before.partition("://")[2].partition("/")[2] if "://" in before else before
+        meaningless = frozenset[str]().union(*(param.names for param in self._params if param.matches(path)))
+        kept = [pair for pair in query.split("&") if pair.partition("=")[0] not in meaningless]
+        return before + ("?" + "&".join(kept) if kept else "") + hash_ + fragment
+
+
+def _parse_clean_param(value: str) -> _CleanParam | None:
+    names, *paths = value.split(maxsplit=1)[:2] or [""]
+    known = frozenset(name for name in names.split("&") if name)
+    pattern = normalise_pattern(paths[0].strip()) if paths else "/"
+    return _CleanParam(known, matcher(pattern)) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedSitemap:
+    """A Sitemap line whose value is not an absolute http(s) URL.
+
+    >>> RejectedSitemap(line=3, value="/sitemap.xml", problem="has no scheme").line
+    3
+
+    Attributes:
+        line: line number, from 1.
+        value: value as written; untrusted, and perhaps not printable.
+        problem: a phrase that describes the problem.
+    """
+
+    line: int
+    value: str
+    problem: str
+
+
+class SitemapLines:
+    """The Sitemap lines of a file, each value once. A line is validated on demand, because few callers read the lines.
+
+    Args:
+        listed: a row for each line: its number, a space, and its value.
+
+    Attributes:
+        lines: (line number, value) in the order of the file.
+        weight_bytes: approximate memory that they take.
+    """
+
+    __slots__ = ("_listed",)
+
+    def __init__(self, listed: str) -> None:
+        self._listed = listed  # one string, seldom read, takes a third of the memory of a list
+
+    @property
+    def values(self) -> list[str]:
+        """The values of all lines, including repeated values."""
+        return [line.partition(" ")[2] for line in self._listed.split("\n")] if self._listed else []
+
+    @property
+    def lines(self) -> tuple[tuple[int, str], ...]:
+        """See the class."""
+        numbers = [int(line.partition(" ")[0]) for line in self._listed.split("\n")] if self._listed else []
+        # Of equal values the first is kept, because it is written last.
+        first = dict(zip(reversed(self.values), reversed(numbers), strict=True))
+        return tuple(sorted((number, value) for value, number in first.items()))
+
+    @property
+    def weight_bytes(self) -> int:
+        """See the class."""
+        return memory_of((self._listed,))
+
+    def check(self) -> tuple[tuple[str, ...], tuple[RejectedSitemap, ...]]:
+        """Return the values that are absolute http(s) URLs, as written, and the other values with their problems."""
+        urls: list[str] = []
+        rejected: list[RejectedSitemap] = []
+        for number, value in self.lines:
+            problem = _problem_of(value)
+            if not problem:
+                urls.append(value)
+            elif len(rejected) < MAX_REJECTED:
+                rejected.append(RejectedSitemap(number, value, problem))
+        return tuple(urls), tuple(rejected)
+
+
+def _problem_of(value: str) -> str:
+    """Return the problem of a value; empty for a URL that can be requested."""
+    if not value:
+        return "is empty"
+    if not _UNFIT.isdisjoint(value):
+        return "holds a blank or a backslash, which no URL does (RFC 3986 2)"
+    if not has_utf_8(value):
+        return "holds octets that are not UTF-8; percent-encode them"
+    try:
+        split(value)
+    except InvalidURL as error:
+        return error.problem
+    return ""
+
 
 Item = TypeVar("Item")
 
@@ -30,7 +183,6 @@ DIRECTIVES: Final[dict[str, Callable[[str], crawl_directives.DirectiveValue | No
 }
 """Parser of the value of each directive; it returns None for an invalid value."""
 
-_USAGE_FIELDS: Final = frozenset({CONTENT_USAGE, CONTENT_SIGNAL, LICENSE})
 _number_of = itemgetter(0)
 _number_of_line = attrgetter("number")
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from politesse._base.text import CONTROL, has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import MAX_URL_LENGTH
-from politesse.robots.wildcard import wildcard_of
+from politesse.robots.matchers import wildcard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

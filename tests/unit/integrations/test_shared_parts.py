@@ -15,8 +15,14 @@ from politesse import (
     PacingOptions,
     PoliteSession,
 )
-from politesse.integrations._request import check_gate, check_sent, other_site
-from politesse.integrations._response import content_codings, headers_alone, may_have_page
+from politesse.integrations._request import (
+    check_gate,
+    check_sent,
+    content_codings,
+    headers_alone,
+    may_have_page,
+    other_site,
+)
 
 URL = "https://example.com/page"
 UA = "ExampleBot/1.0 (+https://example.com/bot)"

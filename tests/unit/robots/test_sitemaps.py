@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from politesse.origin import split
 from politesse.robots import RejectedSitemap, RobotsTxt
-from politesse.robots.sitemaps import MAX_REJECTED
+from politesse.robots.other_records import MAX_REJECTED
 
 SITEMAP = "sitemaps.org, Submitting your Sitemap, robots.txt"
 

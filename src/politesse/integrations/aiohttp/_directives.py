@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from politesse.errors import ConfigurationError
-from politesse.integrations._response import content_codings, headers_alone, may_have_page
+from politesse.integrations._request import content_codings, headers_alone, may_have_page
 from politesse.page import PageDirectives
 
 if TYPE_CHECKING:

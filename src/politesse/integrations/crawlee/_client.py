@@ -23,8 +23,7 @@ from crawlee.http_clients import HttpClient, HttpCrawlingResult, HttpResponse
 
 from politesse._base.checks import ConfigurationError, wrong_type
 from politesse.errors import Disallowed, InvalidURL
-from politesse.integrations._hops import Hop, path_of, spelt
-from politesse.integrations._request import StatedAgents, check_gate, check_sent, turn_for
+from politesse.integrations._request import Hop, StatedAgents, check_gate, check_sent, path_of, spelt, turn_for
 from politesse.integrations.crawlee._manager import PoliteRequestManager
 from politesse.queue._web import normal_form
 

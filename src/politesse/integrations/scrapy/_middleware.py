@@ -13,8 +13,7 @@ from scrapy.exceptions import IgnoreRequest, NotConfigured
 
 from politesse._base.text import printable
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
-from politesse.integrations._request import StatedAgents, check_sent
-from politesse.integrations._response import content_codings, headers_alone, may_have_page
+from politesse.integrations._request import StatedAgents, check_sent, content_codings, headers_alone, may_have_page
 from politesse.integrations.scrapy._http_cache import HttpCache
 from politesse.integrations.scrapy._internals import CLOSING, SpiderClosing, patiently
 from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, RobotsTxtFailed

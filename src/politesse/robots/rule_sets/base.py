@@ -7,11 +7,18 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
 
 from politesse.origin import Origin, StrOrURL, target_of, url_text
-from politesse.robots.crawl_directives import VERSION_1, DirectiveValue, RequestRate, TimeWindow, Version
+from politesse.robots.crawl_directives import (
+    ALWAYS,
+    VERSION_1,
+    DirectiveValue,
+    RequestRate,
+    Timetable,
+    TimeWindow,
+    Version,
+)
 from politesse.robots.memory import memory_of
+from politesse.robots.other_records import SitemapLines
 from politesse.robots.pattern import is_plain, match_simple_url
-from politesse.robots.sitemaps import SitemapLines
-from politesse.robots.timetable import ALWAYS, Timetable
 from politesse.usage.model import NOTHING_STATED, Usage
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 

@@ -16,12 +16,11 @@ from politesse._base.constants import ROBOTS_TXT
 from politesse.robots.budget import Wildcards
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.line import rule_quirks
+from politesse.robots.matchers import FirstPrefix, Wildcard
 from politesse.robots.memory import memory_of
 from politesse.robots.pattern import decode_prefix
-from politesse.robots.prefixes import FirstPrefix
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, TableRuleSet
 from politesse.robots.rule_table import ALLOW, NO_RULE, NO_RULE_MATCH, RuleTable
-from politesse.robots.wildcard import Wildcard
 from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from politesse._base.constants import ROBOTS_TXT
 from politesse.robots.budget import Wildcards
+from politesse.robots.matchers import PrefixIndex, wildcard_of
 from politesse.robots.memory import flat, memory_of
 from politesse.robots.pattern import is_literal, is_plain, match_form
-from politesse.robots.prefixes import PrefixIndex
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, RuleSet, TableRuleSet
 from politesse.robots.rule_table import ALLOW, NO_RULE, RuleTable
-from politesse.robots.wildcard import wildcard_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ from politesse._base.constants import ROBOTS_TXT
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots.line import rule_quirks
+from politesse.robots.matchers import FirstPrefix
 from politesse.robots.pattern import without_dot_segments
-from politesse.robots.prefixes import FirstPrefix
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, TableRuleSet
 from politesse.robots.rule_table import ALLOW, RuleTable
 
