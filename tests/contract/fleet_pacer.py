@@ -6,8 +6,9 @@ Time stands still while a message travels: so nothing is late, and the slack is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import Final
@@ -23,9 +24,11 @@ from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.local import LocalPacer
+from politesse._pacing.scoped import ScopedPacer
 from politesse.clock import Clock
 from politesse.events import Publisher
-from politesse.options import FleetOptions
+from politesse.options import FleetOptions, Limit
+from tests.support.pacing import Resolving
 from tests.support.redis_servers import client_at, shared_server
 
 _MANUAL_TIME: Final = """
@@ -98,8 +101,22 @@ def fleet_pacer(
     wire_type: type[ManualWire] = ManualWire,
 ) -> FleetPacer:
     """Return a member of the fleet of a prefix; the only one if there is none."""
+    return _part(clock, publisher, prefix, wire_type)(options)
+
+
+def scoped_fleet_pacer(options: PacingOptions, clock: Clock, publisher: Publisher) -> ScopedPacer:
+    """Return the only member of a fleet, with a wider scope that never binds; both scopes share a link."""
+    options = replace(options, domain=Limit(min_delay_s=0.0, max_concurrent=10_000))
+    part = _part(clock, publisher)
+    return ScopedPacer(options, part, clock=clock, resolver=Resolving({}), publisher=publisher)
+
+
+def _part(
+    clock: Clock, publisher: Publisher, prefix: str = "", wire_type: type[ManualWire] = ManualWire
+) -> Callable[[PacingOptions], FleetPacer]:
+    """Return a function that makes the pacers of a member."""
     wire = wire_type(client_at(shared_server().url), clock)
     fleet = FleetOptions(prefix=prefix or f"{token_hex(6)}:", lease_s=DAY_S, timeout_s=10.0, max_slack_s=0.001)
     link = FleetLink(wire, fleet, clock=clock, publisher=publisher)
     make = partial(LocalPacer, clock=clock, jitter=lambda: 0.0, publisher=publisher)
-    return FleetPacer(options, link, make, clock=clock, publisher=publisher)
+    return lambda options: FleetPacer(options, link, make, clock=clock, publisher=publisher)

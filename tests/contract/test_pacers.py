@@ -1,7 +1,7 @@
 """What every pacer promises. A new one is added to PACERS and has to pass as it is."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ import pytest
 from politesse import PacingOptions
 from politesse._pacing.host_state import HostState
 from politesse._pacing.local import LocalPacer
-from politesse._pacing.permit import give_back_all
+from politesse._pacing.permit import LocalPermit, give_back_all
 from politesse._pacing.scoped import ScopedPacer
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, HostClosed, HostOpened, LongWait, Publisher, TurnExpired
@@ -23,10 +23,11 @@ from politesse.robots import RuleSet
 from politesse.status import HostStatus
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, Refusal
-from tests.contract.fleet_pacer import fleet_pacer, settle
+from tests.contract.fleet_pacer import fleet_pacer, scoped_fleet_pacer, settle
 from tests.contract.remote_pacer import RemotePacer
 from tests.support import tasks
 from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, fetching, rules
+from tests.support.tiers import first_of
 
 FIRST: Final = "https://example.com/1"
 SECOND: Final = "https://example.com/2"
@@ -38,10 +39,12 @@ def _local(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> 
     return LocalPacer(options, clock=clock, jitter=lambda: 0.0, publisher=publisher)
 
 
-def _scoped(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Pacer:
+def _scoped(
+    options: PacingOptions, clock: ManualClock, publisher: Publisher, part: type[LocalPacer] = LocalPacer
+) -> Pacer:
     """One with a wider scope that never binds."""
     options = replace(options, domain=Limit(min_delay_s=0.0, max_concurrent=10_000))
-    make = partial(LocalPacer, clock=clock, jitter=lambda: 0.0, publisher=publisher)
+    make = partial(part, clock=clock, jitter=lambda: 0.0, publisher=publisher)
     return ScopedPacer(options, make, clock=clock, resolver=Resolving({}), publisher=publisher)
 
 
@@ -69,7 +72,8 @@ def _remote(options: PacingOptions, clock: ManualClock, publisher: Publisher) ->
 
 
 IN_PROCESS: dict[str, Make] = {"local": _local, "scoped": _scoped, "shared": _shared}
-PACERS: dict[str, Make] = IN_PROCESS | {"remembering": _remembering, "remote": _remote, "fleet": fleet_pacer}
+OVER_A_SERVER: dict[str, Make] = {"remote": _remote, "fleet": fleet_pacer, "scoped-fleet": scoped_fleet_pacer}
+PACERS: dict[str, Make] = IN_PROCESS | {"remembering": _remembering} | OVER_A_SERVER
 
 
 class Desk:
@@ -192,7 +196,7 @@ class Desk:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
-@pytest.fixture(params=PACERS)
+@pytest.fixture(params=first_of(6, PACERS))
 async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
     made = Desk(PACERS[request.param], PacingOptions(min_delay_s=1.0))
     yield made
@@ -207,7 +211,7 @@ async def near(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
     await made.aclose()
 
 
-@pytest.fixture(params=PACERS)
+@pytest.fixture(params=first_of(6, PACERS))
 async def wide(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
     """With up to three requests under way to a host."""
     made = Desk(PACERS[request.param], PacingOptions(min_delay_s=1.0, max_concurrent=3))
@@ -848,8 +852,7 @@ async def test_a_waiter_cancelled_during_the_closing_ends_quietly(desk: Desk) ->
     waiting = desk.ask("first", max_wait_s=50.0)
     await settle()
     await desk.pacer.aclose()
-    waiting.cancel()
-    with suppress(asyncio.CancelledError):
+    with pytest.raises(asyncio.CancelledError if waiting.cancel() else ClosedError):
         await waiting
     assert desk.pacer.waiting == 0
 
@@ -946,6 +949,27 @@ async def test_permits_of_a_cancelled_caller_are_given_back(desk: Desk, steps: i
     assert desk.pacer.in_flight == 0
     for host in hosts:
         await desk.take(host=host)
+
+
+class _LatePacer(LocalPacer):
+    """Answers ``try_starts`` a step of the event loop later, as the pacer of a fleet does."""
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
+        await asyncio.sleep(0)
+        return await super().try_starts(requests)
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_cancelled_caller_gives_back_what_the_first_scopes_had_granted(steps: int) -> None:
+    desk = Desk(partial(_scoped, part=_LatePacer), PacingOptions(min_delay_s=1.0))
+    taking = asyncio.ensure_future(desk.pacer.try_starts([desk.request()]))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    taking.cancel()
+    with suppress(asyncio.CancelledError):
+        give_back_all(await taking)  # it has ended before
+    assert desk.pacer.in_flight == 0
+    await desk.take()
 
 
 # Being called
@@ -1219,7 +1243,7 @@ async def test_a_turn_that_ends_in_time_does_not_expire(desk: Desk) -> None:
     assert not [event for event in desk.events if isinstance(event, TurnExpired)]
 
 
-@pytest.mark.parametrize("name", PACERS)
+@pytest.mark.parametrize("name", first_of(6, PACERS))
 async def test_how_long_a_turn_may_be_held_is_an_option(name: str) -> None:
     for max_turn_s, held_s in ((5.0, 5.1), (float("inf"), 1e5)):
         desk = Desk(PACERS[name], PacingOptions(max_turn_s=max_turn_s))

@@ -128,6 +128,16 @@ async def test_robots_txt_is_counted_in_all_scopes() -> None:
     assert desk.refused("b.example")[0] == 7.0
 
 
+@pytest.mark.parametrize("status", [200, 404, 503, None])
+async def test_a_robots_txt_that_opens_no_site_counts_at_its_address_from_its_end(status: int | None) -> None:
+    desk = Desk(by_address(min_delay_s=7.0))
+    await desk.know("a.example", "b.example")
+    fetch = await desk.pacer.start_fetch(fetching("a.example"))
+    await desk.pass_time(0.5)
+    fetch.end(status)
+    assert desk.refused("b.example") == (7.0, Bound.FLOOR)
+
+
 # Waiting in two lines
 
 
