@@ -558,6 +558,22 @@ async def test_a_damaged_file_fails_its_calls_and_serves_again_once_it_is_mended
     await file.aclose()
 
 
+async def test_a_file_that_is_damaged_while_it_is_open_serves_again_once_it_is_mended(path: Path) -> None:
+    words = [f"{number:03d}" * 200 for number in range(200)]  # many pages, of which a read needs a few
+    file = SqliteFile(path, [WORDS])
+    await asyncio.gather(*(file.write(add, word) for word in words))
+    await file.aclose()
+    whole = path.read_bytes()
+    file = SqliteFile(path, [WORDS])
+    assert await file.read(find, words[0])
+    path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
+    with pytest.raises(StoreError, match=r"words\.db: the file is damaged"):
+        await file.read(find, words[150])
+    path.write_bytes(whole)
+    assert await file.read(find, words[150])
+    await file.aclose()
+
+
 # The event loop.
 
 
