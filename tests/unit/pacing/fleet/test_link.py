@@ -29,6 +29,8 @@ class SlowWire(RedisWire):
     def __init__(self) -> None:
         self.under_way: list[tuple[list[str], asyncio.Future[None]]] = []
         self.opened = 0
+        self.may_report = asyncio.Event()
+        self.may_report.set()
         self.messages = asyncio.Queue[str]()
 
     async def open(self, *channels: str) -> Server:
@@ -44,6 +46,8 @@ class SlowWire(RedisWire):
             keys = [call.key.removeprefix("f:") for call in calls if call.script is not Script.MEMBER]
             self.under_way.append((keys, answered))
             await answered
+        else:
+            await self.may_report.wait()
         at = str(round((1e6 + time.monotonic()) * 1e6))
         granted = ["granted", "ticket", at, "0", "0", "", "0", "0", "0", "0", "", ""]
         members = ["members", "", at, "0", "0", "", "epoch", ""]
@@ -113,6 +117,25 @@ async def test_a_server_is_back_once_it_has_answered_though_there_is_always_more
     assert [type(event) for event in events] == [FleetAway, FleetBack]
 
 
+async def test_after_a_loss_nothing_starts_before_the_server_has_answered_the_report(
+    link: FleetLink, wire: SlowWire
+) -> None:
+    assert link.hold_s(0.0) == 0.0
+    wire.may_report.clear()
+    link.post(Script.RELEASE, "key")
+    await wire.sent(1)
+    wire.under_way[0][1].set_exception(WireLost("cut"))
+    async with asyncio.timeout(10.0):
+        while wire.opened < 2 or not link.is_up:
+            await asyncio.sleep(0.001)
+    assert link.hold_s(0.0) is None
+    wire.may_report.set()
+    async with asyncio.timeout(10.0):
+        while link.hold_s(0.0) is None:
+            wire.answer()
+            await asyncio.sleep(0.001)
+
+
 # Others cancel its tasks
 
 
@@ -155,6 +178,23 @@ async def test_a_message_by_a_clock_that_was_set_forward_voids_all_answers(
     at = str(round((1e6 + time.monotonic() + ahead_s) * 1e6))
     words = ["granted", f"{link.owner}.9", at, "0", "0", "", "0", "0", "0", "0", "", ""]
     wire.messages.put_nowait("\n".join(["f:host:example.com", *words]))
+    await settle(30)
+    assert link.losses == losses
+
+
+@pytest.mark.parametrize(
+    ("message", "losses"),
+    [
+        ("member other.1 1 2 epoch", 0),
+        ("member other.1 1 2 another-epoch", 1),
+        ("member other.1 1", 0),  # another program has sent it
+        ("member other.1 1 2 another-epoch more", 0),
+    ],
+)
+async def test_a_message_about_another_round_ends_the_session(
+    link: FleetLink, wire: SlowWire, message: str, losses: int
+) -> None:
+    wire.messages.put_nowait("\n".join(["f:members", *message.split()]))
     await settle(30)
     assert link.losses == losses
 
