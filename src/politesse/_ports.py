@@ -102,8 +102,8 @@ class TurnRequest(NamedTuple):
         pace: the statements of the robots.txt of ``origin`` for ``agent``. With None, the earlier statements stay in
             force.
         url: the URL, which is shown to requests that wait for this request; empty if it is unknown.
-        min_delay_s: the floor of the gate that asks: the interval before this request is at least so long. Gates with
-            different floors may share a pacer.
+        min_delay_s: the floor of the gate: the interval before this request is at least this long. Gates with different
+            floors may share a pacer.
         check_lines: a function that a pacer of several scopes calls before the request waits, when it knows all keys.
             An error of the function ends the wait. Other pacers never call it.
     """
@@ -117,7 +117,7 @@ class TurnRequest(NamedTuple):
     check_lines: Callable[[], None] | None = None
 
 
-# Tools that resolve the annotations look for their names in this module.
+# Tools that resolve the annotations of the constructor look for the names in this module.
 TurnRequest.__new__.__module__ = __name__
 
 

@@ -74,8 +74,8 @@ async def ends_within(
 ) -> bool:
     """Wait for ``work`` to end; return False if it takes longer than ``limit_s`` seconds by ``clock``.
 
-    Late work is cancelled, and so is the work of a cancelled caller. The function does not wait for the end of
-    cancelled work, which may ignore the cancellation.
+    Late work is cancelled. If the caller is cancelled, the work is cancelled, too. The function does not wait for the
+    end of cancelled work, which may ignore the cancellation.
 
     Args:
         clock: measures the limit.

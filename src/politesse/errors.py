@@ -21,9 +21,9 @@
         ├── ClientDisallowed    the same from the aiohttp integration (also an aiohttp.ClientError)
         └── RequestDisallowed   the same from the httpx integration (also an httpx.RequestError)
 
-``politesse.queue`` defines QueueClosed and PageFailed; ``politesse.audit`` defines LogError; each integration has its
-own. The errors of the integrations of httpx2 and requests have the same names as the errors of the integration of
-httpx. They are instances of ``httpx2.RequestError``, and of ``requests.RequestException``.
+``politesse.queue`` defines QueueClosed and PageFailed, ``politesse.audit`` defines LogError, and each integration
+defines its own errors. The integrations of httpx2 and requests have errors of the same names as the integration of
+httpx. These errors are instances of ``httpx2.RequestError``, or of ``requests.RequestException``.
 
 A fault of a remote server is no exception: it becomes a verdict that denies.
 """

@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ComponentFailed(Event):
-    """A fetcher, a store or a parser raised an unexpected exception, or took too long. This never allows a request.
+    """A fetcher, a store or a parser raised an unexpected exception, or took too long. A failure allows no request.
 
     >>> ComponentFailed(None, "store", TimeoutError("did not close in 5 s"))
     ComponentFailed(origin=None, component='store', error=TimeoutError('did not close in 5 s'))
@@ -148,7 +148,7 @@ class SiteFileFetched(Event):
 
 @dataclass(frozen=True, slots=True)
 class HostClosed(Event):
-    """A host is closed by an answer, or by an exhausted quota: no request to it starts before it opens again.
+    """An answer or an exhausted quota closes a host: no request to the host starts before it opens again.
 
     >>> from politesse import Bound
     >>> HostClosed("example.com", until_wall=1_800_000_000.0, bound_by=Bound.RETRY_AFTER, closed_s=30.0).closed_s
@@ -198,8 +198,8 @@ class TurnGranted(Event):
 
     Attributes:
         verdict: the verdict on the URL of the turn.
-        waited_s: the seconds that the caller waited: in ``gate.turn``, with the fetch of robots.txt; in ``queue.turn``,
-            for a URL of any host; 0 for ``try_turn`` and ``try_turns``, which do not wait.
+        waited_s: the seconds that the caller waited. For ``gate.turn`` this includes the fetch of robots.txt; for
+            ``queue.turn`` it is the wait for a URL of any host. 0 for ``try_turn`` and ``try_turns``, which never wait.
     """
 
     verdict: Verdict

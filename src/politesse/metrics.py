@@ -72,7 +72,7 @@ class _Row:
         text: a sentence that explains the metric.
         event: the event that is counted, or None.
         by: the attribute of an event that is the value of the label. Without a label, an event counts only if this
-            attribute is true, as the default is.
+            attribute is true; the default attribute always is.
         label: the label beside ``gate``, or empty.
         values: the values of the label; each has a series from the start.
         read: returns the figures of a gate by the value of the label; None for a figure from events.
@@ -99,7 +99,7 @@ class _Row:
         return kind(self.name, self.text, labels=self.labels)
 
     def panel(self, place: int) -> dict[str, object]:
-        """Return its panel of a Grafana dashboard, which has two in a row."""
+        """Return the panel of this metric at a place in a Grafana dashboard with two columns."""
         unit, chosen, labels = _UNITS.get(self.name.rpartition("_")[2], "short"), '{gate=~"$gate"}', self.labels
         query = f"sum by ({', '.join(labels)}) ({self.name}{chosen})"
         if self.name == _WAIT:
@@ -210,8 +210,8 @@ class _Watched:
 class GateMetrics(Collector):
     """The metrics of all gatekeepers of a process, for one registry of Prometheus.
 
-    A closed gate keeps its last figures. When the program drops the gate, they are gone. Gates with one SharedPacer
-    have its hosts in common: each of them has the turns and closings of all.
+    A closed gate keeps its last figures until the program drops the gate. Gates with one SharedPacer have the same
+    hosts, so each gate reports the turns and closings of all these gates.
 
     Args:
         registry: the registry, which calls ``collect`` at each scrape.

@@ -187,7 +187,8 @@ def _split(url: str) -> tuple[Origin, str]:
     if len(url) > MAX_URL_LENGTH:
         raise _InvalidPart(f"has {len(url)} characters; {MAX_URL_LENGTH} are more than servers take")
     if (control := CONTROL.search(url)) is not None:
-        # Clients treat these differently (some drop tabs and line ends), so a verdict could be for another URL.
+        # Clients treat control characters differently (some drop tabs and line ends), so a verdict could be for another
+        # URL.
         raise _InvalidPart(f"holds the control character {control.group()!r}; percent-encode it")
     parts = _URL.match(url)
     if parts is None:

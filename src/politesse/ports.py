@@ -1,6 +1,6 @@
 """The ports between politesse and the outside: protocols, and the values that they exchange.
 
-Resolver, Signer and the ports of pacers are written in ``_ports.py``.
+``_ports.py`` defines Resolver, Signer and the ports of pacers.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FaultKind(StrEnum):
     DNS = "dns"
     CONNECT = "connect"
     ADDRESS = "address"
-    """The address must not be connected to."""
+    """The fetcher must not connect to the address."""
     TLS = "tls"
     TIMEOUT = "timeout"
     PROTOCOL = "protocol"
@@ -87,7 +87,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """The validators of a copy, for a conditional request only to the URL of the copy.
+    """The validators of a copy, for conditional requests to the URL of the copy and no other URL.
 
     >>> Validators("https://example.com/robots.txt", etag='"v1"', last_modified="").etag
     '"v1"'

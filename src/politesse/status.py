@@ -30,7 +30,8 @@ class Statistics:
         waiting: the number of callers that wait for a turn now.
         turns: the number of turns under way now.
         recorded: the number of decisions, turns and files that the ledger has written.
-        unrecorded: the number that the ledger has dropped, because too many waited to be written.
+        unrecorded: the number of decisions, turns and files that the ledger has dropped, because too many waited to be
+            written.
 
     Example:
         >>> import asyncio
@@ -124,9 +125,10 @@ class HostStatus:
         held_by: the URL of the oldest turn under way, or empty.
         held_s: seconds since that turn began.
         robots: the robots.txt of each origin of the host that is in the cache, or is being fetched.
-        fleet_wait: the wait of the first waiter in the fleet, or None: for the end of another process's request (bound
-            by IN_FLIGHT, with its URL), for its reserved start, or for the Redis of the fleet (bound by FLEET).
-        refusal: how often the host has refused this crawler, as long as that is remembered; else None.
+        fleet_wait: the wait of the first waiter in the fleet, or None. The waiter waits for the end of another
+            process's request (bound by IN_FLIGHT, with the URL of that request), for its own reserved start, or for the
+            Redis of the fleet (bound by FLEET).
+        refusal: how often the host has refused this crawler, while these refusals are remembered; else None.
     """
 
     host: str

@@ -63,7 +63,7 @@ class Source:
             still serves.
         not_before: Unix time before which the host wants no request, or robots.txt is not fetched again; or None.
         of_host: whether ``not_before`` applies to the whole host, for example after a 429, or only to robots.txt.
-        failing_since_wall: Unix time of the first failure in a row, or None if the source is no failure.
+        failing_since_wall: Unix time of the first of the consecutive failures, or None if the source is no failure.
     """
 
     robots_url: str
@@ -204,7 +204,8 @@ class Verdict:
         (draft-ietf-aipref-attach 3.4).
 
         Raises:
-            InvalidURL: the URL is invalid; never for a verdict of ``check`` or ``peek``, which raise it themselves.
+            InvalidURL: the URL is invalid; never for a verdict of ``check`` or ``peek``, which raise this error
+                themselves.
         """
         if not self.match.allowed and self.reason not in BY_USAGE:
             return None
@@ -267,7 +268,7 @@ def verdict_of_basis(
     read_mono: float,
     read_wall: float,
 ) -> Verdict:
-    """Return a verdict on a basis, which others may share; ``read_mono`` and ``read_wall`` date the decision."""
+    """Return a verdict on a basis that verdicts may share; ``read_mono`` and ``read_wall`` date the decision."""
     self = object.__new__(Verdict)
     self.url = url
     self.allowed = allowed

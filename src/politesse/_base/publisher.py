@@ -36,7 +36,7 @@ class Publisher:
 
     Attributes:
         subscribers: the subscribers, in order.
-        lost: how many events a subscriber or the log has failed on.
+        lost: how many calls of a subscriber or of the log have raised an error.
 
     >>> from politesse.events import ComponentFailed
     >>> publisher = Publisher()

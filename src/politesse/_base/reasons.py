@@ -2,7 +2,7 @@
 
 To add a reason, add the member, its entries in the sets, and its words here. A reason of a rule comes from
 ``robots/``, any other from ``_gate/judge.py`` or ``Agent``. ``Agent.hit`` judges by fresh rules alone, so it
-must return None wherever another reason may apply. If the answer may change later, add the reason to ``_GIVING_UP``
+must return None whenever another reason may apply. If the answer may change later, add the reason to ``_GIVING_UP``
 (``queue/_results.py``), and to ``DEFERRING`` (Scrapy's ``_waits.py``) if it waits for robots.txt. ``Verdict._because``
 has the words that depend on the verdict.
 """
@@ -95,7 +95,7 @@ class Reason(StrEnum):
     USAGE_UNKNOWN = "usage-unknown"
     """It is unknown whether the site allows a use that this crawler enforces."""
     INVALID_URL = "invalid-url"
-    """The text is not an http(s) URL. Only calls that take many URLs use it; all others raise InvalidURL."""
+    """The text is not an http(s) URL. Only calls that take many URLs give this reason; all others raise InvalidURL."""
 
 
 ALLOWING: Final = frozenset(
@@ -152,7 +152,7 @@ class Bound(StrEnum):
     """RateLimit headers: the rest of a quota is spread over its window, or the quota is used up."""
     RETRY_AFTER = "retry-after"
     BACKOFF = "backoff"
-    """429, 502, 503, 504, or three other server errors in a row, without a Retry-After."""
+    """429, 502, 503, 504, or three consecutive other server errors, without a Retry-After."""
     REFUSED = "refused"
     """The host refuses this crawler: by a challenge, a price, or ten answers of 401 or 403 without a success."""
     IN_FLIGHT = "in-flight"
@@ -170,7 +170,7 @@ class Bound(StrEnum):
 
 
 CLOSINGS: Final = frozenset({Bound.RETRY_AFTER, Bound.BACKOFF, Bound.RATE_LIMIT, Bound.REFUSED})
-"""The limits that close a host: it gets no request until a time."""
+"""The limits that close a host, so that it gets no request before a time."""
 
 
 class Refusal(NamedTuple):

@@ -23,7 +23,7 @@ def needs_extra(feature: str, extra: str) -> str:
 
 
 def has_utf_8(text: str) -> bool:
-    """Whether UTF-8 can encode a text, because it has no lone surrogate."""
+    """Return whether UTF-8 can encode a text; it cannot encode a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,15 +1,15 @@
-"""Limits how many requests for files of sites are under way at once, so that slow hosts do not delay the others.
+"""Limits how many requests for files of sites are under way at once, so that slow hosts do not delay fast hosts.
 
-A place is the right to have a request under way. A request takes a place for one hop. The ``max_concurrent`` quick
-places are for requests that have not taken long yet. Requests that find no free place wait in one line, whatever their
-hosts. A waiting request may hold the turn of its host.
-Each hop ends within the time limit of its fetcher, so two requests never wait for each other for ever.
+A place is the right to have a request under way. A request takes a place for one hop. Each request starts in one of the
+``max_concurrent`` quick places. Requests that find no free place wait in one line for all hosts. A waiting request may
+hold the turn of its host. Each hop ends within the time limit of its fetcher, so two requests never wait for each other
+for ever.
 
-Without further rules, a server that accepts a connection and never answers would hold a quick place until the time
-limit. A hundred such servers would hold all places. So a request that has taken longer than ``_MOMENT_S`` loses its
-quick place if another request waits, and counts as slow from then on. The number of slow requests is limited, too,
-because each holds a socket. At that limit, the slow request that started first is given up if it started at least
-``_MIN_SLOW_S`` ago: its ``work`` is cancelled.
+A server that accepts a connection and never answers would hold a quick place until the time limit. A hundred such
+servers would hold all places. So a request that has taken longer than ``_MOMENT_S`` loses its quick place if another
+request waits. The request then counts as slow. The number of slow requests is limited, too, because each holds a
+socket. At that limit, the slow request that started first is given up if it started at least ``_MIN_SLOW_S`` ago: its
+``work`` is cancelled.
 
     waits for a quick place -> quick -> slow -> given up
                                  |        |         |
@@ -71,7 +71,7 @@ class _Request:
 
 
 class GivenUp(TimeoutError):
-    """The request took too long, or others needed its connection."""
+    """The request took too long, or another request needed its connection."""
 
 
 class Admission:
@@ -103,7 +103,8 @@ class Admission:
             limit_s: how many seconds ``work`` may take; None for no limit.
 
         Raises:
-            GivenUp: ``work`` was cancelled, because it took longer, or because others needed its socket.
+            GivenUp: ``work`` took longer than ``limit_s``, or another request needed its socket; ``work`` was
+                cancelled.
         """
         request, limit = _Request(), None
         try:

@@ -17,15 +17,15 @@ A flight passes through these steps, and always ends in a new entry:
       |       +-> refused: raised in all waiters, no entry is kept     |
       +-------------> any other exception: the outcome of a fault of kind INTERNAL, and ComponentFailed
 
-- Cancelling a waiter does not end the flight. Only ``shut`` does: it raises ClosedError in all waiters.
+- Cancelling a waiter does not end the flight. ``shut`` ends all flights, and raises ClosedError in all waiters.
 - Waiters get the entry of their flight even if the lifetime of the entry is over already.
 - ``forget`` drops the entry. A flight under way goes on, but ignores the record in the store from then on.
 - If several processes share a store that leases, a load waits while another process fetches the file (see ``records``),
   and a refresh uses a record that another process has stored meanwhile.
 - Entries are bounded by bytes. The eviction is "second chance": a hit sets ``used`` and moves no entry.
 
-Each kind of file has a subclass of FileCache, which overrides its last methods: how to fetch a file, which events to
-publish, how to make an entry.
+Each kind of file has a subclass of FileCache. The subclass overrides the hooks at the end of FileCache: how to fetch a
+file, which events to publish, how to make an entry.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class FileCache(ABC, Generic[EntryKind]):
         except BaseException as error:
             if is_ended_from_outside(error, task):
                 raise
-            # The task was cancelled, but its waiters were not: they get a fault as the answer.
+            # A part has failed, and the task was not cancelled from outside. The waiters get a fault as the answer.
             self._finish(flight, self._failed_entry(flight, error))
             self._publisher.publish(ComponentFailed(flight.origin, self.component, error))
             if isinstance(error, KeyboardInterrupt | SystemExit):

@@ -278,7 +278,7 @@ class FileFlight(Flight[EntryKind]):
         before: the entry at the start of the flight, or None.
         refreshes: whether ``before`` still serves, so that only a newer record ends the flight.
         agents: the agents that the new entry must answer.
-        forgotten: whether ``forget`` was called since, so that the record in the store no longer counts.
+        forgotten: whether ``forget`` was called during the flight, so that the record in the store no longer counts.
         lease: the lease under which the file is fetched, or None.
         copy: the copy in the record of the new entry, or None.
         answer: the answer to the fetch; None without a fetch.

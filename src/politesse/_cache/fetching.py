@@ -80,7 +80,7 @@ def signed(hop: FetchRequest, signature: RequestSignature) -> FetchRequest:
 
 
 def is_challenge(result: FetchResult, hop: FetchRequest, signature: RequestSignature) -> bool:
-    """Return whether to repeat a request with another signature; its answer is then no refusal for the pacer."""
+    """Return whether to repeat a request, because its answer asks for another signature; the answer sets no pace."""
     if not isinstance(result, FetchResponse) or result.final_url != hop.url:
         return False
     return signature.is_asked(result.status, result.headers)
@@ -138,7 +138,7 @@ class RedirectTargets:
             return result
         while (under_way := self._under_way.get(key)) is not None:
             await asyncio.wait((under_way,))  # a cancelled waiter does not cancel the other waiters
-            if not under_way.cancelled():  # otherwise its request was cancelled, and the first waiter asks again
+            if not under_way.cancelled():  # after a cancellation, the first waiter repeats the request
                 return self._kept(key, hop) or under_way.result()
         answered = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
@@ -255,7 +255,7 @@ class PacedFetcher:
         permit = await self.pacer.start_fetch(self._request(hop.origin, hop.url))
         limit_s = max(0.0, self.total_timeout_s - trip.seconds) if is_limited else None
         try:
-            if (closed := await self._closed(hop)) is not None:  # a check without a place: a store may be slow
+            if (closed := await self._closed(hop)) is not None:  # needs no place yet, and may wait for a slow store
                 return closed
             return await self.admission.run(partial(self._send, hop, permit, trip), limit_s)
         except GivenUp as error:

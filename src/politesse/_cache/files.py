@@ -104,7 +104,7 @@ class SiteFiles(FileCache[FileEntry]):
         Near the end of its lifetime a copy is fetched again in the background.
 
         Raises:
-            ClosedError: if the cache is closed, or was while the file was fetched.
+            ClosedError: if the cache is closed, also if it is closed during the fetch.
             WrongEventLoop: if the file is being fetched in another event loop.
             PolitesseError: the fetcher refuses to fetch.
         """
@@ -126,7 +126,7 @@ class SiteFiles(FileCache[FileEntry]):
             return None
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
         if not entry.holds(now_mono, now_wall):
-            # The moment of a judgement must not be before the fetch of the entry.
+            # An entry must not be judged for a moment before its fetch.
             late_s = 0.0 if entry.trouble is not None else min(late_s, entry.age_s(now_mono, now_wall))
             if not entry.holds(now_mono - late_s, now_wall - late_s):
                 return None

@@ -1,17 +1,17 @@
 """A store with a time limit for each call, and a pause after failures.
 
-Theory of operation. A call that takes longer than ``timeout_s`` fails. Each new origin would wait for a store that
-hangs, so the store is paused after a late call, and after three calls in a row that fail without being late. Each pause
-is twice as long as the last, until a call succeeds:
+Theory of operation. A call that takes longer than ``timeout_s`` fails. Without a pause, each new origin would wait for
+a store that hangs. So the store is paused after a late call, and after three consecutive failures of any kind. Each
+pause is twice as long as the last, until a call succeeds:
 
     answering --late, or the third failure in a row--> paused, for ``timeout_s`` at first, at most five minutes
     paused --pause is over--> on trial: one call is made, and no other before its end
     on trial --success--> answering
     on trial --failure--> paused, for twice as long
 
-A call during a pause fails at once with StorePaused. So does a call that began before the pause and fails during it.
-StorePaused is not published: the failure that begins the pause states its length. So a store that hangs is reported
-once, even if many calls wait for it.
+A call during a pause fails at once with StorePaused. A call that began before the pause and fails during the pause
+raises StorePaused, too. StorePaused is not published: the failure that begins the pause states its length. So a store
+that hangs is reported once, even if many calls wait for it.
 
 At most ``_AT_ONCE`` calls are under way. The other calls wait in order. The time limit of a call begins when the call
 begins, so a call is not late because the store is busy. If the event loop was blocked when the limit ended, the limit

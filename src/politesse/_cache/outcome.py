@@ -253,7 +253,7 @@ def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: Acces
 
 
 def as_read(record: Record | None, policy: AccessPolicy) -> Record | None:
-    """Return a stored record as this policy reads it, without a copy that it would not have made.
+    """Return a stored record as this policy reads it, without a copy that this policy would not have made.
 
     Another or an earlier process may have stored the record with another dialect, User-Agent or limit. A copy from
     other settings is neither used nor revalidated. The failures since then still count.

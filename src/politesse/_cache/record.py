@@ -46,8 +46,8 @@ class FetchConditions:
         )
 
 
-# This class and the next class are not frozen, though no code changes an instance: each answer makes an instance of
-# both, and making frozen instances would take twice the time.
+# No code changes a Copy or a Trouble. Both classes are not frozen, because each answer makes an instance of both, and a
+# frozen instance takes twice the time to make.
 @dataclass(slots=True)
 class Copy:
     """The last definite answer.
@@ -96,13 +96,13 @@ class Trouble:
     """The consecutive failures since the last definite answer.
 
     Attributes:
-        result: UNREACHABLE, TOO_MANY_REQUESTS, or UNAVAILABLE if a copy counts for more.
+        result: UNREACHABLE, TOO_MANY_REQUESTS, or UNAVAILABLE while an older copy serves in its place.
         status: the HTTP status; None without a response.
         final_url: the URL that failed.
         fault: the failure, as a phrase.
         since_wall: when the first of the consecutive failures happened.
         last_wall: when the last of these failures happened.
-        failures: how many failures in a row, from 1.
+        failures: the number of consecutive failures, from 1.
         retry_wall: when to fetch again.
     """
 

@@ -1,4 +1,4 @@
-"""Keeps the records of files: nowhere, in a store, or in a store that leases.
+"""Keeps the records of files: in a store, in a store that leases, or not at all.
 
 Theory of operation. The cache loads a record before a fetch, and saves a record after the fetch. In a store that
 several processes share, one process at a time gets the lease to fetch a file. One call asks for the record and its
@@ -72,7 +72,7 @@ class Loaded(NamedTuple, Generic[Judged]):
 
 
 class Records:
-    """Keeps no record; the base class of the other two classes."""
+    """Keeps no record; the base class of StoredRecords and LeasedRecords."""
 
     async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
         """Return the record of ``origin``. Only a store that leases calls ``judge``, to know whether to wait."""
@@ -125,7 +125,7 @@ class ReadingThreads:
 class StoredRecords(Records):
     """Keeps records in a store. A StoreError is published as ComponentFailed; the cache goes on without the store.
 
-    While the store is paused, no record is read or kept; only a delete that fails is published. Any other error of a
+    While the store is paused, no record is read or kept, and only a failed delete is published. Any other error of a
     store is raised, as an Exception.
 
     Args:

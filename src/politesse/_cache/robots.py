@@ -1,4 +1,4 @@
-"""The cache of robots.txt: records in the store, and compiled rules in memory for the agents that ask."""
+"""The cache of robots.txt: records in the store, and compiled rules in memory."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ _PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # takes 3 ms at worst (preferences, Re
 class FileRules(dict[str, RuleSet]):
     """Maps agents to their compiled rules of a file. All origins with the same file share this mapping.
 
-    A new agent is added when it asks.
-
-    Agents share their rules if the same groups bind them.
+    The rules of an agent are added with its first request. Agents share their rules if the same groups bind them.
 
     Args:
         digest: see below.
@@ -50,7 +48,7 @@ class FileRules(dict[str, RuleSet]):
     Attributes:
         digest: the digest of the file, or of file and site if the meaning of the file depends on the site; empty
             without a file.
-        entries: how many kept entries use the rules, whose bytes count once, with the first entry.
+        entries: how many kept entries use the rules. The bytes of the rules count with the first entry only.
     """
 
     __slots__ = ("_known", "digest", "entries")
@@ -100,7 +98,8 @@ class Entry(FileEntry):
     Attributes:
         rules: the rules of its file; empty unless the source is SUCCESSFUL.
         basis: the basis of verdicts for the agent of the last ``select_agent``; for no agent before the first call.
-        deciding: the rules of that agent; None before the first call. The hot path reads both without a dict.
+        deciding: the rules of that agent; None before the first call. The hot path reads ``basis`` and ``deciding``
+            without a dict.
     """
 
     __slots__ = ("basis", "deciding", "rules")
@@ -199,7 +198,7 @@ class RobotsCache(FileCache[Entry]):
         """Return a valid entry of ``origin`` that answers ``agent``; fetch robots.txt if necessary.
 
         Raises:
-            ClosedError: if the cache is closed, or was while robots.txt was fetched.
+            ClosedError: if the cache is closed, also if it is closed during the fetch.
             WrongEventLoop: if robots.txt is being fetched in another event loop.
         """
         return self._get(origin, ROBOTS_TXT, agent)

@@ -1,13 +1,13 @@
 """The gate for one agent, as other packages use it.
 
-Theory of operation. Each question takes the same steps: the agent takes the entry of the origin from the cache, makes
-evidence from the entry, lets ``judge`` judge the evidence, and makes a verdict from the judgement. ``hit`` is a short
-cut for the usual origin, whose entry is fresh and whose rules alone decide. ``peek``, ``check``, turns and queues all
-begin with ``hit``.
+Theory of operation. Every verdict is made in the same steps. The agent takes the entry of the origin from the cache,
+and makes evidence from the entry. ``judge`` judges the evidence, and the agent makes a verdict from the judgement.
+``hit`` is a short cut for the usual origin, whose entry is fresh and whose rules alone decide. ``peek``, ``check``,
+turns and queues all begin with ``hit``.
 
-A verdict is counted and published when it is given. A queue judges a URL several times: when the URL is put, and each
-time its host is not ready. So only ``counted`` counts a verdict; ``invalid``, ``site_file``, and ``turn_request`` for
-TOO_SLOW call it.
+A queue judges a URL several times: when the URL is put, and each time its host is not ready. So judging counts no
+verdict. The caller passes each verdict that it returns to ``counted``, which counts and publishes the verdict. Here
+``invalid``, ``site_file``, and ``turn_request`` for TOO_SLOW call ``counted``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Agent:
         self.pacer: Pacer = state.pacer
         self.clock: Clock = state.clock
         self._enforcement = enforcement
-        # The rules of policy tokens are needed, too: they state usage preferences.
+        # The groups of policy tokens state usage preferences, so an entry needs the rules of these tokens as well.
         self._all_names = (self.name, *state.policy_tokens.agents.values()) if state.policy_tokens else (self.name,)
         # If usage is enforced or policy tokens are read, rules alone do not decide.
         self._hits = {} if enforcement is not None or state.policy_tokens else state.cache.entries
@@ -81,9 +81,9 @@ class Agent:
         All keys of entries are valid origins, so the part of ``url`` before the third slash is the key. A target
         without special characters is matched unchanged. The context of the verdict is ``(entry, None, None)``.
 
-        If the result is None, call ``judged``: the origin is not in normal form or has a host policy, its entry is
-        unknown, expired or due for a refresh, usage is enforced, or policy tokens are read. Call ``check_usable``
-        first.
+        The result is None if the origin is not in normal form or has a host policy, and if its entry is missing,
+        expired or due for a refresh. With enforced usage or policy tokens the result is always None. Call
+        ``check_usable`` before ``hit``, and ``judged`` after None.
         """
         place = url.find("/", 8)  # the host begins after "https://" or "http://"
         entry = self._hits.get(url[:place]) if place > 0 else None
@@ -159,22 +159,23 @@ class Agent:
         return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_EXEMPT], reason))
 
     def known_entry(self, origin: Origin) -> Entry | None:
-        """Return the entry of ``origin`` if it is valid and answers this agent; a refresh that is due is started."""
+        """Return the valid entry of ``origin`` if it has the rules of this agent; start a refresh that is due."""
         entry = self.state.cache.valid(origin.text)
         return entry if entry is not None and self._answers(entry) else None
 
     async def entry(self, origin: Origin) -> Entry:
-        """Return a valid entry that has answers for this agent and the policy tokens; fetch robots.txt if needed."""
+        """Return a valid entry with the rules of this agent and the policy tokens; fetch robots.txt if needed."""
         cache = self.state.cache
         while True:
             entry = await cache.entry(origin, self.name)
             for name in self._all_names[1:]:
                 entry = await cache.entry(origin, name)
-            if len(self._all_names) == 1 or self._answers(entry):  # otherwise one name has fetched the file again
+            # The fetch for one name may have replaced the entry with the rules of another name.
+            if len(self._all_names) == 1 or self._answers(entry):
                 return entry
 
     def counted(self, verdict: Verdict) -> Verdict:
-        """Count and publish a verdict that the caller gives now."""
+        """Count and publish ``verdict``, and return it."""
         state, match = self.state, verdict.match
         if match.allowed:
             state.allowed += 1
@@ -191,10 +192,10 @@ class Agent:
     def turn_request(
         self, origin: Origin, url: str, verdict: Verdict, context: GateContext, check: Callable[[], None] | None = None
     ) -> TurnRequest:
-        """Return the request for the pacer. A host whose robots.txt was answered with 429 is closed first.
+        """Return the request for the pacer. If the host answered robots.txt with 429, close the host first.
 
         Raises:
-            Disallowed: if ``verdict`` denies, or if sites with so slow a pace are skipped.
+            Disallowed: if ``verdict`` denies, or if the pace is too slow and ``on_long_crawl_delay`` is ``"skip"``.
         """
         if not verdict.allowed:
             raise Disallowed(verdict)
@@ -273,8 +274,8 @@ class Agent:
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, when it is first in line at the host of ``origin`` and a turn may start.
 
-        The event loop calls ``callback``, also when the gatekeeper is closed. In the callback or later, ``try_turn``
-        takes the turn.
+        The event loop makes the call, also when the gatekeeper closes. ``try_turn`` takes the turn, in the callback or
+        later.
 
         Raises:
             ClosedError: if the gatekeeper is closed.
@@ -296,7 +297,7 @@ class Agent:
         self.state.publisher.publish(event)
 
     def _stated(self, entry: Entry | None) -> RuleSet | None:
-        """Return the rules that set the pace of an origin: empty without a file, None if the rules are unknown."""
+        """Return the rules that set the pace of an origin: empty rules without a file, None if no rules are known."""
         rules = None if entry is None else entry.rules.get(self.name)
         return _NO_FILE if rules is None and entry is not None and entry.answers(self.name) else rules
 
@@ -311,7 +312,7 @@ class Agent:
             raise Disallowed(self.counted(self._refused(origin.robots_url, origin, Reason.TOO_SLOW, note)))
 
     def _refused(self, url: str, origin: Origin, reason: Reason, note: str, not_before: float | None = None) -> Verdict:
-        """Return a refusal, also in report mode, because the refusal is not about permission."""
+        """Return a verdict that denies. Report mode does not change it, because the reason is not robots.txt."""
         judgement = Judgement(WITHOUT_RULE[reason], note, not_before)
         verdict = self._made(url, judgement, self.state.cache.entries.get(origin.text))
         verdict.allowed = False

@@ -178,7 +178,7 @@ def assemble(options: GatekeeperOptions) -> GateState:
 
 
 def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, options: CacheOptions) -> None:
-    """Add the files that are fetched as pages, in turns of this gate."""
+    """Add the caches of files that are requested like pages, in turns of this gate."""
     publisher = state.publisher
 
     def files_for(agent: Agent, max_days: int) -> SiteFiles:
@@ -193,7 +193,7 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
 
 
 def _record_files(state: GateState, ledger: Ledger) -> None:
-    """Let the ledger record the copies that begin to serve, and publish its failures."""
+    """Let the ledger record each copy that begins to serve, and publish the failures of the ledger."""
     gate, clock = ref(state), state.clock
 
     def report(error: StoreError) -> None:
@@ -227,7 +227,7 @@ def _store_and_pacer(
     shared, cache_options = options.pacer, options.cache or CacheOptions()
     fleet_given = options.fleet if shared is None else shared.fleet
     fleet = FleetOptions(fleet_given) if isinstance(fleet_given, str) else fleet_given
-    wire = None if fleet is None else fleet_wire(fleet)  # this may raise, so it comes before a store is made
+    wire = None if fleet is None else fleet_wire(fleet)  # may raise, so no store is open yet
     store = _store(options.store, fleet, timeout_s=cache_options.store_timeout_s, clock=clock)
     is_of_processes = store.leasing is not None and store.outlives
     if is_of_processes and fleet is None and pacing.scope != PER_PROCESS:
@@ -236,7 +236,7 @@ def _store_and_pacer(
             "meet them all at once. Give fleet= as well, or PacingOptions(scope='process') if that is intended"
         )
     memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher) if store.outlives else None
-    # The last step that may raise: after it, only the close of the gate leaves the SharedPacer.
+    # No later step may raise, because only the close of the gate leaves the SharedPacer.
     if shared is not None:
         return store, shared.join(publisher, memory, resolver)
     pacer = make_pacer(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory, fleet=wire)

@@ -3,10 +3,10 @@
 Theory of operation. One task reads the source. An item with a cached verdict goes straight to the queue of answers.
 Any other item waits for its origin: one task fetches robots.txt once and then answers all waiting items of the origin.
 The caller's generator takes from the queue of answers. At most ``max_pending`` items are read and not yet yielded. At
-most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. The last answer in the queue is the
-error of the source, or None, once all items that were read have been answered. An error of the gate is raised at once,
-and so is ClosedError when the gate closes, because the source may never yield again. The generator cancels all tasks
-when it ends.
+most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. After the answers to all items, the
+reader puts the error of the source into the queue, or None. The generator raises an error of the gate at once, because
+the source may never yield again. When the gate closes, the generator raises ClosedError at once as well. The generator
+cancels all tasks when it ends.
 """
 
 from __future__ import annotations

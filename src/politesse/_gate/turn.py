@@ -1,8 +1,8 @@
 """A turn, and the tasks that hold it.
 
 Theory of operation. A turn is permission for one URL plus the permit of its host. The turn holds the permit until the
-turn ends. The interval before the next request counts from that end; from the start of the turn, if several requests
-may be under way at the host (``max_concurrent``).
+turn ends. The interval before the next request counts from the end of the turn. If several requests may be under way at
+the host (``max_concurrent``), the interval counts from the start of the turn.
 
 A task *holds* each turn that it has entered. Entering a turn notes a weak reference in a context variable, so child
 tasks (``asyncio.gather``) inherit the turns of their parent. A host (or its address or domain) grants a limited number
@@ -61,7 +61,7 @@ class Turn:
     <Turn https://example.com/page: ended>
 
     Attributes:
-        verdict: why the URL may be requested.
+        verdict: the verdict that permits the request.
         may_close: whether an observed answer may have closed the host, by itself or together with earlier answers.
     """
 
@@ -87,9 +87,10 @@ class Turn:
     def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
         """Record the answer of the server as soon as its headers arrive: the headers set the pace of this host.
 
-        A 429 or 503 closes the host from now on, for all other turns as well. So does a refusal: see the guide "When a
-        site refuses". The response time is measured up to this call, so a long body does not count. The call has no
-        effect after the end of the turn, or if an integration that made the request has recorded the answer.
+        A 429 or 503 closes the host from now on, for all other turns as well. Other refusals may close the host, too:
+        see the guide "When a site refuses". The response time is measured up to this call, so a long body does not
+        count. The call has no effect after the end of the turn, or after an integration has recorded the answer to its
+        own request.
 
         Args:
             status: the HTTP status.

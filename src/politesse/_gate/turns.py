@@ -50,7 +50,7 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
         url: the URL to request.
         max_wait_s: how long to wait at the most, in seconds, or None for no limit.
         exempt: the reason not to check robots.txt, or None to check it.
-        counts: whether to count and publish every verdict; if false, only TOO_SLOW.
+        counts: whether to count and publish the verdict; a TOO_SLOW verdict is always counted.
     """
 
     agent: Agent

@@ -1,7 +1,7 @@
 """Usage preferences: policy tokens, the reservations of tdmrep.json, and ``enforce_usage``.
 
-tdmrep.json is fetched like a page, in its own turn, and only if robots.txt permits it to the agent and to the
-gatekeeper's own agent, which makes the request. Each new body is parsed once.
+tdmrep.json is fetched like a page, in its own turn. The gatekeeper's own agent makes the request, so robots.txt has to
+allow the file for this agent and for the agent that needs the file. Each new body is parsed once.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class AgentUsage:
         for name in {agent.name, own_name}:
             evidence = Evidence(url, TDMREP_JSON, normalise, None, entry.source.result, entry.rules.get(name))
             if entry.answers(name) and not judge(evidence).match.allowed:
-                return NOTHING_RESERVED  # otherwise ``peek`` would return None for ever
+                return NOTHING_RESERVED  # the file is never fetched, and ``peek`` would return None for ever
         if state.pacing.on_long_crawl_delay == "skip" and agent.too_long_s(entry.rules.get(own_name)) is not None:
             return NOTHING_RESERVED
         # The file was fetched in a turn, and the turn of the page follows an interval later: the file must stay valid

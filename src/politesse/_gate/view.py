@@ -120,7 +120,7 @@ class AgentView(Agent):
         key: Callable[[Item], StrOrURL] | None = None,
         max_pending: int = 10_000,
     ) -> AsyncGenerator[tuple[Item, Verdict], None]:
-        """Yield every item of ``source`` with its verdict, as soon as its robots.txt is known, so not in order.
+        """Yield every item of ``source`` with its verdict, as soon as its robots.txt is known. The order changes.
 
         Args:
             source: an iterable or asynchronous iterable, which may be endless; an item is read only when there is room
@@ -161,8 +161,8 @@ class AgentView(Agent):
 
         Raises:
             Disallowed: if ``url`` may not be requested, even if only a check after the wait shows this.
-            TooFar: if no turn comes within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if the verdict does not come in
-                this time either.
+            TooFar: if no turn starts within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if the fetch of robots.txt
+                takes longer.
             TurnHeld: at once, if this task already holds a turn of the same host (or ``max_concurrent`` turns), or of
                 its address or domain if these are paced.
             InvalidURL: if ``url`` is no absolute http(s) URL.
