@@ -635,7 +635,7 @@ async def test_a_crawl_with_a_journal_goes_on_where_it_was_ended(tmp_path: Path,
     pages: dict[str, str | web.StreamResponse] = {"/": links("/a/", "/b/", "http://localhost:1/")}
     pages |= {f"/{name}/": links("/", *(f"/{name}/{n}" for n in range(3))) for name in "ab"}
     pages |= {f"/{name}/{n}": "" for name in "ab" for n in range(3)}
-    options = ("--out", str(out))
+    options = ("--out", str(out), "--min-delay", "0.3")
     async with serving(Pages(pages)) as site:
         process = await start("crawl", f"{site.base}/", *options, "--journal", str(journal))
         while len(site.requests) < 4:  # robots.txt, and three pages
