@@ -7,12 +7,12 @@
                                 └ other_records ┬ crawl_directives ─> crawl-delay, request-rate, visit-time
                                                 └ preferences ──────> preferences on the use of content
 
-The rules of a crawler are made from rows; ``document`` makes lines and groups on demand. ``explain`` explains an
-answer, ``lint`` finds the faults of a file.
+``rule_sets`` makes the rules of a crawler directly from rows. ``document`` makes lines and groups at the first access.
+``explain`` explains an answer, ``lint`` finds the faults of a file.
 
 In the dialects in which the most specific match decides, a compiled core (``politesse._native``) finds the groups and
-compiles their rules, if it is built and POLITESSE_PURE is not 1. The modules here are its reference, and give the same
-answers.
+compiles their rules. The core is used if it is built and POLITESSE_PURE is not 1. The Python modules are its reference,
+and give the same answers.
 
 All differences between dialects are rows of the table in ``dialect``; ``traits`` has its columns.
 """

@@ -1,12 +1,12 @@
 """Bounds the matching work of a decision, counted in octets; all implementations count in the same way.
 
-The comparisons of a file of 500 KiB with a target of 20,480 octets may take as many steps as the product of both. So
-wildcards are compared within a budget. The budget counts octets, not time, so that all machines agree.
+Comparing all wildcards of a file of 500 KiB with a target of 20,480 octets may take as many steps as the product of the
+two lengths. So wildcards are compared within a budget. The budget counts octets, not time, so that all machines agree.
 
 A wildcard costs nothing if the target is shorter than its texts, or does not start with its head. The cost of any other
 wildcard is an upper bound on its work, and is paid before the work:
 
-    1,000, and 100 for each segment, which is a text after the head,
+    1,000, and 100 for each segment (a text after the head),
     and half of the octets of the target,
     and at each place of the target that has the first octet of a segment: the octets of the longest segment, plus 4
 
@@ -15,13 +15,13 @@ the previous segment.
 
 The rules are tried from the most specific to the least, so that the first that matches decides. When the budget does
 not suffice, all remaining rules with a cost are undecided: a Disallow counts as matching, an Allow as not matching. So
-the first undecided Disallow that precedes the best known match decides, and an Allow never wins through work that was
-not done:
+the first undecided Disallow that precedes the best known match decides, and an Allow never wins because a comparison
+was skipped:
 
 * Suppose a Disallow D decides without a bound. With the bound, either all rules before D are compared and do not match,
   so that D decides or is undecided; or a Disallow before D is undecided. In each case a Disallow decides.
-* An Allow that decides with the bound was compared, and so was each Disallow that precedes it: it decides without the
-  bound, too.
+* Suppose an Allow decides with the bound. Then this Allow was compared, and so was each Disallow that precedes it. So
+  the Allow decides without the bound, too.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ class Wildcards:
 
     def _candidates(self, forms: Sequence[str], start: int, end: int, *, disallows: bool = False) -> Iterator[int]:
         """Yield the indexes of the wildcards with a cost, or only of the Disallows among them."""
-        # A file may have 30,000 wildcards, so this loop makes no call for each wildcard, and no call at all if no head
-        # fits.
+        # A file may have 30,000 wildcards. So each step compares the heads of many wildcards in one call, and looks at
+        # single wildcards only if a head fits.
         first, last = forms[0], forms[-1]
         for index in range(start, end, _HEADS_AT_ONCE):
             some = self._cut[index : min(index + _HEADS_AT_ONCE, end)]
@@ -173,7 +173,7 @@ class Wildcards:
                 ]
 
     def _at_most(self, forms: Sequence[str]) -> int:
-        """Return an upper bound on the cost of all wildcards, so that nearly no file needs exact costs."""
+        """Return an upper bound on the cost of all wildcards. For nearly all files it is within the budget."""
         return len(forms) * (self._without_target + self._per_octet * max(map(len, forms)))
 
     @property
@@ -183,7 +183,7 @@ class Wildcards:
 
 
 def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
-    """Return a predicate that matches the forms of a target with ``pattern``; for patterns that are no rules.
+    """Return a predicate that matches the forms of a target with ``pattern``, the path of a Content-Usage line.
 
     A pattern is also compared with the other forms if a star may reach into the query, or if the pattern ends within an
     escape. If the budget does not suffice, the predicate returns False, and the meter is exhausted.
@@ -197,5 +197,5 @@ def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
 
 
 def meter_of(normal: str, written: str | None) -> Meter:
-    """Return a meter for the forms of a target, with half the budget, for patterns that are no rules."""
+    """Return a meter for the forms of a target, with half the budget, for the paths of Content-Usage lines."""
     return Meter((normal,) if written is None else (normal, written), BUDGET // 2)

@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"(/(?![/.])|[\w?=&;,:@~.+-])*", re.ASCII)  # without wildca
 
 @dataclass(frozen=True, slots=True)
 class FileStatement:
-    """The statement of one of the two files.
+    """A statement that one of the two files makes.
 
     Attributes:
         text: a rule, the values of a directive, or an answer with its reason.
@@ -80,7 +80,7 @@ class RobotsDiff:
     Args:
         before: the earlier file.
         after: the later file.
-        agents: the product tokens to compare for instead.
+        agents: the product tokens for which to compare the files instead.
 
     Raises:
         ConfigurationError: see ``RobotsTxt.rules_for``.
@@ -124,8 +124,8 @@ class RobotsDiff:
 def _rule_changes(agents: tuple[str, ...], before: RuleSet, after: RuleSet) -> Iterator[RobotsChange]:
     old, new = ({rule.pattern: rule for rule in rules.rules} for rules in (before, after))
     patterns = old | new
-    # Each target is decided by its longest pattern. Without wildcards, the pattern as a target is decided in the same
-    # way, because all shorter patterns of the target are patterns of the longest pattern, too.
+    # The longest pattern that matches a target decides. Without wildcards, the text of this pattern, taken as a target,
+    # gets the same decision, because each shorter pattern that matches the target is a prefix of the longest pattern.
     is_plain = all(map(_PLAIN.fullmatch, patterns))
     has_effect = not is_plain or any(before.allowed(pattern) is not after.allowed(pattern) for pattern in patterns)
     for pattern in sorted(patterns, key=lambda pattern: patterns[pattern].line):

@@ -1,8 +1,8 @@
 """Crawl-delay, Request-rate, Visit-time and Robot-version: parsers that return a typed value, or None; and timetables.
 
-A timetable has the interval and the permission to visit at each minute of the day. It is made once, so that turns need
-not read the lines again. A file of 500 KiB may have 30,000 such lines, but a day has only 1,440 minutes: each minute is
-set once, beginning with the slowest rate.
+A timetable has, for each minute of the day, the interval and whether a visit is permitted. It is made once, so that a
+turn does not evaluate the lines again. A file of 500 KiB may have 30,000 such lines, but a day has only 1,440 minutes.
+So each minute is set once, beginning with the slowest rate.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _window(*digits: str) -> TimeWindow:
 
 
 class Timetable:
-    """The rates and visits of a day. Times are in UTC; an interval is the seconds between two starts at a rate.
+    """The rates and visits of a day. Times are in UTC; intervals are seconds from start to start.
 
     Args:
         rates: Request-rates of a file.

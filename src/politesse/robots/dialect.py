@@ -31,7 +31,7 @@ _HOUR_S: Final = 3_600
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traits:
-    """One row of the table. Two rows are equal only if they are the same object.
+    """One row of the table. Rows are compared by identity.
 
     Attributes:
         syntax: how lines are read.
@@ -49,7 +49,7 @@ class Traits:
 
 
 class Dialect(Enum):
-    r"""How a robots.txt is read; a gatekeeper or a parse has one dialect.
+    r"""How a robots.txt is read. Each gatekeeper, and each parsed file, has one dialect.
 
     >>> from politesse import Dialect, RobotsTxt
     >>> text = "User-agent: *\nDisallow: /\nAllow: /public"
@@ -80,8 +80,8 @@ class Dialect(Enum):
         return _TABLE[self._value_]  # the hash of a text is faster than the hash of an enum member
 
 
-# The texts do not define Crawl-delay, Sitemap and the preferences, and only one text defines the pacing fields. But
-# sites that send these fields expect crawlers to read them.
+# Most of the documents do not define Crawl-delay, Sitemap and the preferences, and only Conner 2.0 defines Request-rate
+# and Visit-time. But sites that send these fields expect crawlers to read them.
 _OTHER_FIELDS: Final = frozenset(
     {"sitemap", "crawl-delay", "request-rate", "visit-time", "comment", CONTENT_SIGNAL, LICENSE}
 )

@@ -75,8 +75,8 @@ class RobotsTxt:
         Args:
             body: the file; octets, or text that was decoded with ``surrogateescape``.
             dialect: how the file is read.
-            origin: the origin of the file. Only PERL needs it, because its rules may be URLs. By default it is the
-                origin of each judged URL.
+            origin: the origin of the file. Only PERL needs the origin, because its rules may be URLs. By default, the
+                file counts for the origin of each judged URL.
 
         Raises:
             ConfigurationTypeError: the body or the dialect has the wrong type.

@@ -72,7 +72,7 @@ def rows_of(text: str, syntax: Syntax) -> RowTexts:
 def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[FieldRow]:
     """Yield number, name and value of each row that is not blank and not only a comment.
 
-    Only this function turns rows into fields, for lines and for rules without lines.
+    The lines of a RobotsTxt and the rows of an Outline both come from this function.
 
     Args:
         texts: the rows.
@@ -84,7 +84,7 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[Fiel
     usual, others, bare = syntax.usual_names, dict[str, FieldName](), dict[str, FieldName]()
     for number, row in enumerate(texts, first):
         if "#" in row:
-            row = row[: row.index("#")]  # noqa: PLW2901 - the comment is gone for good
+            row = row[: row.index("#")]  # noqa: PLW2901 - the comment is not needed
         spelling, colon, value = row.partition(":")
         if colon:
             name = usual.get(spelling) or others.get(spelling)
@@ -208,7 +208,7 @@ def decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk,
 
 
 def utf_8_of(body: bytes | bytearray | str, max_octets: int | None) -> tuple[bytes, tuple[Quirk, ...]]:
-    """Do the same as ``decode``, but return octets: UTF-8 without a byte order mark."""
+    """Return the octets of a file in UTF-8, without a byte order mark, and the quirks of the file; see ``decode``."""
     if not isinstance(body, bytes):
         body = octets_of(body) if isinstance(body, str) else bytes(body)
     quirks = NO_QUIRKS

@@ -30,7 +30,7 @@ class Quirk(StrEnum):
     MISSING_COLON = "missing-colon"
     """Two words without a colon, the first of which is a field name: read as if they had a colon."""
     NO_SEPARATOR = "no-separator"
-    """The line has no colon, and is not such a pair of words: it is ignored."""
+    """A line without a colon that cannot be read like a line with MISSING_COLON: it is ignored."""
     ODD_BLANK = "odd-blank"
     """A no-break space or a byte order mark around the field or the value, as in pasted files: read as a blank."""
     CONTROL_CHARACTER = "control-character"
@@ -92,7 +92,7 @@ def is_usual(name: FieldName) -> bool:
 
 
 FieldRow = tuple[int, FieldName, str]
-"""(line number, name, value) of a row, the form in which rules are kept until they are compared."""
+"""(line number, name, value) of a row. A rule has this form until a rule set compiles it."""
 
 
 class Line:
@@ -139,9 +139,9 @@ def is_void(line: Line) -> bool:
 Span = tuple[int, int, str, Version]
 """The part of a group that binds a crawler, from the user-agent line that names it to the end of the group.
 
-It has the number of that user-agent line, which is 0 for rules before any user-agent line; the number of the line that
-starts the next group, or NO_END; the name on the user-agent line; and the version of the standard in which the group is
-written."""
+The items are: the number of that user-agent line, or 0 for rules before any user-agent line; the number of the line
+that starts the next group, or NO_END; the name on the user-agent line; and the version of the standard in which the
+group is written."""
 
 
 class Group:
@@ -156,8 +156,8 @@ class Group:
         agents: the names in lower case, ``*`` for all crawlers, each with its index among these names, from 0.
         heads: user-agent lines.
         rules: lines that are rules, Allow and Disallow in most dialects; they bind all agents of the group.
-        directives: (number of agents, line, typed value) for each line with another field that belongs to agents. The
-            number says how many agents stand above the line; the line binds only these agents.
+        directives: (number of agents, line, typed value) for each directive. The number counts the agents above the
+            line; the line binds only these agents.
         usage: (number of agents, line) for each Content-Usage and Content-Signal line; the number has the same meaning.
         version: the version of the standard in which the group is written, in dialects with versions.
     """

@@ -50,7 +50,8 @@ class PrefixIndex:
     def longest(self, target: str) -> int:
         """Return the index of the longest prefix of ``target``; -1 without a prefix."""
         prefixes = self.prefixes
-        # The last prefix that sorts at or before the target is the longest, or starts with the longest.
+        # The last prefix that sorts at or before the target either is the longest prefix of the target, or starts with
+        # it.
         place = bisect_right(prefixes, target)
         while place and not target.startswith(prefixes[place - 1]):
             place = self._links[place - 1]
@@ -145,8 +146,9 @@ class Wildcard:
 class _CutEscapes(Wildcard):
     """A wildcard with segments that end in ``%`` and one hex digit, for which a target has two spellings.
 
-    ``%4`` is the start of ``%4F``, and also the text that targets hold as ``%254``. (For ``%2`` one spelling suffices:
-    ``%25`` starts with it.) The search is for the common start of both, so that each place is passed once.
+    At the end of a segment, ``%4`` matches the start of an escape such as ``%4F``, and also the text ``%4``, which is
+    ``%254`` in a target. (``%2`` needs only one spelling, because ``%25`` starts with ``%2``.) The search looks for the
+    segment up to its ``%``, with which both spellings start, so that each place is passed once.
     """
 
     __slots__ = ("_digits",)
@@ -171,7 +173,7 @@ class _CutEscapes(Wildcard):
             if position < 0:
                 return False
             tails = _tails(digit)
-            # The leftmost match is as good as any: the two spellings never overlap.
+            # The leftmost match suffices, because the two spellings never overlap.
             place = target.find(segment, position)
             while place >= 0 and (position := _behind(target, place + len(segment), tails)) < 0:
                 place = target.find(segment, place + 1)

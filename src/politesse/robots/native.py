@@ -1,7 +1,7 @@
 """Reads files and decides with the compiled core (``politesse._native``), if it is built and serves the dialect.
 
-The core finds the rows and the groups that name a crawler, and compiles their rules; it decides as ``most_specific``
-does. The code of the reference reads the few other records of a file.
+The core finds the groups that bind a crawler, and compiles their rules. It decides like its reference,
+``most_specific``. Python code reads the few other records of a file (``other_records``).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class NativeOutline:
         self.others: OtherRecords = _others_of(rows, traits) if rows else _NO_OTHERS
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
-        """See ``Outline.binding``; in the dialects of the compiled core, names are equal."""
+        """See ``Outline.binding``; in the dialects of the compiled core, a name has to equal a token."""
         found = self._file.binding([*tokens, EVERYBODY])
         return self._traits.grouping.everybody(found) if found and found[0][2] == EVERYBODY else found
 

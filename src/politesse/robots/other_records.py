@@ -119,7 +119,7 @@ class SitemapLines:
 
     Attributes:
         lines: (line number, value) in the order of the file.
-        weight_bytes: approximate memory that they take.
+        weight_bytes: approximate memory that the lines take.
     """
 
     __slots__ = ("_listed",)
@@ -136,7 +136,7 @@ class SitemapLines:
     def lines(self) -> tuple[tuple[int, str], ...]:
         """See the class."""
         numbers = [int(line.partition(" ")[0]) for line in self._listed.split("\n")] if self._listed else []
-        # Of equal values the first is kept, because it is written last.
+        # Of equal values the first counts: the lines are read backwards, so it overwrites the other values.
         first = dict(zip(reversed(self.values), reversed(numbers), strict=True))
         return tuple(sorted((number, value) for value, number in first.items()))
 
@@ -192,7 +192,7 @@ class OtherRecords:
 
     Attributes:
         directives: (row number, typed value).
-        usage: lines about the use of content; their values are parsed when a caller first asks about this use.
+        usage: lines about the use of content; ``SiteUsage`` parses their values.
         sitemaps: the number and the value of each Sitemap line, as a text.
         licenses: License lines with an absolute URL.
         signals: Content-Signals before the first group.

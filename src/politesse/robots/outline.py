@@ -1,9 +1,9 @@
 """Makes groups from rows, in one pass and without lines, and finds the rules of a crawler (RFC 9309 2.2.1).
 
-Most files are read only for the rules of a crawler, and most of their rows are never used again. So a rule is kept as a
-row, rows with the same spelling of the field share one name, and the rules of a crawler are made only from its rows.
-Row numbers identify the records of a group, and the quirks that a row has because of its place. Lines are made from the
-text at the first access, with these quirks.
+Most files are read only for the rules of a crawler, and most of their rows are never used again. So the outline keeps
+each rule as a row, and a rule set compiles only the rows of the crawler. Rows with the same spelling of a field share
+one FieldName. The outline stores the records of a group, and the quirks that depend on the place of a row, by row
+number. RobotsTxt makes lines from the text at the first access, and adds these quirks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Outline:
         self._has_unnamed = False
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
-        """Return the groups for a crawler with these names, most specific first; if none fits, the groups for all."""
+        """Return the groups for a crawler with these names, the most specific first; else the groups for ``*``."""
         grouping, means = self._grouping, self._grouping.names
         for token in filter(None, tokens):
             # Each name is compared once, even if many groups have it.
@@ -64,7 +64,7 @@ class Outline:
         return grouping.everybody(self._naming([EVERYBODY]))
 
     def _naming(self, names: Iterable[str]) -> list[Span]:
-        """Return the groups with any of the names, in the order of the file. A group begins at its first such name."""
+        """Return the groups with any of the names, in the order of the file. A span starts at the first such name."""
         found: dict[int, Span] = {}
         for number, alike in sorted((number, name) for name in names for number in self.names.get(name, ())):
             group = self.group_at(number)
@@ -183,10 +183,10 @@ class Outline:
         return Quirk.OUTSIDE_GROUP if self.starts else Quirk.BEFORE_ANY_GROUP
 
     def _is_usage_rule(self, row: FieldRow) -> bool:
-        """Whether a row is a rule about the use of content. A row without a valid value is not.
+        """Whether a row is a rule about the use of content: it has a value, and no control character.
 
-        Otherwise such a row would end the run of user-agent lines, and the rules below would not bind the crawlers
-        above it.
+        An ignored row must not count as a rule: it would end the run of user-agent lines, and the rules below would not
+        bind the crawlers above it.
         """
         number, name, value = row
         return name.field in self._grouping.usage_rules and bool(value) and number not in self._control

@@ -1,15 +1,15 @@
 """The normal forms in which paths and path patterns are compared.
 
 Both sides of a comparison get the same form (RFC 9309 2.2.2, RFC 3986 6.2.2): octets that a URI cannot contain are
-percent-encoded, unreserved octets are decoded, hex digits are upper case, reserved octets stay as written. In the query
-the six characters that are legal there raw (``: / ? @ [ ]``) equal their escapes. A literal ``*`` or ``$`` is ``%2A``
-or ``%24``. The form is ASCII, so that its length in characters is its length in octets. In a pattern a ``%`` without
-two hex digits does not change, and counts as one octet; ``match_form`` explains its matches.
+percent-encoded, unreserved octets are decoded, hex digits are upper case, reserved octets stay as written. In the
+query, the six characters ``: / ? @ [ ]`` need no escape there, and equal their escapes. A literal ``*`` or ``$`` is
+``%2A`` or ``%24``. The form is ASCII, so that its length in characters is its length in octets. In a pattern a ``%``
+without two hex digits does not change, and counts as one octet; see ``match_form``.
 
-RFC 9309 uses that form. Other dialects use other forms. One form decodes every escape but ``%2F`` (``decode_target``,
-``decode_prefix``, ``decode_pattern``). Two forms decode no escape, so that different spellings of an octet differ:
-``keep_target`` and ``keep_prefix`` change nothing, ``fold_target`` and ``fold_pattern`` only the case of hex digits. In
-each form, a plain target is its own normal form.
+The dialect RFC9309 uses this form. Other dialects use other forms. One form decodes every escape but ``%2F``
+(``decode_target``, ``decode_prefix``, ``decode_pattern``). Two forms decode no escape, so that different spellings of
+an octet differ: ``keep_target`` and ``keep_prefix`` change nothing, ``fold_target`` and ``fold_pattern`` only the case
+of hex digits. In each form, a plain target is its own normal form.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ _query_escape: Final = re.compile("%(?:2F|3A|3F|40|5B|5D)", re.IGNORECASE).searc
 is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
 """Whether a pattern is already in normal form, except for runs of stars."""
 
-# A word of another alphabet is one match, not a match for each octet, which makes decisions on lower-case escapes a
-# quarter faster.
+# All escapes of a word in another alphabet are one match. This makes decisions on lower-case escapes a quarter faster.
 _TO_CHANGE = re.compile(r"(?:%[89A-Fa-f][0-9A-Fa-f])++|%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
 _TO_CHANGE_IN_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}|[^*" + _KEPT + r"]", re.DOTALL)
 _TO_CHANGE_OR_FOLD = re.compile(r"%[0-9A-Fa-f]{2}|[^*$" + _KEPT + r"]", re.DOTALL)
@@ -89,8 +88,8 @@ _upper_case = _replacements(frozenset())
 class TargetForm(NamedTuple):
     """A normal form as data, for the compiled core.
 
-    It means the same as ``normalise_target`` and ``normalise_pattern``, or ``fold_target`` and ``fold_pattern`` if no
-    escape is decoded.
+    If no escape is decoded, it is the form of ``fold_target`` and ``fold_pattern``, otherwise the form of
+    ``normalise_target`` and ``normalise_pattern``.
 
     Attributes:
         kept: octets that stay; any other octet is escaped.
@@ -112,7 +111,7 @@ def normalise_target(target: str) -> str:
 
     Raises:
         InvalidURL: ``target`` exceeds MAX_URL_LENGTH, contains a control character, or cannot be encoded in UTF-8.
-            Clients send the last two in different ways.
+            Clients send such characters in different ways.
     """
     path, question, query = _components(target)
     if (path := _normalise(path, _TO_CHANGE, _in_path)) and "/." in path:
@@ -176,8 +175,9 @@ def keep_prefix(value: str) -> str:
 def query_as_written(target: str) -> str | None:
     """Return the normal form of a target, but with its query as written; None if that is the normal form.
 
-    A pattern that reaches the query only by its star was normalised without a query, so it has kept its escapes. Such a
-    pattern is compared with this form, so that equal octets match.
+    If a pattern reaches the query only through its star, the whole pattern was normalised as a path, so the escapes of
+    the query's six characters were not decoded. Such a pattern is also compared with this form, so that equal octets
+    match.
     """
     path, question, query = target.partition("#")[0].partition("?")
     if _query_escape(query) is None:

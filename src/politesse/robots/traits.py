@@ -69,7 +69,7 @@ class Syntax:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """Which lines belong together, and which crawlers they bind. Only the same object is equal.
+    """Which lines belong together, and which crawlers they bind. Objects are compared by identity.
 
     Attributes:
         rules: the fields that are rules; a user-agent line after a rule starts a group.
@@ -147,11 +147,11 @@ class Grace:
 
     Attributes:
         closed_s: the time after the first failure in which every page is disallowed, with or without an older copy.
-        stale_s: the time for which a copy serves after that, beyond its freshness.
-        stale_from_failure: whether ``stale_s`` counts from the end of ``closed_s``, not from the last confirmation.
-        opens_without_copy: whether every page is allowed after ``closed_s`` without a copy.
+        stale_s: the time after its last confirmation for which a copy is used although it is no longer fresh.
+        stale_from_failure: whether ``stale_s`` counts from the end of ``closed_s`` instead.
+        opens_without_copy: whether, after ``closed_s``, every page is allowed if no copy exists.
         after_s: the time after the first failure at which ``after_allows`` begins to apply.
-        after_allows: whether every page is then allowed if the host answers at all.
+        after_allows: whether, after ``after_s``, every page is allowed if the host answers at all.
     """
 
     closed_s: float = 0.0
@@ -164,7 +164,7 @@ class Grace:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The readings of responses to the request for robots.txt.
+    """How responses to the request for robots.txt are read.
 
     Attributes:
         forbidden_disallows: whether 401 and 403 disallow the whole site.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["CODES", "MAX_OCTETS", "Code", "Diagnostic", "Severity", "lint"]
 
 MAX_OCTETS: Final = 500 * 1024
-"""The octets of a file that are read, the least limit of every crawler (RFC 9309 2.5: at least 500 KiB)."""
+"""How many octets of a file are read: every crawler has to read at least 500 KiB (RFC 9309 2.5)."""
 
 _RULE = re.compile(rb"(?:^|[\r\n])[ \t]*(?:dis)?allow[ \t]*:", re.IGNORECASE)
 

@@ -56,7 +56,8 @@ class Directives(NamedTuple):
 class RuleSet(ABC):
     r"""The rules of a robots.txt for one agent. ``RobotsTxt.rules_for`` makes them, of the kind that the dialect needs.
 
-    Immutable, and a pure function of the file, the dialect and the tokens, so that origins with the same file share it.
+    A rule set is immutable, and depends only on the file, the dialect and the tokens, so origins with the same file
+    share it.
 
     >>> from politesse import RobotsTxt
     >>> rules = RobotsTxt.parse("User-agent: *\nDisallow: /private\nCrawl-delay: 5").rules_for("examplebot")
@@ -70,7 +71,7 @@ class RuleSet(ABC):
         request_rates: all Request-rates.
         visit_times: all Visit-times.
         timetable: the rate and the permission to visit at each time of day, from ``request_rates`` and ``visit_times``.
-        comments: Comments, addressed to the crawler's operator; untrusted text.
+        comments: values of all Comment lines, addressed to the crawler's operator; untrusted text.
         sitemap_lines: Sitemap lines of the file, which address all crawlers.
         site_usage: the file's statements about the use of content, including content that may not be crawled; None
             without statements.
@@ -193,7 +194,7 @@ class RuleSet(ABC):
 
     @abstractmethod
     def precedes(self, rule: Rule, other: Rule) -> bool:
-        """Whether ``other`` never decides about targets that ``rule`` matches, so that it could be dropped."""
+        """Whether ``other`` never decides about a target that ``rule`` matches."""
 
     @abstractmethod
     def _rules_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Decides by the rules of Conner 2.0, which match whole paths, explicit or with wildcards, with a precedence.
+"""Decides by the rules of Conner 2.0: explicit paths, paths with wildcards, and their precedence.
 
 A rule set of version 1 follows the standard of 1994: a target is denied if it starts with the path of any Disallow. In
 version 2 a path without ``*`` is explicit and matches only itself; a path with ``*`` has to match the whole target. An

@@ -113,7 +113,7 @@ class MostSpecificRuleSet(TableRuleSet, MostSpecific):
             if known is None or ranks[place] > ranks[known]:
                 literals[form] = place
         self._prefixes = PrefixIndex(prefixes)
-        # "/a*$" has more octets than "/ab", and matches all that it does.
+        # "/a*$" has more octets than "/ab", and matches all targets that "/ab" matches.
         self._best = flat(self._prefixes.best([prefixes[one] for one in self._prefixes.prefixes], ranks))
         self._exact = exact
         rows_of = list(rules.values())
