@@ -40,7 +40,7 @@ def subclasses(base: type[Exception]) -> list[type[Exception]]:
 
 def test_drawn_tree_of_exceptions_matches_the_classes() -> None:
     integrations = (f"integrations.{name}" for name in ("aiohttp", "httpx", "httpx2", "requests", "scrapy"))
-    for module in ("queue", *integrations):
+    for module in ("audit", "queue", *integrations):
         import_module(f"politesse.{module}")
     tree = drawn()
     public = [

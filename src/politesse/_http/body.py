@@ -44,9 +44,9 @@ class BodyError(Exception):
 class BoundedBody:
     """Decodes a body incrementally and keeps at most ``limit`` decoded octets.
 
-    A kilobyte of gzip may decode to a gigabyte, so the decoder never produces more than fits. Octets that decode to an
-    empty result are bounded, too. The decoder works on blocks of equal size, so the result does not depend on how the
-    body is split: the decoder always reaches the limit before a fault that follows it.
+    A kilobyte of gzip may decode to a gigabyte, so the decoder stops one octet after the limit. Octets that decode to
+    an empty result are bounded, too. The decoder works on blocks of equal size, so the result does not depend on how
+    the body is split. The decoder reaches the limit before any fault that comes later in the body.
 
     >>> import gzip
     >>> body = BoundedBody("gzip", limit=1024)
@@ -78,7 +78,7 @@ class BoundedBody:
         self._decoder = zlib.decompressobj(_GZIP) if encoding.endswith("gzip") else None
 
     def feed(self, octets: bytes) -> bool:
-        """Process ``octets``; return whether more are needed.
+        """Process ``octets``; return whether more octets are needed.
 
         Raises:
             BodyError: the octets cannot be decoded.
@@ -136,7 +136,7 @@ class BoundedBody:
         elif len(octets) >= len(_GZIP_MAGIC):
             self._decoder = zlib.decompressobj(_GZIP)
             return octets
-        return b""  # perhaps the start of a magic number, which the decoder keeps
+        return b""  # the octets may be the start of a magic number, so the decoder keeps them
 
 
 def _registered(content_encoding: str) -> str:

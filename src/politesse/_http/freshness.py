@@ -1,4 +1,4 @@
-"""Calculates the freshness of a response, as a private cache of robots.txt needs it (RFC 9111); parses dates. Pure."""
+"""Calculates the freshness of a response for a private cache (RFC 9111), and parses dates. Pure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def dated_wall(headers: Mapping[str, str], received_wall: float) -> float:
 
 
 def varies_by(headers: Mapping[str, str], name: str) -> bool:
-    """Return whether ``Vary`` says that the response depends on a request header (RFC 9110 12.5.5); ``*`` is any."""
+    """Return whether ``Vary`` names a request header, or ``*`` for all headers (RFC 9110 12.5.5)."""
     named = {item.strip().lower() for item in headers.get("vary", "").split(",")}
     return not named.isdisjoint({name, "*"})
 

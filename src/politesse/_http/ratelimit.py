@@ -26,8 +26,6 @@ _MAX_FIELD: Final = 1024
 
 def quota_fields(headers: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the headers about a quota."""
-    if QUOTA_FIELDS.isdisjoint(headers):
-        return ()  # most responses have no such header
     return tuple(name for name in headers if name in QUOTA_FIELDS)
 
 

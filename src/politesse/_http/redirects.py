@@ -85,17 +85,7 @@ class Hops:
 
 def first_hop(request: FetchRequest) -> FetchRequest:
     """Return a request that follows no redirects; each redirect becomes another request."""
-    # ``replace`` is not used, because it would take most of the time; each fetch calls this function.
-    return FetchRequest(
-        request.origin,
-        0,
-        request.validators,
-        request.path,
-        request.redirected,
-        request.first_url,
-        last=request.max_redirects < 1,
-        refresh=request.refresh,
-    )
+    return replace(request, max_redirects=0, last=request.max_redirects < 1, signature=None)
 
 
 def after_hop(hops: Hops, hop: FetchRequest, result: FetchResult) -> FetchRequest | FetchResult | None:
@@ -147,8 +137,8 @@ def resolved(base: str, reference: str) -> tuple[Origin, str]:
 def _join(base: str, location: str) -> str:
     """Return the target of a reference relative to a URL, without resolving dot segments (RFC 3986 5.2.2).
 
-    Unlike the standard library's urljoin, this keeps an empty query and a trailing semicolon. Without them, a redirect
-    that only adds these would look like a loop, which allows the whole site.
+    The standard library's urljoin would drop an empty query and a trailing semicolon. A redirect that only adds one of
+    both would then look like a loop, and a loop allows the whole site.
     """
     scheme, authority, path, rest = _REFERENCE.match(location).groups()  # type: ignore[union-attr] # it always matches
     if scheme:

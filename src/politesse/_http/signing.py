@@ -52,7 +52,7 @@ class RequestSignature:
 
     @contextmanager
     def added_to(self, headers: MutableMapping[str, str]) -> Generator[None]:
-        """Sign the request, whose headers these are, within the block.
+        """Sign the request with these headers, and remove the signature from them at the end of the block.
 
         Clients copy the headers of a request to its redirects and repetitions, where the signature would be wrong.
         """
@@ -65,9 +65,9 @@ class RequestSignature:
                 headers.pop(name, None)
 
     def is_asked(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Return whether the answer asks for another signature, and the request is to be repeated with it, once.
+        """Return whether to repeat the request once, with the signature for which the answer asks.
 
-        With Retry-After, the answer closes the host instead, and only the next request is signed.
+        An answer with Retry-After closes the host. The request is then not repeated.
 
         Args:
             status: the status of the answer.

@@ -12,7 +12,7 @@ _MAX_TIMES: Final = 64  # a history with more times drops the times that no long
 
 @dataclass(slots=True, eq=False)
 class Times:
-    """Sorted times; times that no later start can ask for are dropped."""
+    """A history of times, sorted. If it is long, ``last`` drops the times before the time that it returns."""
 
     times: list[float] = field(default_factory=list)
 
@@ -39,13 +39,22 @@ class Times:
 
 @dataclass(slots=True, eq=False)
 class Closings:
-    """The Retry-Afters of a host, for requests of one kind: the end of the longest, and those received recently."""
+    """The Retry-Afters that bind one kind of request (for pages, or for robots.txt) at a host.
+
+    Attributes:
+        until: the latest end of the Retry-Afters that ``take`` has removed from ``recent``.
+        recent: the other Retry-Afters: when each was received, its end, and whether a request of this kind received it.
+    """
 
     until: float = NEVER
-    recent: list[tuple[float, float, bool]] = field(default_factory=list)  # received, its end, whether of this kind
+    recent: list[tuple[float, float, bool]] = field(default_factory=list)
 
     def take(self, at: float) -> float:
-        """Take those received up to ``at`` into ``until``; return the end of the longest among those of this kind."""
+        """Move the Retry-Afters received up to ``at`` into ``until``.
+
+        Returns:
+            The latest end of the moved Retry-Afters that requests of this kind received; NEVER without one.
+        """
         of_this_kind = NEVER
         while self.recent and self.recent[0][0] <= at:
             _, until, is_own = self.recent.pop(0)

@@ -2,8 +2,8 @@
 
 How gaps are measured. The server must stamp the start of an exchange when the request has come, and the end before it
 writes the last octet. The crawler counts its pause from the moment at which it has seen the end of the answer, to its
-decision to make the next request. Both moments are within the gap of the server, so this gap is never shorter than the
-pause. So a gap that is too short is the crawler's fault, except for the ticks of the clock.
+decision to make the next request. Both moments are within the gap that the server measures, so this gap is never
+shorter than the pause. So a gap that is too short is the crawler's fault, except for the ticks of the clock.
 
 Which requests count. A request for robots.txt need not wait for page requests. Requests for robots.txt to one host,
 redirect targets included, are made one at a time. After the first two in a minute, they are ``min_delay_s`` apart. A
@@ -28,6 +28,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
+from politesse._base.constants import ROBOTS_TXT
 from politesse._judge.times import NEVER, Closings, Times
 from politesse._judge.violation import Expectation, Kind, Promises, Violation
 from politesse.errors import InvalidURL
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     Found = Iterator[tuple[Kind, str, float]]
 
-_ROBOTS_TXT: Final = "/robots.txt"
 _TOO_MANY_REQUESTS: Final = 429
 CLOSING: Final = frozenset({_TOO_MANY_REQUESTS, 503})
 """The statuses that close a host: RFC 6585 4 and RFC 9110 15.6.4."""
@@ -91,8 +91,9 @@ class _HostHistory:
     def not_before(self, at: float, *, is_fetch: bool) -> float:
         """Return when the longest Retry-After that binds a request that starts ``at`` is over; NEVER without one.
 
-        A page may have been sent before a Retry-After of robots.txt was read, and the other way round. So such a
-        Retry-After of the last second does not bind the first request that follows it.
+        A request for a page may have been sent before the crawler read the Retry-After of a robots.txt, and a request
+        for robots.txt before the Retry-After of a page. So a Retry-After of the other kind does not bind the first
+        request that comes within a second.
         """
         for closings in self._closings:
             closings.take(at - _UNDER_WAY_S)
@@ -123,7 +124,7 @@ class TraceJudge:
         self._expected = expected
         self._promises = promises
         self._is_whole = is_whole
-        self._hosts: OrderedDict[str, _HostHistory] = OrderedDict()  # the last used last
+        self._hosts: OrderedDict[str, _HostHistory] = OrderedDict()  # the host of the latest request is last
         self._redirected: OrderedDict[tuple[Origin, str], deque[_Redirect]] = OrderedDict()
         self._unknown_targets = 0
 
@@ -139,13 +140,13 @@ class TraceJudge:
             robots = host.robots[origin] = _RobotsHistory(self._expected(origin), host)
         fetched_for = self._redirected.get((origin, target)) if self._redirected else None
         first = fetched_for.popleft() if fetched_for else None
-        if first is not None or target == _ROBOTS_TXT:
+        if first is not None or target == ROBOTS_TXT:
             found = self._fetching(exchange, host, robots if first is None else None)
         else:
             found = self._requesting(exchange, host, robots, target)
         complaints = (*self._logged(exchange), *found)
         violations = [Violation(kind, exchange.url, detail, missing_s) for kind, detail, missing_s in complaints]
-        self._note(exchange, host, robots, first, is_robots=target == _ROBOTS_TXT)
+        self._note(exchange, host, robots, first, is_robots=target == ROBOTS_TXT)
         self._forget()
         return violations
 
@@ -303,9 +304,9 @@ class TraceJudge:
 def _opens(status: int) -> bool:
     """Return whether pages may be requested after this answer to a request for robots.txt.
 
-    After a redirect they may, until its target has answered: the target may be unknown, and a loop allows all pages.
-    After a 304 they may, because it renews a copy that is older than the trace. After an unknown status they may,
-    because it proves no violation.
+    A redirect permits pages until its target has answered: the target may be unknown, and a loop allows all pages. A
+    304 permits pages, because it renews a copy that is older than the trace. An unknown status permits pages, because
+    it proves no violation.
     """
     # RFC 9309 2.3.1.2 to 2.3.1.4: 4xx is no file; 5xx, and politesse's reading of 206 and 429, is complete disallow.
     return status == 0 or (200 <= status < 500 and status not in {206, _TOO_MANY_REQUESTS})  # noqa: PLR2004 - classes

@@ -1,4 +1,4 @@
-"""What a judge reads and reports: requests with their answers, the rules of judging, the kinds of violation."""
+"""The input and the output of a judge: requests with their answers, the rules of judging, the kinds of violation."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Promises:
         max_age_s: the longest time that the crawler uses a copy of robots.txt, in seconds.
         slack_s: the tolerance for errors of the clocks in the log, in seconds.
         wall_slack_s: the tolerance for Retry-After and for fetching robots.txt again, in seconds. The crawler may
-            measure these by another clock.
+            measure both times by another clock.
         agent: matches the User-Agent of all requests; None for any.
         one_at_a_time: whether the crawler makes one request at a time to a host, even if no pace is stated.
         max_hosts: the number of hosts that the judge remembers.

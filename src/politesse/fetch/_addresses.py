@@ -17,7 +17,6 @@ import asyncio
 import ipaddress
 import socket
 from contextvars import ContextVar
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -52,7 +51,6 @@ _DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; missing 
 # RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. A bit in it tells
 # whether the IPv4 address is globally unique.
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
-_MAX_KNOWN: Final = 4_096  # this many addresses are kept parsed, 0.3 kB each, because many sites share an address
 
 
 class _ConnectorResolver:
@@ -306,7 +304,6 @@ def is_private_literal(host: str) -> bool:
     return address is not None and not is_public(address)
 
 
-@lru_cache(maxsize=_MAX_KNOWN)
 def _known(text: str) -> tuple[IPAddress, bool]:
     """Return an address without its scope, and whether it is public; an address with a scope (fe80::1%eth0) is not."""
     address = ipaddress.ip_address(text.partition("%")[0])

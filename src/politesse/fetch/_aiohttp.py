@@ -14,7 +14,7 @@ thread         256 lookups; waiting for one counts towards         ``lookups``
 head           64 KiB, interim responses included                  ``_client`` (and aiohttp's own limits)
 body           ``max_body_bytes`` decoded; eight times as many     BoundedBody; ``_client``
                octets on the wire
-dead body      a look at the connection every second               ``_read_some``
+dead body      a check of the connection every second              ``_read_some``
 fetch          ``total_timeout_s``, all hops together              ``fetch``
 =============  ==================================================  ==================================================
 
@@ -58,8 +58,8 @@ _LOCALHOST: Final = re.compile(r"(?:.*\.)?localhost\.?", re.IGNORECASE)  # RFC 6
 class AiohttpFetcher:
     """The default Fetcher of politesse.
 
-    Fetches share no state: no cookies, no netrc, no middlewares, no credentials, and no connections, whose address was
-    checked for another fetch.
+    Fetches share no state: no cookies, no netrc, no middlewares and no credentials. They share no connections, because
+    the address of a connection was checked for one fetch only.
 
     A body with neither Content-Length nor chunks is complete only if the server closes the connection in an orderly
     way: without a reset, and with TLS after a close_notify (RFC 9112 9.8). A proxy that speaks plain HTTP may turn a

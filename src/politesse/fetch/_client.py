@@ -108,7 +108,7 @@ class Wire(asyncio.Protocol):
         self._protocol.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forward the call. It ends a body that has neither a length nor chunks."""
+        """Forward the call, which ends a body that has neither a length nor chunks."""
         self._protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:

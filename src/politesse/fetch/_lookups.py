@@ -1,4 +1,4 @@
-"""Looks up host names in separate threads, so that names which never resolve do not delay others.
+"""Looks up host names in separate threads, so that names that never resolve do not delay other names.
 
 Theory of operation. getaddrinfo blocks its thread, for half a minute and more if a name server does not answer, and
 cannot be cancelled. The executor of the event loop has few threads, so eight such names would block all other names

@@ -40,12 +40,12 @@ class FetchOptions:
         ssl_context: the context that verifies servers; None for the system's authorities. Verification cannot be
             switched off: an attacker who can forge robots.txt could open any site.
         private_addresses: ``"redirects"`` refuses a redirect from a public to a private address; ``"deny"`` refuses all
-            connections to private addresses, so that no page there is allowed; ``"allow"`` refuses no address. Private
-            addresses are all that are not globally reachable: loopback, link-local, multicast, unspecified and others.
-        unguarded_redirects: whether to follow redirects to other hosts without a check of their addresses, over a
-            borrowed connector or a proxy, which look up names themselves. By default, a redirect over a borrowed
-            connector is followed if our own resolver finds only public addresses for the name; over a proxy all names
-            are followed except ``localhost``. IP literals are always checked.
+            connections to private addresses, so that no page there is allowed; ``"allow"`` refuses no address. Every
+            address that is not globally reachable is private: loopback, link-local, multicast, unspecified and others.
+        unguarded_redirects: whether to follow redirects to other hosts without a check of their addresses. This option
+            matters for a borrowed connector or a proxy, because both look up names themselves. By default, a redirect
+            over a borrowed connector is followed if our own resolver finds only public addresses for the name. Over a
+            proxy, a redirect to any name except ``localhost`` is followed. IP literals are always checked.
 
     Raises:
         ConfigurationError: an option has an invalid value.

@@ -40,7 +40,7 @@ def member(path: Path, number: int) -> Path:
 
 
 def members(path: Path) -> dict[int, Path]:
-    """Map numbers to the existing files of a series, in order: all files, or from the numbered file ``path`` on."""
+    """Return the existing files of a series by their numbers, in order; a later file as ``path`` begins the series."""
     first, numbered = 1, _NUMBERED.fullmatch(path.stem)
     if numbered is not None:
         path, first = path.with_name(numbered[1] + path.suffix), int(numbered[2])

@@ -1,11 +1,11 @@
-"""Records what a gatekeeper decides and does.
+"""Records the decisions, the turns and the files of a gatekeeper.
 
 Theory of operation. A caller appends an item to a queue and goes on. The threads of an SqliteFile do the rest::
 
     idle         the first item starts the gathering
     gathering    more items come for 20 ms; the thread that reads the file waits, and holds no lock
     writing      one transaction makes rows of all items that wait, up to a limit; then again, until the queue is empty
-    failed       the rows are kept, and written again after a second; the first failure in a row is reported
+    failed       the rows are kept, and written again after a second; the first of consecutive failures is reported
 
 ``flush`` and ``aclose`` write at once. If the queue is full, an item is dropped and counted; the count becomes a row of
 the chain. Several processes may write to one ledger: each transaction holds SQLite's lock, and reads the end of the
@@ -176,7 +176,7 @@ class Ledger:
         self._limit = self._room = 0
         self._is_closing = True
         is_used = self._has_opened or self.queued > 0
-        with suppress(StoreError):  # it was reported
+        with suppress(StoreError):  # the error was reported
             while is_used and not (self._has_closed or self._problem):
                 await self._attempt()
         self._problem = self._problem or "is closed"
@@ -242,7 +242,7 @@ class Ledger:
                 self._write_later(None)
 
     def _write(self, connection: sqlite3.Connection, _: None) -> Commit:
-        """Write the pending items, and the rows about this writer and about the file; return the rest of the work."""
+        """Write the pending items, and the rows about this writer and about the file; return the work after commit."""
         chain, wall, writer = Chain(connection), self._clock.wall(), {"writer": self._name}
         if step := self._step(chain):
             return partial(self._move, step, chain.hash if step > 0 else None)

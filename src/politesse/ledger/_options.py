@@ -21,9 +21,9 @@ class LedgerOptions:
             always recorded. The digest of the URL decides, so a URL has both its decision and its turn, or neither.
         files: the paths of files to record beside robots.txt, such as ``/llms.txt``. The gate requests each of them
             like a page, when it gets the robots.txt of an origin, and at most once a day. Files that the gate needs
-            itself, such as tdmrep.json, are recorded at any rate.
-        max_queued_rows: how many rows may wait to be written; further rows are dropped and counted. So are files, if
-            those that wait have more than 64 MiB.
+            itself, such as tdmrep.json, are always recorded.
+        max_queued_rows: how many rows may wait to be written; further rows are dropped and counted. A file is dropped
+            and counted, too, if the files that wait would have more than 64 MiB.
         max_file_bytes: a file of the ledger that is larger is sealed, and the next file begins.
         max_file_age_s: a file that is older, in seconds, is sealed; infinite by default.
 

@@ -45,7 +45,7 @@ def hash_of(previous: bytes, number: int, kind: str, content: str) -> bytes:
 
 
 def content_of(fields: Mapping[str, object]) -> str:
-    """Return the content of a row; fields without a value (None, empty, False in optional flags) are left out."""
+    """Return the content of a row, without the fields that are None, an empty text or an empty mapping."""
     return _encode({name: value for name, value in fields.items() if value not in _ABSENT})
 
 
@@ -104,7 +104,7 @@ class RecordedDecision:
         line: the number of the line that decided, or None.
         rule: the text of that line, or empty.
         digest: the digest of the copy on which the decision rests, as in Snapshot; empty without a file.
-        fetched_wall: the ``fetched_wall`` of that copy or failure, or None if none was needed.
+        fetched_wall: the ``fetched_wall`` of that copy or failure, or None if no copy was needed.
         note: the reason of a host policy, of an exemption or of a refusal, or empty.
         usage: the preferences of that copy about the use of the page; maps purposes, such as ``"ai-train"``, to
             ``"allowed"`` or ``"disallowed"``.

@@ -7,7 +7,7 @@ between two others.
 
 The chain does not prove that the end is complete: a person with write access can cut the last rows, or build the whole
 chain anew. Note the last hash elsewhere from time to time, for example in a mail or a log on another machine. A ledger
-that contains a noted hash was not changed before it.
+that contains a noted hash was not changed before the row with that hash.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Verification:
         rows: how many rows are intact, from the first on.
         head: the hash of the last intact row, in hexadecimal digits.
         problem: the first problem, with its file and row; or empty.
-        dropped: how many items the writers say that they dropped.
+        dropped: how many items the writers have dropped, by their own count.
         unclosed: how many writers did not close the ledger: they were killed, or still write.
     """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MEDIA_TYPE: Final = "application/http-message-signatures-directory+json"
 _TAG: Final = "http-message-signatures-directory"
-_VALID_S: Final = 300  # longer than a slow download, and shorter than the life of a cache is needed
+_VALID_S: Final = 300  # a signature outlasts a slow download of the directory
 
 
 def directory_app(
@@ -29,12 +29,12 @@ def directory_app(
     """Return an application that serves the directory of the keys, at its well-known path.
 
     Serve it at the host of your ``agent`` by https, and pass on the Host header that the client sends: the signatures
-    cover it. The directory has each key of the file that has not expired, so also the next key of a rotation.
-    The path is ``/.well-known/http-message-signatures-directory``.
+    cover it. The directory has each key of the file that has not expired, including the next key of a rotation. The
+    path is ``/.well-known/http-message-signatures-directory``.
 
     Args:
         keys: the PEM file with the private keys; read again when it changes.
-        max_age_s: how long clients may keep the directory, in seconds; 0 to 86,400. Less than the time between a
+        max_age_s: how long clients may keep the directory, in seconds; 0 to 86,400. Give less than the time between a
             rotation and the first use of the new key, which is a day by default.
         clock: the clock; by default the clock of the system.
 

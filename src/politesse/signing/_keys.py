@@ -1,7 +1,7 @@
 """The keys of a bot: a PEM file with one or more private keys, and the times between which each may be used.
 
 The lines ``Not-Before`` and ``Expires`` before a key are explanatory text (RFC 7468 2), which other programs ignore. A
-key without these lines, such as openssl makes it, may always be used.
+key without these lines, such as a key that openssl made, may always be used.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SigningKey:
 
 
 class KeyFile:
-    """The keys in a PEM file, which is read again when some seconds have passed.
+    """The keys in a PEM file. ``valid`` and ``current`` read the file again after 5 s.
 
     Args:
         path: the file.

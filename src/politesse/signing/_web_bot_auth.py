@@ -1,8 +1,8 @@
 """Signs requests by the profile of Web Bot Auth (draft-ietf-webbotauth-httpsig-protocol-01).
 
-Theory of operation. A signature covers lines of the request (RFC 9421 2.5, the signature base). The base is written
-here: each value is a URL that is checked, or text that this module makes. http-message-signatures makes the same base,
-but takes eight times as long, which is more than a whole request of aiohttp. The tests verify with that library.
+Theory of operation. A signature covers lines of the request (RFC 9421 2.5, the signature base). This module makes the
+base itself, from checked URLs and its own texts. http-message-signatures makes the same base, but takes eight times as
+long, which is more than a whole request of aiohttp. The tests verify the signatures with that library.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class WebBotAuth:
     The signature covers the authority, the method and the path, so it is of no use for another request. Only https
     requests are signed. Each redirect and each repetition gets a new signature.
 
-    With ``when="asked"``, a request is signed after its origin has asked for signatures, by an ``Accept-Signature`` in
-    a 401, 403 or 429. In both modes, a GET or HEAD with such an answer is repeated once, with the signature that the
-    server wants, in a turn of its own. Only a second refusal counts for the pace.
+    With ``when="asked"``, a request is signed only after its origin has asked for signatures, by an
+    ``Accept-Signature`` in a 401, 403 or 429. In both modes, a GET or HEAD with such an answer is repeated once, with
+    the signature that the server wants, in a turn of its own. Only a second refusal counts for the pace.
 
     The key file is read again when it changes, so ``politesse key rotate`` needs no restart. If it cannot be read then,
     the earlier keys stay in use, with a WARNING.
 
     Args:
-        key: a PEM file with the private keys, which only its owner may read; ``politesse key new`` makes it. Of several
-            keys, the newest that may be used is used.
+        key: a PEM file with the private keys, which only its owner may read; ``politesse key new`` makes it. The newest
+            key that may be used now signs the requests.
         agent: the https URL of the directory of the keys.
         form: ``"dictionary"``; or ``"legacy"`` for servers that read Signature-Agent as a String, by earlier drafts. A
             well-known ``agent`` is then sent as its origin, as these drafts do.
@@ -217,7 +217,7 @@ def _wish(demand: str, keys: Iterable[SigningKey]) -> _Wish | None:
 def _components(items: list[tuple[object, dict[str, object]]], label: str) -> tuple[str, ...] | None:
     """Return the components to cover for a demand, in its order, without the Signature-Agent, which is always covered.
 
-    None if a component cannot be covered. The profile demands an authority.
+    Return None if a component cannot be covered. The profile demands an authority.
     """
     derived = [item for item in items if item not in ((_AGENT, {}), (_AGENT, {"key": label}))]
     names = tuple(dict.fromkeys(str(name) for name, _ in derived))

@@ -185,7 +185,7 @@ class RedisCalls:
         return connections
 
     async def _ready(self, connections: _Connections) -> None:
-        """Let a cluster's client find the nodes once, before the first calls, which would all search."""
+        """Let the client of a cluster find the nodes once, so that the first calls do not all search for them."""
         client = connections.client
         if not isinstance(client, _redis.Redis) and not connections.is_ready:
             async with connections.opening:

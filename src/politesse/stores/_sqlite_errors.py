@@ -1,4 +1,4 @@
-"""The errors of SQLite as the StoreErrors of politesse, which say what the user can do."""
+"""Turns errors of SQLite into StoreErrors that explain the cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from politesse.errors import StoreError
 try:
     import sqlite3 as sqlite3  # noqa: PLC0414 - the worker uses it too
 except ImportError:
-    sqlite3 = None  # type: ignore[assignment] # ``check_file`` says so
+    sqlite3 = None  # type: ignore[assignment] # ``check_file`` then raises ImportError
 
 if TYPE_CHECKING:
     from pathlib import Path

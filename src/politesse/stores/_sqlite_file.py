@@ -94,7 +94,7 @@ class SqliteFile:
         # IMMEDIATE, because a transaction that has only read cannot always get the lock for writing.
         self._writer = _Worker(self.path, parts, busy_timeout_s, "BEGIN IMMEDIATE", closing)
         for worker in (self._reader, self._writer):
-            # The thread does not refer to this object, so that it can end with this object.
+            # The thread has no reference to this object, so the collection of the object can end the thread.
             weakref.finalize(self, worker.inbox.put, None).atexit = False
         self._door = threading.Lock()  # guards against calls after the close
         self._pid = os.getpid()
@@ -130,7 +130,7 @@ class SqliteFile:
     def submit(
         self, operation: Callable[[sqlite3.Connection, Argument], Result], argument: Argument, *, writes: bool = True
     ) -> Future[Result]:
-        """Do the same as ``write``, or as ``read`` unless it ``writes``, in any thread and without an event loop.
+        """Do the same as ``write`` (as ``read`` if ``writes`` is false), in any thread and without an event loop.
 
         Raises:
             StoreError: the file is closed.
@@ -186,8 +186,8 @@ class _Worker:
         parts: the tables that the calls use.
         busy_timeout_s: how many seconds to wait for a lock that another connection holds.
         begin: the statement that begins a transaction.
-        closing: lets one connection close at a time. If two connections close at once, neither is the last, and the log
-            stays.
+        closing: lets one connection close at a time. If two connections close at once, neither is the last, and SQLite
+            does not delete its log.
 
     Attributes:
         inbox: the calls, and None at the end.

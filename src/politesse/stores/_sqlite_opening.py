@@ -159,8 +159,8 @@ def open_for_reading(path: Path, part: Part) -> sqlite3.Connection:
         raise ImportError(_NO_SQLITE, name="sqlite3")
     with _errors_of(path):
         _check_fork(path)
-        # In a folder that is read-only, SQLite cannot make the file for shared memory. It then needs none, if no other
-        # process can write.
+        # In a read-only folder, SQLite cannot make the file for shared memory. SQLite needs no such file if no process
+        # can write.
         is_fixed = not os.access(path.parent, os.W_OK | os.X_OK) and not path.with_name(f"{path.name}-wal").exists()
         connection = _connect(path, "mode=ro&immutable=1" if is_fixed else "mode=ro", _READER_WAIT_S)
         try:

@@ -15,7 +15,7 @@ from politesse.stores._redis_scripts import StoreScript
 __all__ = ["RedisStore"]
 
 # A copy may serve for 30 days after its last confirmation (CacheOptions.stale_if_unreachable_s), and in some dialects
-# it is fresh for 7 days. Failures in a row count for 2 days. Each new answer puts the record again.
+# it is fresh for 7 days. Consecutive failures count for 2 days. Each new answer puts the record again.
 _RECORD_S: Final = 31 * DAY_S
 # A host is closed for at most a day (PacingOptions.backoff_max_s), and its backoff is forgotten after another day.
 _PACE_S: Final = 2 * DAY_S

@@ -65,7 +65,7 @@ class ThreadView:
     def __init__(self, thread: LoopThread, view: AgentView, gate: Gate | None = None) -> None:
         self._thread = thread
         self._view = view
-        self._gate = gate  # an open gate is closed when its last view is garbage-collected
+        self._gate = gate  # keeps the Gate alive while a view is in use, because the collection of a Gate closes it
         self.identity: Identity = view.identity
 
     def check(self, url: StrOrURL) -> Verdict:

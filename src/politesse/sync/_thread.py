@@ -4,8 +4,9 @@ One event loop runs in one daemon thread, and only this thread uses the gatekeep
 starts a task there, in a copy of the context of its thread, and waits for a Future. So a thread that holds a turn gets
 TurnHeld as an asyncio task does.
 
-A caller may stop waiting at any moment, for example after Ctrl-C. It then cancels the task, and adds a callback to the
-Future that gives the turn back, at once if the turn is there already. So no turn is lost, even if the task ends first.
+A caller may stop waiting at any moment, for example after Ctrl-C. The method then cancels the task, and adds a callback
+to the Future. The callback gives the turn back, at once if the Future has the turn already. So no turn is lost, even if
+the task ends first.
 
 The permit of a turn is used through ``_ThreadPermit``. Each of its calls runs later, in the event loop, in the order in
 which the threads made them. So a thread's turn has ended before the event loop sees the thread's request for its next
@@ -41,8 +42,8 @@ _T = TypeVar("_T")
 class _ThreadPermit:
     """The permit of a turn in another thread: every call is passed to the event loop.
 
-    Ctrl-C may come between any two instructions of a turn, even when the turn has dropped its permit, and has not ended
-    it yet. So a permit that is garbage-collected ends.
+    Ctrl-C may come between any two instructions of a turn: also after the turn has dropped its permit, and before the
+    turn has ended the permit. So a permit that is garbage-collected ends.
     """
 
     permit: Permit

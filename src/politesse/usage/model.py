@@ -1,10 +1,10 @@
 """The values of usage preferences: how sites want their content to be used, for each purpose.
 
-A usage preference is not a permission to request: it is reported beside the verdict and never changes it. Each
-mechanism has its own rules that select the statements: the longest path (Content-Usage), the group (Content-Signal),
-the first location and the nearest place (TDMRep). These rules come first, for each mechanism separately. Of the
-selected statements, the most restrictive preference applies (draft-ietf-aipref-vocab 5.1): one refusal outweighs all
-permissions.
+A usage preference is not a permission to request: it is reported beside the verdict, and changes the verdict only with
+``enforce_usage``. Each mechanism has its own rules that select the statements: the longest path (Content-Usage), the
+group (Content-Signal), the first location and the nearest place (TDMRep). These rules come first, for each mechanism
+separately. Of the selected statements, the most restrictive preference applies (draft-ietf-aipref-vocab 5.1): one
+refusal outweighs all permissions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Preference(StrEnum):
     ALLOWED = "allowed"
     DISALLOWED = "disallowed"
     UNSTATED = "unstated"
-    """Neither granted nor restricted: the site has no statement, or no statement that can be understood."""
+    """The site has no statement about the purpose, or only statements that cannot be understood."""
 
 
 class Mechanism(StrEnum):

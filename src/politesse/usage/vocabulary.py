@@ -26,7 +26,7 @@ _SIGNALS: Final = {str(purpose): purpose for purpose in (Purpose.SEARCH, Purpose
 _ANSWERS: Final = {"yes": Preference.ALLOWED, "no": Preference.DISALLOWED}
 _RESERVATIONS: Final = {"0": Preference.ALLOWED, "1": Preference.DISALLOWED}
 _USES: Final = {str(use): use for use in Use}
-# Blanks around "=" do not separate signals. A word before another "=" is no value, but the next signal's name.
+# Blanks around "=" do not separate signals. A word before another "=" is the name of the next signal, not a value.
 _SIGNAL = re.compile(r"([^\s=,;]++|=)(?:\s*+=(?:\s*+([^\s=,;]++)(?!\s*+=))?)?")
 
 

@@ -1,5 +1,5 @@
 -- Keeps a record. Returns 1, or 0 if the record was not kept: another caller has taken over the lease, another record
--- was put since the lease was granted, or the present record has not the version to replace.
+-- was put since the lease was granted, or the present record does not have the version to replace.
 --
 --   KEYS[1]  the record
 --   KEYS[2]  the lease
