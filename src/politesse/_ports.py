@@ -174,7 +174,8 @@ class FetchPermit(Protocol):
         """End the request.
 
         Args:
-            status: the HTTP status, or None without an answer; 429 and 503 close the host.
+            status: the HTTP status; 429 and 503 close the host. None without an answer, or for a 503 that disallows
+                only its own origin: without Retry-After, and not from the target of a redirect.
             headers: the headers of the answer, names in lower case.
             elapsed_s: the response time in seconds.
         """

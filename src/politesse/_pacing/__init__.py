@@ -11,12 +11,12 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |
     FleetPacer     fleet/      only with a fleet: the first request in line reserves its start in Redis
       |
-    LocalPacer     local.py    the hosts of this process: when they open, limits, requests for robots.txt
-      |  LocalLines  lines.py   clocks, timer, tasks: it checks each host when its time has come
+    LocalPacer     local.py    the hosts of this process: closures, limits, requests for robots.txt
+      |  LocalLines  lines.py   clocks, timer, tasks: it checks each host when a start may be due
       |- PacedHost      host.py      the state machine of a host: phases, line, requests under way (pure)
       |   |- AgentPace    permit.py    the pace of an agent, and its waiters; Waiter and LocalPermit are there, too
       |   |- HostBackoff  backoff.py   closures, adaptive delay, quotas (pure)
-      |   |   `- AnswersInRow  refusals.py   the table of what answers mean (pure)
+      |   |   `- AnswersInRow  refusals.py   the table of the meanings of answers (pure)
       |   `- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
       |- ActiveHosts    hosts.py     active hosts, and the last requests to idle hosts
       |- Wakeups        hosts.py     one heap for all hosts, and its timers
@@ -32,11 +32,11 @@ Where to change what:
 * A new header that slows the pace: its parser is in ``_http``. Add it to ``PACE_HEADERS`` in ``refusals.py``.
   ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host. ``remembered_until_mono``
   must include the time until which the header applies; otherwise the host is forgotten early. ``PacedHost.start_of``
-  must not keep a start that it has calculated before that time. ``BackoffRecord`` keeps the numbers of the header: a
-  new field needs a default, and a place in ``binds``, ``later`` and ``joined``, and in ``record`` and ``recall`` of
-  ``HostBackoff``; otherwise it is lost at a restart. Add the name of the header to ``Bound``
-  (``_base/reasons.py``), and to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's ``_waits.py``, so
-  that it counts for ``max_wait_s``.
+  must not keep a start that it has calculated before that time. ``BackoffRecord`` keeps the numbers of the header. A
+  new field of it needs a default, and a place in ``binds``, ``later`` and ``joined``, and in ``record`` and ``recall``
+  of ``HostBackoff``; otherwise a restart loses the field. Add the name of the header to ``Bound``
+  (``_base/reasons.py``). Add it also to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's
+  ``_waits.py``; otherwise the wait does not count for ``max_wait_s``.
 * A status or header that closes the host: add a row to ``refusals.py``.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``_base/reasons.py`` and of ``state.lua``.
 * A new statement of robots.txt: change ``StatedPace`` in ``_ports.py``, and ``stated_pace`` in ``pace.py``.

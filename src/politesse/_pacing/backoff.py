@@ -1,30 +1,33 @@
-"""The pace and the closures that a host asks for with its answers. Pure; the time is an argument.
+"""How the answers of a host close the host and set its pace. Pure; the time is an argument.
 
-Theory of operation. ``refusals.py`` says what an answer means. An answer that means BUSY or REFUSED closes the host for
-our own backoff, or until its Retry-After if that is later, and never for longer than ``backoff_max_s``. Such a time
-without requests is a closure. Each column of this table is a separate backoff. Overlapping answers count once: the
-answer to a request that had started before the last such answer does not double the backoff.
+Theory of operation. ``refusals.py`` has the meanings of answers. An answer that means BUSY or REFUSED closes the host
+for our own backoff, or until its Retry-After if that is later. No answer closes the host for longer than
+``backoff_max_s``. A time without requests is a closure. Each column of this table is a separate backoff. Overlapping
+answers count once: if a request started before the last such answer came, its own answer does not double the backoff.
 
-    event                 BUSY, pages                       BUSY, robots.txt            REFUSED
-    the first answer      max(backoff_min_s, 4 x interval)  60 s                        refused_min_s
-    a further answer      doubled, to 900 s at most         doubled, to 3,600 s         doubled
-    another answer        halved; forgotten if below that   halved; forgotten           halved by SUCCESS; forgotten
-    quiet after it opens  forgotten after as long again     forgotten after as long     the same, a day at most
+    answer                 BUSY, pages                       BUSY, robots.txt       REFUSED
+    the first such answer  max(backoff_min_s, 4 x interval)  60 s                   refused_min_s
+    a further such answer  doubled, to 900 s at most         doubled, to 3,600 s    doubled
+    another page           halved; below the first, 0        halved; the same       halved by SUCCESS; the same
 
     pages at 1 s:  503  503  503  200  503  200  200  200  503
     closed for:    10   20   40        40                  10
 
-An ERROR doubles the adaptive delay; the third in a row counts as BUSY. A Retry-After with any other status closes the
-host, too, without a backoff.
+After the host opens, the three backoffs are remembered for the longest of them, but at most for a day. A request that
+starts later forgets them.
 
-The cache fetches robots.txt again when its backoff is over (``_cache/outcome.py``), so that the host is open by then.
-This backoff is at least ``backoff_min_s``, and begins with at most six times ``backoff_min_s``.
+An ERROR halves no backoff. It doubles the adaptive delay; the third ERROR in a row counts as BUSY. A Retry-After with
+any other status closes the host, too, without a backoff.
+
+When the backoff of robots.txt is over, the host is open, and the cache fetches robots.txt again
+(``_cache/outcome.py``). This backoff is at least ``backoff_min_s``, and begins with at most six times
+``backoff_min_s``.
 
 Any answer to a page also sets the adaptive delay, and may state a quota (RateLimit headers). An answer to robots.txt
-does neither: it only closes the host if it is a refusal. The delay follows the smoothed response time of requests in a
-row; after a rest that is much longer than the delay, the average begins anew (``rested``).
+does neither. The adaptive delay is ``adaptive_factor`` times the smoothed response time. After a rest that is longer
+than the delay, the average begins anew (``rested``).
 
-``politesse._pacing`` says what a new header needs.
+``politesse._pacing`` lists the steps to add a header.
 """
 
 from __future__ import annotations
@@ -34,25 +37,24 @@ from math import inf, log2
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import DAY_S
-from politesse._base.text import printable
 from politesse._http.freshness import retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
 from politesse._pacing.host_state import BackoffRecord, BackoffSnapshot
 from politesse._pacing.pace import Closing, Pace, PacingOptions, slower
-from politesse._pacing.refusals import AnswersInRow, IgnoredHeader, Meaning, described_refusal, is_served
+from politesse._pacing.refusals import AnswersInRow, IgnoredHeader, Meaning, described_refusal, is_served, shown
 from politesse.verdict import Bound, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FETCH_CLOSING: Final = frozenset({429, 503})
-"""The statuses by which an answer to robots.txt closes the host."""
+"""The statuses of robots.txt that close the host. The cache reports no 503 that disallows only its own origin."""
 
 _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
 _LONGEST_REFUSAL_S: Final = 30.0 * DAY_S  # backoff_max_s bounds the closure; this bounds only the doubling
 _SMOOTHING: Final = 0.5
-_RESTS: Final = 1.1  # a rest of this many delays ends a row of requests; the 0.1 is for a late event loop
+_RESTS: Final = 1.1  # after a rest of this many delays the average begins anew; the 0.1 is for a late event loop
 _JITTER: Final = 0.1
 _PACES: Final = 4.0  # the first backoff is at least this many intervals of the host
 _FETCH_S: Final = 60.0
@@ -63,14 +65,13 @@ _LONG_AGO_S: Final = 30.0 * DAY_S  # stands for minus infinity in a record, whos
 
 @dataclass(slots=True, eq=False)
 class HostBackoff:
-    """The facts that the answers of a host leave behind.
+    """The closure, the backoffs, the response time and the quota that the answers of a host have set.
 
     Attributes:
-        closing: until when the host is closed, by the monotonic clock, so that setting the wall clock opens no host
-            early.
-        backoff_s: the present backoff after refusals of pages, in seconds; 0 if no refusal is remembered.
-        fetch_backoff_s: the same for refusals of robots.txt.
-        refusal_s: the same for answers that mean REFUSED.
+        closing: the end of the closure, by the monotonic clock. So a change of the wall clock opens no host early.
+        backoff_s: the backoff of pages, after answers that mean BUSY, in seconds; 0 for none.
+        fetch_backoff_s: the backoff of robots.txt, after answers of 429 and 503, in seconds; 0 for none.
+        refusal_s: the backoff after answers that mean REFUSED, in seconds; 0 for none.
         latency_s: the smoothed response time.
         quota_until_mono: until when the interval of a quota holds.
     """
@@ -123,7 +124,7 @@ class HostBackoff:
             now_wall: the Unix time, for headers with a date.
             options: the bounds.
             jitter: 0 to 1.
-            interval_s: the pace; needed for a 429 or 5xx, and while a backoff is remembered.
+            interval_s: the interval of the request; needed for a 429 or 5xx, and while a backoff is remembered.
         """
         # A fast refusal or error does not show that the server is fast: 429 and 5xx only lengthen the delay. All other
         # answers may also shorten the delay. A turn without an observed answer may shorten it, too: otherwise the delay
@@ -169,12 +170,12 @@ class HostBackoff:
         if meaning is Meaning.SUCCESS:
             self.refusal_s = _halved(self.refusal_s, options.refused_min_s)
 
-    def refuse(
+    def observe_fetch(
         self, headers: Mapping[str, str], elapsed_s: float, now_mono: float, now_wall: float, options: PacingOptions
     ) -> tuple[IgnoredHeader, ...]:
-        """Record a 429 or 503 to a fetch of robots.txt.
+        """Record a 429 or 503 to a request for robots.txt.
 
-        No jitter is added, because the host must be open when robots.txt is fetched again, right after this backoff.
+        No jitter is added: robots.txt is fetched again right after this backoff, and the host must be open by then.
         """
         if self._is_new_refusal(self.fetch_backoff_s, elapsed_s, now_mono):
             doubled_s = max(_first_fetch_s(options), 2.0 * self.fetch_backoff_s)
@@ -211,7 +212,7 @@ class HostBackoff:
         return BackoffSnapshot(pace.interval_s, *backoffs, closed_s, self.closing.bound_by)
 
     def refusal(self, options: PacingOptions) -> Refusal | None:
-        """Return how many times in a row REFUSED closed the host, and the words of its last answer; None for never."""
+        """Return how often in a row answers of REFUSED closed the host, and the words of the last; None for never."""
         if not self.refusal_s:
             return None
         return Refusal(1 + max(0, round(log2(self.refusal_s / options.refused_min_s))), self._refused_by)
@@ -261,17 +262,17 @@ class HostBackoff:
 
     @property
     def is_known(self) -> bool:
-        """Whether an answer, a quota or a time without requests was recorded."""
+        """Whether an answer, a quota or a closure was recorded."""
         return self._answered or self.latency_s > 0.0 or self.remembered_until_mono > -inf
 
     @property
     def is_remembered(self) -> bool:
-        """Whether any backoff is remembered, so that the next answer needs the pace of its request."""
+        """Whether any backoff is remembered. If so, ``observe`` needs the interval of the next request."""
         return bool(self.backoff_s or self.fetch_backoff_s or self.refusal_s)
 
     @property
     def remembered_until_mono(self) -> float:
-        """When this object may be forgotten. A backoff is remembered for as long again after the host opens."""
+        """When this object may be forgotten: all backoffs, the quota and the denials have become too old by then."""
         return max(self._backoff_until_mono, self.quota_until_mono, self._row.denials_until_mono)
 
     @property
@@ -280,7 +281,10 @@ class HostBackoff:
         return max(self.closing.until_mono, self._learnt_mono) + min(longest_s, DAY_S)
 
     def _is_new_refusal(self, backoff_s: float, elapsed_s: float, now_mono: float) -> bool:
-        """Return whether the refused request started after the last refusal, or no refusal is remembered."""
+        """Return whether an answer doubles ``backoff_s``, and record its time.
+
+        It does not if its request had started before the last answer that set a backoff.
+        """
         is_new = not backoff_s or now_mono - elapsed_s > self._refused_mono
         self._refused_mono = now_mono
         return is_new
@@ -305,18 +309,18 @@ class HostBackoff:
             self.close(now_mono + closed_s, bound_by)
         if asked_s == closed_s or "retry-after" not in headers:
             return ()
-        return (IgnoredHeader("retry-after", printable(headers["retry-after"][:100]), closed_s or None),)
+        return (IgnoredHeader("retry-after", shown(headers["retry-after"]), closed_s or None),)
 
     def _meter(
         self, headers: Mapping[str, str], now_mono: float, now_wall: float, options: PacingOptions
     ) -> tuple[IgnoredHeader, ...]:
-        """Spread the rest of a quota over the rest of its time; if it is used up, wait for the next quota."""
+        """Spread the rest of a quota over the rest of its time. If no rest is left, close the host until its reset."""
         fields = quota_fields(headers)
         if not fields:
             return ()  # nearly all answers have no quota
         quota = remaining_quota(headers, now_wall)
         if quota is None:
-            return tuple(IgnoredHeader(field, printable(headers[field][:100]), None) for field in fields)
+            return tuple(IgnoredHeader(field, shown(headers[field]), None) for field in fields)
         remaining, asked_s = quota
         reset_s = min(asked_s, options.backoff_max_s)
         if remaining <= 0:
@@ -325,7 +329,7 @@ class HostBackoff:
             self._quota_interval_s, self.quota_until_mono = reset_s / remaining, now_mono + reset_s
         if reset_s == asked_s:
             return ()
-        return tuple(IgnoredHeader(field, printable(headers[field][:100]), reset_s) for field in fields)
+        return tuple(IgnoredHeader(field, shown(headers[field]), reset_s) for field in fields)
 
 
 def _first_s(options: PacingOptions, interval_s: float) -> float:

@@ -16,19 +16,19 @@ Theory of operation. A host is in one phase at a time. Events change the host; `
 No field names the phase: ``recalling``, ``under_way``, ``called`` and the start of the first waiter determine it.
 
 Tasks in ``start`` and callbacks of ``when_ready`` stand in one line. The line has one rule: first come, first served,
-and *a later waiter delays no earlier one*. So a later waiter goes first only if its request could end, and the interval
-of the earlier waiter could pass, before the earlier waiter may start at all (``Start.yields_until_mono``). The rule has
-three consequences:
+and *a later waiter delays no earlier waiter*. So a later waiter may go first only if it leaves enough time: its request
+can end, and the interval of the earlier waiter can pass, before the earlier waiter may start at all
+(``Start.yields_until_mono``). The rule has three consequences:
 
-* A waiter with a long Crawl-delay holds up the others for its own interval, once for each of its requests. No other
-  waiter overtakes it.
-* A waiter whose Visit-time begins in some hours lets the others go until its window is near. If the windows of two
-  agents never overlap, each agent gets its own window.
+* A waiter with a long Crawl-delay delays the waiters behind it by its own interval, once for each of its requests. No
+  later waiter overtakes it.
+* While the Visit-time of a waiter is some hours away, later waiters go first, until its window is near. If the windows
+  of two agents never overlap, each agent gets its own window.
 * All waiters with the same agent and floor have the same start. So only the first of them is checked (``firsts``).
 
-A waiter may give its permit back because it has to check something first. Then the waiter joins again with its old
-``order``, and so keeps its place. A callback has OFFER_S to take its permit by ``try_start``. After that time the
-callback leaves the line, and the next waiter is called.
+A task may give its permit back, because it has to judge its URL again. Then it joins again with its old ``order``, and
+so keeps its place. A callback has OFFER_S to take its permit by ``try_start``. After that time the callback leaves the
+line, and the next waiter is called.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PacedHost:
         marks: how many requests have set ``last_mono`` so far.
         changes: how many changes may have moved a start. A start that was calculated before the last change is void.
         noted: the value of ``changes`` when the memory last noted the host.
-        recalling: whether the memory of an earlier process is being asked.
+        recalling: whether the state from an earlier process is being read.
         waiting: how many waiters are in line.
         firsts: the first waiter of each agent, in order.
         called: the waiter that was called, or None.
@@ -116,14 +116,14 @@ class PacedHost:
         """The first task in line, or None without a task."""
         return next((waiter for waiter in self.line() if waiter.callback is None), None) if self.waiting else None
 
-    def state(self, request: TurnRequest) -> AgentPace:
+    def agent_pace(self, request: TurnRequest) -> AgentPace:
         """Return the pace that binds a request, after recording the statements of its robots.txt."""
         key = request.agent, request.min_delay_s
         agent = self.agents.get(key)
         if agent is None:
             agent = self.agents[key] = AgentPace(request.min_delay_s)
         if request.pace is not None:
-            agent.state(request.origin, request.pace)
+            agent.record(request.origin, request.pace)
         self.changes += 1
         return agent
 
@@ -177,7 +177,7 @@ class PacedHost:
     def next_look_mono(self, kept_s: float, now_mono: float, now_wall: float) -> float:
         """Return when a host with room has to be checked if nothing changes until then; infinite for never."""
         if self.called is not None:
-            # A task that was called checks the host itself. A callback might never ask for its permit.
+            # A task that was called checks the host itself. A callback might never call ``try_start``.
             return inf if self.called.callback is None else self.called_mono + OFFER_S
         if self.waiting:
             return self.next_waiter(now_mono, now_wall)[1]
@@ -233,7 +233,7 @@ class PacedHost:
     # Requests under way
 
     def stamp(self, permit: LocalPermit, now_mono: float) -> None:
-        """Count the start of a request, in ``last_mono``, too: others may start before this request ends."""
+        """Record the start of a request in its permit, and in ``last_mono``, from which the next interval counts."""
         self.marks += 1
         self.changes += 1
         permit.before_mono, permit.marks = self.last_mono, self.marks
@@ -298,7 +298,7 @@ class PacedHost:
         return max(until_mono, self.last_mono + 2.0 * longest_s) if 2.0 * longest_s > kept_s else until_mono
 
     def forget_open_windows(self, now_mono: float, now_wall: float) -> None:
-        """Forget idle agents whose Visit-time has begun. Disjoint windows are never all open at once."""
+        """Forget idle agents whose Visit-time has begun. Otherwise a host with disjoint windows is never forgotten."""
         for name, agent in list(self.agents.items()):
             opens_s = self.start_of(agent, now_mono, now_wall).ready_mono - now_mono
             if agent.timed and opens_s <= _FORGOTTEN_S and len(self.agents) > 1:

@@ -1,14 +1,14 @@
 """The state of a host, in a form that outlives its process. Pure; the time is an argument.
 
 Theory of operation. A state describes a host at one moment. All its times are seconds from that moment, so that a
-process with another clock can read them. The reader calculates how much time has passed since:
+process with another clock can read them. The reader calculates how much time has passed since that moment:
 
-    read by                    the time passed
-    the same run of the clock  by the monotonic clock: a wall clock that was set changes nothing
-    another run                by the wall clock
-    a clock that is behind     zero: the state counts as new. It is noted again, so that this happens only once
+    the reader's clocks           the time that has passed
+    the same monotonic clock      by the monotonic clock: a change of the wall clock has no effect
+    another monotonic clock       by the wall clock
+    a wall clock that is behind   zero: the state counts as new. The reader notes it again, so this happens only once
 
-A request that was under way may have ended at any time since, so it counts as ended now.
+A request that was under way may have ended at any later time, so it counts as ended now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SEVERAL: Final = ""
-_WRITTEN_LATER_S: Final = 60.0  # a state may wait for its store for some seconds; after a longer time, a clock was set
+_WRITTEN_LATER_S: Final = 60.0  # a state waits for its store for some seconds; a longer time means that a clock was set
 
 
 class BackoffSnapshot(NamedTuple):
@@ -30,11 +30,11 @@ class BackoffSnapshot(NamedTuple):
 
     Attributes:
         pace_s: the interval that the host's answers ask for, in seconds; 0 for none.
-        backoff_s: the present backoff after refusals of pages, in seconds; 0 if no refusal is remembered.
-        fetch_backoff_s: the same for refusals of robots.txt.
-        refusal_s: the same for answers that mean REFUSED.
+        backoff_s: the backoff of pages, in seconds; 0 for none.
+        fetch_backoff_s: the backoff of robots.txt, in seconds; 0 for none.
+        refusal_s: the backoff after answers that mean REFUSED, in seconds; 0 for none.
         closed_s: for how many seconds the host is still closed; 0 if the host is open.
-        closed_by: the reason.
+        closed_by: the reason of the closure.
     """
 
     pace_s: float = 0.0
@@ -54,7 +54,7 @@ class BackoffRecord:
         closed_by: one of CLOSINGS.
         backoff_s: the backoff of pages; 0 for none.
         fetch_backoff_s: the backoff of robots.txt; 0 for none.
-        refused_s: when the last refusal came.
+        refused_s: when the last answer came that set a backoff.
         latency_s: the smoothed response time.
         answered: whether an answer other than 429 and 5xx has set the response time, or a turn ended without an answer.
         quota_interval_s: the interval over which a quota is spread.
@@ -75,7 +75,7 @@ class BackoffRecord:
 
     @property
     def binds(self) -> bool:
-        """Whether the host is closed, or a quota is spread."""
+        """Whether the host is closed, or a quota sets its interval."""
         return self.closed_s > 0.0 or self.quota_s > 0.0
 
     def later(self, passed_s: float) -> BackoffRecord:
@@ -132,15 +132,15 @@ class HostState:
     def passed_s(self, run: str, now_wall: float, now_mono: float) -> float:
         """Return how many seconds have passed since the moment; 0 if the moment is in the future of the wall clock.
 
-        In that case the clock was ahead or is behind, and a closed host stays closed for its full time from now on. The
-        host opens late rather than early; ``backoff_max_s`` bounds the delay.
+        In that case the wall clock was ahead then, or is behind now. A closed host then stays closed for its full time
+        from now on. So the host opens late rather than early; ``backoff_max_s`` bounds the delay.
         """
         return max(0.0, now_mono - self.mono if run == self.run else now_wall - self.wall)
 
     def since_s(self, earlier: HostState) -> float:
-        """Return how many seconds before this state ``earlier`` was noted; negative if this state waited for its store.
+        """Return the seconds from ``earlier`` to this state; negative if this state has waited for its store.
 
-        As in ``passed_s``, the result is 0 if a clock was set.
+        The result is 0 if a clock was set in between.
         """
         since_s = self.mono - earlier.mono if self.run == earlier.run else self.wall - earlier.wall
         return since_s if since_s > -_WRITTEN_LATER_S else 0.0
@@ -152,8 +152,8 @@ class HostState:
     def asked_ago_s(self, passed_s: float, max_turn_s: float) -> float | None:
         """Return how many seconds ago the host was last requested, or None for never.
 
-        If a request was under way at the moment, it counts as the last request. It counts as made now, or
-        ``max_turn_s`` after the moment if that is earlier.
+        A request that was under way at the moment counts as the last request. It counts as made now, or ``max_turn_s``
+        after the moment if that is earlier.
         """
         if self.under_way:
             return max(0.0, passed_s - max_turn_s)
@@ -175,15 +175,15 @@ def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
     Args:
         ours: the state now.
         theirs: the stored state that ours will replace.
-        passed_s: how many seconds before ours it was noted.
+        passed_s: the seconds from ``theirs`` to ``ours``.
     """
     noted_by, asked_s = ours.noted_by, ours.asked_s
     if theirs.asked_s is not None and (asked_s is None or theirs.asked_s + passed_s < asked_s):
         noted_by, asked_s = SEVERAL, max(0.0, theirs.asked_s + passed_s)
     answers, answers_s = ours.answers, ours.answers_s
-    told = theirs.answers_after(passed_s)
-    if told is not None and told.binds:
-        noted_by, answers = SEVERAL, told if answers is None else answers.joined(told)
+    present = theirs.answers_after(passed_s)
+    if present is not None and present.binds:
+        noted_by, answers = SEVERAL, present if answers is None else answers.joined(present)
         answers_s = max(answers_s, theirs.answers_s - passed_s)
     return replace(ours, noted_by=noted_by, asked_s=asked_s, answers=answers, answers_s=answers_s)
 
@@ -199,4 +199,4 @@ class HostMemory(Protocol):
         """
 
     def note(self, key: str, take: Callable[[], HostState], /) -> None:
-        """Keep the state of a host; ``take``, which returns the state, is called later, once for several notes."""
+        """Keep the state that ``take`` returns. The memory calls ``take`` later, once for several notes of a host."""

@@ -102,8 +102,8 @@ class ActiveHosts:
 class LastRequestTimes:
     """The times of the last requests to idle hosts, in 55 to 85 octets each besides the name, without a timer.
 
-    The times are in two dicts. After ``kept_s``, or when the younger dict is full, it replaces the older dict. So a
-    time is kept for between ``kept_s`` and twice ``kept_s``, of up to 250,000 hosts.
+    The times are in two dicts. After ``kept_s``, or when the younger dict is full, the younger dict replaces the older
+    dict. So a time is kept for ``kept_s`` to twice ``kept_s``, for up to 250,000 hosts.
 
     Args:
         kept_s: how long a time counts, in seconds.
@@ -142,7 +142,7 @@ class LastRequestTimes:
 
 
 class Wakeups:
-    """Checks each host when its time comes. An entry of the heap is valid while its time equals ``armed_mono``.
+    """Checks each host at its time. An entry of the heap is valid while its time equals the host's ``armed_mono``.
 
     A timer is set when a host is due before the soonest timer. If the host is due now, the check runs in the next step
     of the event loop. Later timers stay: cancelling a timer and setting another costs three times as much, because the

@@ -1,4 +1,4 @@
-"""Drives the hosts of a process: applies events to them, and checks each host when its time has come.
+"""Drives the hosts of a process: applies events to them, and checks each host when a start may be due.
 
 Theory of operation. ``host.py`` decides who may start. This module has the clocks, the tasks, and one heap for all
 hosts. Each event changes a host first. Then ``_advance`` sets the time of the next check:
@@ -8,8 +8,8 @@ hosts. Each event changes a host first. Then ``_advance`` sets the time of the n
                                                   -> the callback calls try_start within OFFER_S
              -> the host is idle, and nothing about it counts any more: forget it
 
-A permit is stamped when its waiter takes it, by the clock of that moment: a task may resume late, and a timer may fire
-early. If the host was closed in between, the waiter waits again, at its old place.
+A permit gets its start time (its stamp) when its waiter takes it, not when the waiter is called: a task may resume
+late, and a timer may fire early. If the host was closed in between, the waiter waits again, at its old place.
 
 A turn in one process, from a request to the next request:
 
@@ -230,7 +230,7 @@ class LocalLines:
         agent = host.agents.get((request.agent, request.min_delay_s))
         pace = request.pace
         if agent is None or (pace is not None and agent.by_origin.get(request.origin) is not pace):
-            agent = host.state(request)
+            agent = host.agent_pace(request)
             if host.waiting:
                 self._advance(host)  # with the new pace of the origin, a waiter may be allowed to start sooner
         return host, agent

@@ -1,16 +1,15 @@
 """The pacer of a single process: lines (``lines.py``), closures, limits, and requests for robots.txt.
 
 Theory of operation. Requests for robots.txt to one host run one at a time. After the first two, the floor separates
-them. Requests for robots.txt and requests for pages do not wait for each other. They share only ``FetchPermit.opened``
-and the closures of the host. During a closure, neither kind of request may start. After a long idle time, a request for
-robots.txt also begins the interval of pages. The requests for robots.txt of a host stand in one line, first come, first
-served:
+them. Requests for robots.txt and requests for pages do not wait for each other, with three exceptions. During a closure
+of the host, neither kind may start. ``FetchPermit.opened`` begins the interval of pages. So does a request for
+robots.txt after a long idle time. The requests for robots.txt of a host stand in one line, first come, first served:
 
     waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
 
-A host is fresh while fewer than two requests ended there within the last minute: its http and https origins, or a
-redirect within the host, need no pause. A line exists while a request is in it. The times of the last two requests are
-kept for a minute.
+A host is fresh while fewer than two requests ended there within the last minute. So two origins of a host (http and
+https), or a redirect within the host, need no pause. A line exists while a request is in it. The times of the last two
+requests are kept for a minute.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ class FetchLines:
         while line.waiting:
             called = line.waiting.pop(0)
             if not called.done():
-                called.set_result(None)  # the line is not removed, so no other request can take the place first
+                called.set_result(None)  # the line stays in the dict, so no new request takes the place first
                 return
         del self._lines[host]
         now_mono = self._clock.monotonic()
@@ -238,7 +237,7 @@ class LocalPacer(LocalLines):
             host.asked(now_mono)
         if status in FETCH_CLOSING:
             host.changes += 1
-            ignored = host.backoff.refuse(headers, elapsed_s, now_mono, now_wall, host.options)
+            ignored = host.backoff.observe_fetch(headers, elapsed_s, now_mono, now_wall, host.options)
             self._reports.overruled(host.host, ignored)
             self._reports.closed(host, now_mono, now_wall, fetch.url, status)
         self._advance(host)
@@ -289,7 +288,7 @@ class LocalPacer(LocalLines):
         host, agent = self._enter(request, now_mono)
         return host.start_of(agent, now_mono, self._wall()).pace
 
-    def heard(self, host: str, /) -> BackoffSnapshot:
+    def backoff_of(self, host: str, /) -> BackoffSnapshot:
         """Return the backoff of a host."""
         paced = self._hosts.get(host)
         if paced is None:

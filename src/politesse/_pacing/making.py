@@ -1,4 +1,4 @@
-"""Makes the pacer that the options ask for, with a part for each scope; each part belongs to the fleet, if any."""
+"""Makes the pacer for the options: a LocalPacer or a FleetPacer, or a ScopedPacer with such a pacer for each scope."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """When the next request of an agent to a host may start, and which source binds it. Pure; time is an argument.
 
-Theory of operation. Two kinds of facts are kept apart:
+Theory of operation. Two kinds of facts determine a start:
 
 * Facts about the host bind every request to it: the time of its last request (``last_mono``), the end of a closure (a
   time without requests, see ``refusals.py``), the adaptive delay, and a quota.
@@ -12,9 +12,9 @@ delay and the quota. The interval counts from the last request of any agent. So 
 change the interval of another agent.
 
 A closure or a window of a Visit-time does not lengthen the interval. The request starts when the interval is over, the
-host is open and the window permits it. The window must be open at that start, not now. A Request-rate may have a
-window, too. When that window ends, the interval may become shorter. So no start is scheduled after that end; at the
-end, the start is calculated again.
+host is open and the window permits it. The window must be open at the time of that start. A Request-rate may have a
+window, too. When that window ends, the interval may become shorter. So no start is scheduled after the end of that
+window; when the window ends, the start is calculated again.
 """
 
 from __future__ import annotations
@@ -75,15 +75,16 @@ class PacingOptions:
             from start to start.
         max_crawl_delay_s: a Crawl-delay or Request-rate is long if it asks for more than this many seconds; positive,
             infinite for no limit. The last request to a host is remembered for the same time, at least ten minutes and
-            at most a day, so that a pace learnt later binds.
+            at most a day. So the interval of a robots.txt that is fetched later counts from this request.
         on_long_crawl_delay: ``"obey"`` a long delay, ``"cap"`` it at that limit, or ``"skip"`` the host.
-        adaptive_factor: the delay is this many times the smoothed response time; 0 for off. Fast answers shorten the
-            delay again, with any status but 429 and 5xx.
-        adaptive_max_s: the longest such delay, in seconds; 0 to a day.
+        adaptive_factor: the adaptive delay is this many times the smoothed response time; 0 for off. Fast answers
+            shorten the delay again, with any status but 429 and 5xx.
+        adaptive_max_s: the longest adaptive delay, in seconds; 0 to a day.
         backoff_min_s: the least time for which a 429, 502, 503 or 504 closes a host, in seconds; positive. The third
             other 5xx in a row has the same effect. The first such answer closes the host for four times its interval if
             that is longer. Each further such answer doubles the time, up to 15 minutes, and each other answer halves
-            it. A 429 or 503 to robots.txt closes the host for a minute, doubled up to an hour.
+            it. A 429 to robots.txt closes the host for a minute, doubled up to an hour. So does a 503 to robots.txt
+            with a Retry-After, or from the target of a redirect. Any other 503 to robots.txt closes no host.
         backoff_max_s: the longest time for which an answer closes a host, even if Retry-After is longer.
         refused_min_s: how long a host that refuses this crawler is closed at first, in seconds; positive. Each further
             refusal doubles the time. See the guide "When a site refuses".
@@ -91,10 +92,10 @@ class PacingOptions:
             more.
         max_turn_s: how long a turn may last before it expires, in seconds; positive, infinite for no limit. When a turn
             expires, its host serves the next request.
-        scope: the processes or spiders that share a pace, unlike the other scopes, which are kinds of hosts.
-            ``"process"`` gives each process its own pace. A LeasingStore, such as a RedisStore, may then be used
-            without a ``fleet``; a fleet excludes this scope. Any other name is for Scrapy: spiders with the same name
-            in a process share a pace. Gates share a pace by ``pacer=SharedPacer(...)``.
+        scope: which processes or spiders share a pace. ``"process"`` gives each process its own pace. A LeasingStore,
+            such as a RedisStore, may then be used without a ``fleet``; a fleet excludes this scope. With Scrapy, any
+            other name is the name of a pace: all spiders of a process with this ``scope`` share it. Gates share a pace
+            by ``pacer=SharedPacer(...)``.
     """
 
     key: Literal["host", "address", "domain"] = "host"
@@ -241,9 +242,9 @@ class Start(NamedTuple):
         ready_mono: the monotonic time of the start; in the past if the request may start now.
         bound_by: the source that sets this time.
         pace: the interval before the request.
-        yields_until_mono: until when another request may start without delaying this request. The other request takes
-            up to one interval (the adaptive delay makes an interval as long as the usual answer). Then the interval
-            before this request begins.
+        yields_until_mono: until when another request may start without delaying this request: two intervals before
+            ``ready_mono``. The other request takes up to one interval, because the adaptive delay makes an interval as
+            long as the usual answer. Then one interval passes before this request.
     """
 
     ready_mono: float

@@ -52,8 +52,8 @@ class Waiter:
 
     def fail(self, error: Exception) -> None:
         """Let the task raise ``error``, unless it gets its permit at the same moment."""
-        # The error is not set as the future's exception, because a task that was woken before and may not start has to
-        # raise the error as well.
+        # The error is an attribute, and not the exception of the future: a task that was woken before, and then may not
+        # start, has to raise the error as well.
         self.error = self.error or error
         self.wake()
 
@@ -84,8 +84,8 @@ class AgentPace:
     changes: int = 0
     waiters: OrderedDict[Waiter, None] = field(default_factory=OrderedDict)
 
-    def state(self, origin: str, pace: StatedPace) -> None:
-        """Replace the pace that the robots.txt of an origin states."""
+    def record(self, origin: str, pace: StatedPace) -> None:
+        """Record the pace that the robots.txt of an origin states, in place of its earlier pace."""
         self.by_origin[origin] = pace
         statements = self.by_origin.values()
         self.stated = None

@@ -1,14 +1,14 @@
 """Recalls hosts from the memory of an earlier process, and notes changes in that memory.
 
-Theory of operation. A host that is new to this process is recalled before any request starts there. Meanwhile it
-is in the phase RECALLING: requests wait in line, and ``try_start`` answers NotYet.
+Theory of operation. A host that is new to this process is recalled before any request starts there. During the recall
+the host is in the phase RECALLING: requests wait in line, and ``try_start`` answers NotYet.
 
     new host -> RECALLING -> recalled:        its state is added to the host
                           -> failed, or late: the host counts as requested just now
 
 When a host is recalled, its callbacks are called even if no request may start there yet, because the owner of a
-callback may give up a host that is closed for a long time. Changes are noted in the memory. The memory reads the state
-later, once for several notes, so a note costs little.
+callback may give up a host that is closed for a long time. Each change of a host is noted in the memory. A note costs
+little, because the memory reads the state later, once for several notes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Recalls:
         host.recalling = True
         task = loop.create_task(self._recall(host), name=f"recall of {host.host}")
         self._under_way[host] = task, loop.create_future()
-        # A task that is cancelled before its first step runs no code of its own.
+        # The callback is for a task that is cancelled before its first step: it runs no code, and no ``finally``.
         task.add_done_callback(lambda _: self._end(host, None, None))
 
     async def ended(self, host: PacedHost) -> None:

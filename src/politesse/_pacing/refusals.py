@@ -39,7 +39,7 @@ PACE_HEADERS: Final = QUOTA_FIELDS | {"retry-after", _PRICE, _MITIGATED, _AUTHEN
 """The headers that may slow or close a host, in lower case; an answer without them needs no further reading."""
 
 BUSY_STATUSES: Final = frozenset({429, 502, 503, 504})
-"""The statuses by which a host says that it has too much to do now."""
+"""The statuses of an answer that means BUSY."""
 
 _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
@@ -105,7 +105,7 @@ class AnswersInRow:
     def meaning(
         self, status: int, headers: Mapping[str, str], now_mono: float, options: PacingOptions, *, is_refused: bool
     ) -> Meaning:
-        """Return the meaning of an answer; ``is_refused``: whether an earlier refusal is remembered."""
+        """Return the meaning of an answer; ``is_refused``: whether an earlier answer of REFUSED is remembered."""
         meaning = meaning_of(status, headers)
         if meaning is Meaning.ERROR:
             self._errors += 1
@@ -143,9 +143,9 @@ def described_refusal(status: int, headers: Mapping[str, str]) -> str:
     if _is_challenge(headers):
         words.append(f"{_MITIGATED}: challenge")
     if _PRICE in headers:
-        words.append(f"{_PRICE}: {_shown(headers[_PRICE])}")
+        words.append(f"{_PRICE}: {shown(headers[_PRICE])}")
     if (license_ := headers.get(_AUTHENTICATE, "")).lower().startswith("license"):
-        words.append(f"WWW-Authenticate: {_shown(license_)}")
+        words.append(f"WWW-Authenticate: {shown(license_)}")
     return ", ".join(words)
 
 
@@ -153,5 +153,6 @@ def _is_challenge(headers: Mapping[str, str]) -> bool:
     return headers.get(_MITIGATED, "").strip().lower() == "challenge"
 
 
-def _shown(value: str) -> str:
+def shown(value: str) -> str:
+    """Return the first 100 characters of the value of a header, printable."""
     return printable(value[:_MAX_VALUE])

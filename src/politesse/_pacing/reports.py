@@ -1,11 +1,11 @@
-"""Publishes long waits, and that a host is closed; ends permits that were held for too long.
+"""Publishes long waits and closed hosts, and ends permits that were held for too long.
 
 Theory of operation. A new permit arms the timer unless it is armed already. The end of a permit does not touch the
 timer. When the timer fires, every permit that has not ended is checked. Then the timer is armed again for the first
 permit that becomes old, and for ``HELD_S`` at the latest. So the timer fires every few seconds while a permit is under
 way, and a short request only reads ``is_armed``.
 
-    started --- HELD_S -------> ``long`` is called at every check from then on, to warn about waiting requests
+    started --- HELD_S -------> each further check calls ``long``, which publishes the wait of other requests
             --- max_turn_s ---> ``expired`` is called, and has to end the permit
 """
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     Held: TypeAlias = FleetPermit | LocalPermit | ScopedPermit
 
 LONG_S: Final = 60.0
-"""A wait in line is long from this many seconds on."""
+"""A wait in line that takes longer than this many seconds is published."""
 
 HELD_S: Final = 5.0
-"""If other requests wait for a permit, the permit counts as held for long after this many seconds."""
+"""After this many seconds, a permit counts as held for long if other requests wait for its end."""
 
 _MIN_TIMER_S: Final = 0.001
 
@@ -93,8 +93,8 @@ class Reports:
     def held(self, host: PacedHost, now_mono: float) -> float | None:
         """Publish that the first waiter has waited for a held permit for HELD_S; else return when to check again.
 
-        A program that blocks its event loop can neither end its requests nor read their responses. So the time counts
-        from the end of the block; otherwise every host would be reported then.
+        While a program blocks its event loop, its requests cannot end. So the time counts from the end of the block;
+        otherwise the wait at every host would be published after the block.
         """
         head = host.head
         if head is None or not host.is_full:

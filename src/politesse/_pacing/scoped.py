@@ -1,8 +1,8 @@
 """Turns in several scopes at once: a request waits for its host, and for all hosts that share its address or domain.
 
-Theory of operation. The statements and answers of a site (Crawl-delay, 429, slow responses) bind in the first scope,
-the key. Each other scope has only a Limit. Each scope has its own pacer, whose hosts are the keys of that scope.
-Only addresses are looked up: the function of any other scope always returns a key.
+Theory of operation. The statements and answers of a site (Crawl-delay, 429, slow responses) count in the first scope
+only: the key of the options. Each other scope has only a Limit. Each scope has its own pacer, whose hosts are the keys
+of that scope. The key of an address needs a lookup; the key of any other scope is always known.
 
 Permits are taken in one order: the key, then the limit of the domain, then the limit of the address. The order is
 always the same, so no two requests wait for each other. If a later scope fails, all permits are given back. A waiter
@@ -129,7 +129,7 @@ class ScopedPacer:
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
     ) -> ScopedPermit:
-        """Wait for a permit of all scopes. The wait includes the lookup of an address, which goes on for others."""
+        """Wait for a permit of all scopes. The lookup of an address counts as wait, and outlives a wait that fails."""
         deadline_mono = None if max_wait_s is None else self._clock.monotonic() + max_wait_s
         parts = await self._parts(request, max_wait_s)
         if request.check_lines is not None:  # the address may have been unknown at the first check

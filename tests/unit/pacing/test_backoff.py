@@ -237,21 +237,21 @@ def test_a_robots_txt_that_is_refused_closes_the_host_for_as_long_as_it_is_not_f
 ) -> None:
     backoff, options, now = HostBackoff(), PacingOptions(backoff_min_s=least_s), NOW
     for number in range(12):
-        backoff.refuse({}, 0.1, now, now, options)
+        backoff.observe_fetch({}, 0.1, now, now, options)
         assert backoff.closing.until_mono - now == min(first_s * 2**number, max(3600.0, least_s))
         now += DAY_S
     for _ in range(12):
         observe(backoff, 200, now=now, options=options)
-    backoff.refuse({"retry-after": "5"}, 0.1, now, now, options)
+    backoff.observe_fetch({"retry-after": "5"}, 0.1, now, now, options)
     assert (backoff.closing.until_mono - now, backoff.closing.bound_by) == (first_s, Bound.RETRY_AFTER)
 
 
 def test_the_backoff_of_a_robots_txt_and_of_pages_are_two() -> None:
     backoff = HostBackoff()
-    backoff.refuse({}, 0.1, NOW, NOW, OPTIONS)
+    backoff.observe_fetch({}, 0.1, NOW, NOW, OPTIONS)
     observe(backoff, 503, now=NOW + 100.0)
     assert backoff.closing.until_mono == NOW + 110.0
-    backoff.refuse({}, 0.1, NOW + 200.0, NOW, OPTIONS)
+    backoff.observe_fetch({}, 0.1, NOW + 200.0, NOW, OPTIONS)
     assert backoff.closing.until_mono == NOW + 320.0
 
 

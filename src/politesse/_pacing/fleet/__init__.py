@@ -13,11 +13,11 @@ need not agree.
                                             v      |
                                           queued: granted at the end, by a message to its owner
 
-    close.lua: nothing starts before `closed`, and grants that are older than `version` are void
-    renew.lua: the lease of a request that is under way goes on, in the present session of its owner
+    close.lua: no request starts before `closed`, and grants that are older than `version` are void
+    renew.lua: extends the lease of a request that is under way, in the present session of its owner
 
 Besides the hosts, each server has one roster of the processes (``member.lua``, ``roster.py``). The roster names the
-present round. A round ends when the server loses data.
+present round. A round ends when the server loses data, or when its clock is set.
 
 The steps of a request.
 
@@ -49,15 +49,15 @@ Why no start is too early. A granted start is used only if, at that moment,
 * no other process has closed the host since the grant (``version``);
 * the connection was not lost since the grant.
 
-After the process reconnects, or if the server has just started, a host waits for the interval of its next request, and
-at least for ``HOLD_S``: a server that has lost data does not know when the last request ended. Only the processes that
-have requested a host know its adaptive interval. These processes send the interval again before they report, with their
-requests under way and the closed hosts. No request starts until all known processes have reported, or
-``lease_s`` seconds have passed.
+A server that has lost data does not know when the last request ended. So after the process reconnects, or if the server
+has just started, a host waits for the interval of its next request, and at least for ``HOLD_S``. Only the processes
+that have requested a host know its adaptive interval. These processes send the interval again before they report, with
+their requests under way and the closed hosts. No request starts until all known processes have reported, or ``lease_s``
+seconds have passed.
 
 If several requests may be under way at a host, the interval counts from start to start. The interval is then longer by
 ``slack``, the time by which a start may be late. Otherwise the interval counts from the end of the last request. Redis
-learns of this end after it happens, so delays only make the next start later.
+gets the message after this end, so a delay of the message only makes the next start later.
 
 While Redis is away, no request starts. When Redis is back, each process reports the requests that have ended meanwhile.
 

@@ -1,21 +1,21 @@
-"""The link of a process to the Redis of its fleet: it connects itself, sends calls in order, and reports each loss.
+"""The link of a process to the Redis of its fleet: connects, sends calls in order, and reports each loss.
 
 Theory of operation. One task does all the work. Calls that come while a batch is under way wait for the next batch, so
 many hosts share a round trip. There are two kinds of calls:
 
     ask    a reservation: its caller waits for the answer. After a loss the call raises WireLost and is not sent again
     post   the end of a request, the closure of a host, the renewal of a ticket: its caller does not wait. After a
-           loss, ends and closures are sent again, in the same order, until Redis answers; a new session makes its own
-           renewals
+           loss, ends and closures are sent again, in the same order, until Redis answers. Renewals are not sent
+           again, because each session begins with new renewals
 
-Each of these counts as a loss: an error of a connection, no answer for ``timeout_s``, an error that says that the
-server cannot serve now, a clock of the server that was set or runs too fast (``server_clock.py``), and lost data
+These events count as a loss: an error of a connection, no answer for ``timeout_s``, an error by which the server
+refuses all calls for now, a clock of the server that was set or runs too fast (``server_clock.py``), and lost data
 (``roster.py``). After each connection the link first joins the roster, then sends all posts, and then reports.
 
 Every few seconds the link reports again. The report checks that the server is still the same, that it can write, that
 it permits all commands of the scripts, and that its messages arrive. While requests wait or are under way, the link
-also checks the epoch whenever it has sent nothing for half of ``timeout_s``. So it notices a silent server after at
-most ``1.5 * timeout_s``. Until then, a request still starts if the server has granted its start before.
+also checks the epoch after each half of ``timeout_s`` without a call. So the link notices a silent server after at most
+``1.5 * timeout_s``. Until then, a request still starts if the server has granted its start before.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class FleetLink(Session):
         self._start()
 
     async def tried(self) -> None:
-        """Wait until the first attempt to connect has ended, or Redis counts as away. For errors see ``check``."""
+        """Wait for the end of the first attempt to connect, for ``timeout_s`` at most. For errors see ``check``."""
         self.check()
         if not self._tried.is_set():
             with suppress(TimeoutError):
@@ -172,7 +172,7 @@ class FleetLink(Session):
                 self._fault = error
             except WireLost as error:
                 if isinstance(error, RoundOver):
-                    self.clocks.forget()  # if the clock was set before the new round, that does no harm now
+                    self.clocks.forget()  # a clock that was set before the new round does no harm in this round
                 self._away(str(error))
             except asyncio.CancelledError:
                 if not self._is_closed:

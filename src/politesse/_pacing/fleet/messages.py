@@ -73,7 +73,7 @@ class Server(NamedTuple):
 
 
 Reply = list[str]
-"""The words that a script returns; those of ``reserve`` and ``close`` are from ``answer`` in ``state.lua``."""
+"""The words that a script returns. ``answer`` in ``state.lua`` makes the words of ``reserve`` and ``close``."""
 
 
 class FleetAnswer(NamedTuple):
@@ -87,9 +87,9 @@ class FleetAnswer(NamedTuple):
         version: when the host was closed last, by the time of Redis.
         bound_by: the reason of the wait; ``interval`` for the interval of the request.
         tolerance_s: how late the start may be, in seconds.
-        backoff_s: the present backoff after refusals of pages, in seconds.
-        fetch_backoff_s: the same for refusals of robots.txt.
-        refusal_s: the same for answers by which the host refuses this crawler.
+        backoff_s: the backoff of pages, in seconds; 0 for none. See ``HostBackoff``.
+        fetch_backoff_s: the backoff of robots.txt.
+        refusal_s: the backoff after answers that mean REFUSED.
         held_by: the URL of a request that is under way.
         holders: the owners and sessions of the requests under way, if the ticket waits for their end.
     """
@@ -193,7 +193,7 @@ class Outbox:
         return [self._call(sent) for sent in self.under_way]
 
     def lost(self, why: str) -> None:
-        """Fail the calls of ``ask``, and keep the posts. Redis may have run a post already, and may run it twice."""
+        """Fail the calls of ``ask``, and keep the posts. A post that Redis has run already may run a second time."""
         calls = (*self.under_way, *self.waiting)
         self.fail_questions(WireLost(why))
         self.under_way = []

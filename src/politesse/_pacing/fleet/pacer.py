@@ -122,7 +122,7 @@ class FleetPacer:
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let no request start at ``host`` before the Unix time ``until_wall``, in any process."""
-        before_s = self._own.heard(host).closed_s
+        before_s = self._own.backoff_of(host).closed_s
         self._own.close_host(host, until_wall, bound_by)
         self._reserver.report_closing(host, before_s)
 

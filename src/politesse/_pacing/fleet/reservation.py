@@ -106,8 +106,8 @@ class Reservation:
     def late_s(self, now_mono: float, stretch: float) -> float:
         """Return how late a start now would be at most; see ``ServerClock`` for ``stretch``.
 
-        Redis reads its clock after the call was sent. So the measured time since the call is not shorter than the time
-        since the reading.
+        Redis reads its clock after the call was sent. So the time since the call is at least the time since that
+        reading.
         """
         answer = self.answer
         if answer is None:
@@ -186,7 +186,7 @@ class FleetFetch:
         self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
     ) -> None:
         """End the request. If its answer closes the host, close the host for all processes."""
-        before_s, last_mono = self._own.heard(self._host).closed_s, self._own.last_mono(self._host)
+        before_s, last_mono = self._own.backoff_of(self._host).closed_s, self._own.last_mono(self._host)
         self._permit.end(status, headers, elapsed_s)
         if self._own.last_mono(self._host) != last_mono:
             self._reserver.count(self._host)

@@ -89,7 +89,7 @@ class Reserver:
             reservation.wake()
 
     def lost(self) -> None:
-        """Drop all answers and the times at which hosts open, because the next answers may come from another clock."""
+        """Forget the ``version`` of each host, because the next answers may come from another clock; wake all."""
         for state in self._states.values():
             state.version = 0
         self.wake()
@@ -157,7 +157,7 @@ class Reserver:
     async def _granted(self, reservation: Reservation) -> bool:
         """Wait until the request may start now; return False if the host is closed."""
         request = reservation.request
-        pace = self._own.pace(request._replace(pace=None))  # other requests may have stated another pace since
+        pace = self._own.pace(request._replace(pace=None))  # later requests may have brought another pace
         while True:
             answer = reservation.answer
             if answer is None or self.is_void(reservation):
@@ -168,7 +168,7 @@ class Reserver:
                 # Redis is away, or may not know all requests under way.
                 wait_s = self._link.hold_s(pace.interval_s)
                 not_yet = NotYet(now_wall + (wait_s or 0.0), Bound.FLEET)
-            elif answer.closed_by is not None and self._own.heard(request.host).closed_s:
+            elif answer.closed_by is not None and self._own.backoff_of(request.host).closed_s:
                 return False
             elif answer.kind == "queued":
                 not_yet = NotYet(now_wall, Bound.IN_FLIGHT, answer.held_by)
@@ -275,7 +275,7 @@ class Reserver:
 
     def answered(self, permit: FleetPermit, status: int, headers: Mapping[str, str]) -> None:
         """Record an answer, and close the host for all processes if the answer says so."""
-        before_s = self._own.heard(permit.host).closed_s
+        before_s = self._own.backoff_of(permit.host).closed_s
         permit.own.observe(status, headers)
         self.report_closing(permit.host, before_s)
 
@@ -286,8 +286,8 @@ class Reserver:
         if with_request:
             reservation.state.used.discard(reservation.ticket)
             at_us = 0 if reservation.answer is None else reservation.answer.at_us
-            heard = self._own.heard(permit.host)
-            self._post_end(permit.host, reservation.ticket, heard, at_us, is_alone=permit.is_alone)
+            snapshot = self._own.backoff_of(permit.host)
+            self._post_end(permit.host, reservation.ticket, snapshot, at_us, is_alone=permit.is_alone)
         else:
             self.withdraw(reservation)
 
@@ -311,7 +311,7 @@ class Reserver:
             state.version = answer.version
             for reservation in state.reservations.values():
                 reservation.wake()
-        if answer.closed_by is not None and answer.wait_s > self._own.heard(host).closed_s + AGREE_S:
+        if answer.closed_by is not None and answer.wait_s > self._own.backoff_of(host).closed_s + AGREE_S:
             self._own.close_host(host, self._clock.wall() + answer.wait_s, answer.closed_by)
         if answer.backoff_s or answer.fetch_backoff_s or answer.refusal_s:
             self._own.learn(host, answer.backoff_s, answer.fetch_backoff_s, answer.refusal_s)
@@ -319,22 +319,24 @@ class Reserver:
     def _report_slow(self, host: str) -> None:
         """If the answers of a host ask for a long interval, let all processes wait for that interval from now on.
 
-        A process that has not requested the host does not know this interval, and waits for ``HOLD_S`` and its own
-        interval.
+        A process that has not requested the host does not know this interval: after a connection it waits for its own
+        interval, and at least for ``HOLD_S``.
         """
-        heard = self._own.heard(host)
-        if heard.pace_s > HOLD_S:
-            self._post_end(host, "", heard, 0, is_alone=True)
+        snapshot = self._own.backoff_of(host)
+        if snapshot.pace_s > HOLD_S:
+            self._post_end(host, "", snapshot, 0, is_alone=True)
 
-    def _post_end(self, host: str, ticket: str, heard: BackoffSnapshot, at_us: int, *, is_alone: bool) -> None:
-        times = map(self._link.us_there, (heard.pace_s, heard.backoff_s, heard.fetch_backoff_s, heard.refusal_s))
+    def _post_end(self, host: str, ticket: str, snapshot: BackoffSnapshot, at_us: int, *, is_alone: bool) -> None:
+        times = map(
+            self._link.us_there, (snapshot.pace_s, snapshot.backoff_s, snapshot.fetch_backoff_s, snapshot.refusal_s)
+        )
         self._link.post(Script.RELEASE, self._scope + host, ticket, "end", int(is_alone), *times, at_us)
 
     def report_closing(self, host: str, before_s: float = 0.0) -> None:
         """Close the host for all processes if it is closed for longer than before."""
-        heard = self._own.heard(host)
-        if heard.closed_s > before_s + AGREE_S:
-            times = heard.closed_s, heard.backoff_s, heard.fetch_backoff_s, heard.refusal_s
+        snapshot = self._own.backoff_of(host)
+        if snapshot.closed_s > before_s + AGREE_S:
+            times = snapshot.closed_s, snapshot.backoff_s, snapshot.fetch_backoff_s, snapshot.refusal_s
             closed, *backoffs = map(self._link.us_there, times)
-            words = (self._link.owner, closed, heard.closed_by.value, *backoffs)
+            words = (self._link.owner, closed, snapshot.closed_by.value, *backoffs)
             self._link.post(Script.CLOSE, self._scope + host, *words)

@@ -11,8 +11,8 @@ closed, and notes in the roster that it has reported. Each process of an earlier
 that it has known. Until all of them have reported, or ``lease_s`` seconds have passed since the round began, no process
 starts a request.
 
-A lease names the session in which it was last renewed. A lease is dead if its owner has reported in a later session:
-the owner renewed its live tickets in that session, and the ticket of this lease was not among them.
+A lease names the session in which it was last renewed. When an owner reports in a later session, it has renewed all its
+live tickets in that session. So a lease of the owner that still names an earlier session is dead.
 """
 
 from __future__ import annotations

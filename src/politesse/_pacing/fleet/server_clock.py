@@ -7,8 +7,8 @@ server reads its clock after the call was sent and before the answer came. This 
     offset - at most: at - sent_mono    offset - at least: at - received_mono
 
 The narrowest bounds of all readings are kept, and widened by the drift of two good clocks. The time of a drift counts
-from the moment at which the earlier call was sent, because the server may have read its clock at once: a late answer
-must not make the clock seem faster than it is. A reading beyond the bounds means one of two things:
+from the moment at which the earlier call was sent, because the server may have read its clock at once. Otherwise a late
+answer would make the clock seem faster than it is. A reading beyond the bounds has one of two causes:
 
 * The offset has moved by no more than a tenth of the time that has passed: the clock runs too fast or too slowly, for
   example while chrony corrects it. More drift is allowed from then on. If the clock is fast, ``stretch`` is the factor

@@ -112,8 +112,8 @@ class Session:
         if server.run_id != self._run_id:
             self.clocks = ServerClocks()
         now_mono = self._clock.monotonic()
-        # At the first connection, a server that ran before this process knows the requests of others. A server that has
-        # just started, or a server after a loss of the connection, may not know these requests.
+        # At the first connection, a server that has run for long knows the requests of other processes. After a loss of
+        # the connection, or if the server has just started, it may not know these requests.
         self._known_since_mono = now_mono if self._run_id else now_mono - server.uptime_s
         self._run_id, self.is_up = server.run_id, True
         self._keys = self._wire.roster_keys(f"{self.options.prefix}{_ROSTER}")
@@ -270,7 +270,7 @@ class Session:
                 self._push(sent.key, FleetAnswer.of(reply))
 
     def _take_fault(self, sent: Sent, error: Exception) -> None:
-        """Raise the error of a key in the task that asked; publish it if no task did."""
+        """Raise the error of a key in the task that waits for the answer; if no task waits, publish the error."""
         fault = ConfigurationError(
             f"the key {sent.key!r:.200} at {self._wire.name} cannot be used: {error}. Remove it, or give the fleet "
             "another prefix"

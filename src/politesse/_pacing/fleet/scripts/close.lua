@@ -3,9 +3,9 @@
 --   ARGV[4]  the owner (the process) that closes the host
 --   ARGV[5]  how long the host is closed; with 0 the script changes nothing, and only reports
 --   ARGV[6]  the reason: `retry-after`, `rate-limit`, `backoff` or `refused`
---   ARGV[7]  how long the last refusal of a page would close the host
---   ARGV[8]  how long the last refusal of robots.txt would close the host
---   ARGV[9]  how long the last answer that refuses this crawler would close the host
+--   ARGV[7]  the backoff of pages
+--   ARGV[8]  the backoff of robots.txt
+--   ARGV[9]  the backoff after answers that mean REFUSED
 
 local NO_TICKET = {ticket = '', tolerance = 0}
 
@@ -19,11 +19,11 @@ if closed > posted then
         set('closed', closed)
         set('why', ARGV[6])
         set('version', math.max(now, get('version') + 1))
-        local told = {[ARGV[4]] = true}
+        local informed = {[ARGV[4]] = true}
         for ticket in pairs(leases) do
             local owner = owner_of(ticket)
-            if not told[owner] then
-                told[owner] = true
+            if not informed[owner] then
+                informed[owner] = true
                 publish(ticket, answer('closed', NO_TICKET, closed - now, ARGV[6]))
             end
         end

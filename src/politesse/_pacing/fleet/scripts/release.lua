@@ -4,9 +4,9 @@
 --   ARGV[5]   `end`, or `back` if no request was made
 --   ARGV[6]   1 if the interval counts from the end of a request
 --   ARGV[7]   the interval that the answers of the host ask for; -1 if the request had no answer
---   ARGV[8]   how long the last refusal of a page would close the host, after this answer
---   ARGV[9]   how long the last refusal of robots.txt would close the host, after this answer
---   ARGV[10]  how long the last answer that refuses this crawler would close the host, after this answer
+--   ARGV[8]   the backoff of pages after this answer
+--   ARGV[9]   the backoff of robots.txt after this answer
+--   ARGV[10]  the backoff after answers that mean REFUSED, after this answer
 --   ARGV[11]  when the request was granted
 
 local ticket = ARGV[4]
@@ -23,7 +23,7 @@ else
     recount()
     if tonumber(ARGV[7]) >= 0 then
         set('pace', duration(ARGV[7]))
-        -- The answer to a request that was granted before the last closing does not shorten the backoff.
+        -- If the request was granted before the host was closed last, its answer does not shorten the backoffs.
         local knows = tonumber(ARGV[11]) >= get('version')
         for place, name in ipairs({'backoff', 'fetch', 'refusal'}) do
             local known = duration(ARGV[7 + place])

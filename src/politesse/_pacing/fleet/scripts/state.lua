@@ -12,9 +12,9 @@
 --   closed        until when the host is closed
 --   why           the reason why it is closed
 --   version       when the host was closed last; earlier grants are void
---   backoff       how long the last refusal of a page would close the host
---   fetch         how long the last refusal of robots.txt would close the host
---   refusal       how long the last answer that refuses this crawler would close the host
+--   backoff       the backoff of pages, after answers that mean BUSY (429, 502, 503, 504); see backoff.py
+--   fetch         the backoff of robots.txt, after answers of 429 and 503
+--   refusal       the backoff after answers that mean REFUSED
 --   longest       the longest interval of a request
 --   pace          the interval that the answers of the host ask for
 --   lease:TICKET  until when a granted request counts as under way, its session, and its URL
@@ -39,7 +39,7 @@ local channels, counts_receivers = ARGV[1], ARGV[2] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local posted = now - tonumber(ARGV[3])
-local KEPT = 600 * 1000000 -- the key is kept for so long after a request, because a pace may be learnt later
+local KEPT = 600 * 1000000 -- the key is kept for so long after a request: a later robots.txt may state a long interval
 local MOST = 2 ^ 53 -- whole numbers up to MOST are exact: microseconds since 1970, until the year 2255
 local LONGEST = 100 * 366 * 86400 * 1000000 -- the longest duration; the time at its end is also exact
 local AHEAD = 3 * 86400 * 1000000 -- starts and ends of leases are at most a day or two ahead; later times are nonsense
@@ -196,8 +196,8 @@ local function read_fields()
     end
 end
 
--- If the clock has been set back since the key was written, takes the key as written just now. So each wait is as long
--- as it was then, and no request starts early.
+-- If the clock has been set back since the key was written, treats the key as written just now. So each wait is as long
+-- as it was when the key was written, and no request starts early.
 local function follow_clock()
     local ahead = get('seen') - now
     if ahead <= 0 then
