@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command; exits with 2 if the extra ``cli`` is not installed."""
-    # The imports below take half a second. Before a command runs, Ctrl-C can end the program at once.
+    # The imports below take half a second. Until a command runs, Ctrl-C ends the program at once.
     try:  # noqa: SIM105 - contextlib takes time to load
         signal.signal(signal.SIGINT, _end)
     except ValueError:  # raised outside of the main thread, which gets the signals

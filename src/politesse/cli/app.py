@@ -61,8 +61,8 @@ Agent = Annotated[
     str,
     typer.Option(
         metavar="TOKEN_OR_UA",
-        help="Judge for this product token, or for the one of this User-Agent. It is not sent: "
-        "robots.txt is fetched under politesse's own User-Agent.",
+        help="Judge for this product token, or for the product token of this User-Agent. The requests for robots.txt "
+        "have politesse's own User-Agent.",
     ),
 ]
 InDialect = Annotated[
@@ -75,13 +75,13 @@ StoreFile = Annotated[
         "--store",
         metavar="FILE",
         dir_okay=False,
-        help="Keep robots.txt, and what hosts ask for, in this file: later runs go on from it.",
+        help="Keep each robots.txt and the state of each host in this file, for later runs.",
     ),
 ]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="For one robots.txt with its redirects.")]
 
 
-def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer passes it by position
     if wanted:
         output().print(f"politesse {__version__} (rules of robots.txt: {IMPLEMENTATION})", highlight=False)
         raise typer.Exit
@@ -111,22 +111,23 @@ def check(  # noqa: PLR0913 - the options of the command
         bool,
         typer.Option(
             "--page",
-            help="Fetch each page that is allowed, in its turn, and report what it says itself: directives for robots, "
-            "links to follow, usage preferences; and the sitemaps, tdmrep.json and data.txt of its site.",
+            help="Fetch each allowed page, in its turn. Report its directives for robots, its links to follow and its "
+            "usage preferences, and the sitemaps, tdmrep.json and data.txt of its site.",
         ),
     ] = False,
     host: Annotated[
         bool,
         typer.Option(
             "--host",
-            help="Then report for each host its pace and what sets it, until when it is closed, what waits and holds a "
-            "turn, and the state and age of its robots.txt.",
+            help="Then report for each host: its pace and the source of the pace, the time until which it is closed, "
+            "its waiting requests, the holder of its turn, and the state and age of its robots.txt.",
         ),
     ] = False,
 ) -> None:
     """Report whether robots.txt allows each URL, which line decides, and how long the answer is valid.
 
-    Exit code: 0 if all are allowed, 1 if some are not, 2 if some are no URL, or could not be decided or fetched.
+    Exit code: 0 if all URLs are allowed, 1 if one is disallowed, 2 if an argument is no URL, or cannot be decided or
+    fetched.
 
     With --json: url, allowed, reason, agent, rule {line, field, value}, source {robots_url, result, status, final_url,
     fetched, fresh_until, fault}, age_s, not_before, note; and page with --page. With --host, another object for each
@@ -185,7 +186,7 @@ def filter_(
 
     Their order changes. Empty lines, and lines that begin with #, are skipped.
 
-    Exit code: 0 if all were decided, disallowed ones too; 2 if some could not be decided.
+    Exit code: 0 if each URL was decided, allowed or not; 2 if a URL could not be decided.
     """
     options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
     run(filter_stdin(options, errors(), rejected))
@@ -226,16 +227,15 @@ def crawl(  # noqa: PLR0913 - the options of the command
     Links are read in the first 512 KiB of an HTML page; links and pages that say nofollow are respected. In a terminal
     a table shows the progress. Ctrl-C ends the crawl in order, a second Ctrl-C at once.
 
-    Exit code: 0 if every URL or N pages are done. 1 if a URL failed, if a URL was given up because its robots.txt is
-    unreachable or its site makes the crawl wait too long, or if a URL on the command line is disallowed. 3 if a site
-    refuses the crawler. 2 if an option is invalid or a file cannot be written. 130 after Ctrl-C.
+    Exit code: 0 if all URLs, or --max-pages pages, are done. 1 if a URL failed, if a URL was given up because its
+    robots.txt is unreachable or its site makes the crawl wait too long, or if a URL on the command line is disallowed.
+    3 if a site refuses the crawler. 2 if an option is invalid or a file cannot be written. 130 after Ctrl-C.
 
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, depth, started, elapsed_s,
     links, queued; redirect: status, location, started, elapsed_s; sitemap: status, started, elapsed_s; failed: error,
     status, hops, attempt, depth, started, elapsed_s; disallowed, given-up, refused: reason, rule {line, field, value},
-    robots_url, note; left: nothing more.
-    With a journal, URLs with the outcome left are not recorded, and a crawl that goes on appends. --warc keeps the
-    first 8 MiB of each page.
+    robots_url, note; left: no other keys. With a journal, URLs with the outcome left are not recorded, and a continued
+    crawl appends to the file. --warc keeps the first 8 MiB of each page.
     """
     options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
     with checked_arguments():
@@ -263,7 +263,7 @@ def crawl(  # noqa: PLR0913 - the options of the command
     run(crawl_urls(plan, errors()))
 
 
-def _show_codes(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+def _show_codes(wanted: bool) -> None:  # noqa: FBT001 - typer passes it by position
     if wanted:
         print_codes(output())
         raise typer.Exit
@@ -306,9 +306,9 @@ def demo(
 ) -> None:
     """Crawl a small web on this machine, and judge the crawl by the logs of its servers.
 
-    The pages of each site are fetched, disallowed by its robots.txt, given up because its robots.txt never answers, or
-    left to fetch. A request breaks a rule if its page is disallowed, if no robots.txt that is in force was fetched
-    before, or if it comes sooner than Retry-After, the site's pace or the crawler's own pause permits.
+    Each page is fetched, disallowed by its robots.txt, given up because its robots.txt never answers, or left. A
+    request breaks a rule in three cases: its page is disallowed; no valid robots.txt was fetched before; it comes
+    sooner than Retry-After, the site's pace or the crawler's own pause permits.
 
     Exit code: 0 if every allowed page was fetched and no rule was broken; else 1.
     """
@@ -321,7 +321,7 @@ def guide(
 ) -> None:
     """Show a guide, or list the guides: one topic each, with programs to copy.
 
-    A guide is Markdown. In a terminal, a guide that is longer than the screen is shown in $PAGER or less.
+    A guide is Markdown. If a guide is longer than the terminal, $PAGER or less shows it.
     """
     with checked_arguments():
         print_topics(output()) if topic is None else print_guide(topic, output())

@@ -30,7 +30,7 @@ _MOST_HOSTS: Final = 20
 _INTERRUPTED: Final = 130
 _ROBOTS = typer.Option(metavar="FILE", dir_okay=False, help="The robots.txt of --site during the whole log.")
 _LEDGER = typer.Option(metavar="DB", dir_okay=False, help="A ledger with the robots.txt of each time.")
-_FORMATS: Final = "common, combined, json, scrapy, warc or a format of nginx; by default the first lines show it."
+_FORMATS: Final = "common, combined, json, scrapy, warc or a format of nginx; by default detected from the first lines."
 
 
 def audit(  # noqa: PLR0913 - the options of the command
@@ -42,12 +42,12 @@ def audit(  # noqa: PLR0913 - the options of the command
     ledger: Annotated[Path | None, _LEDGER] = None,
     site: Annotated[str | None, typer.Option(metavar="URL", help="The origin, if the log names no host.")] = None,
     format: Annotated[str | None, typer.Option(metavar="FORMAT", help=_FORMATS)] = None,  # noqa: A002 - the option
-    zone: Annotated[str, typer.Option(metavar="NAME", help="The time zone of times that name none.")] = "UTC",
+    zone: Annotated[str, typer.Option(metavar="NAME", help="The time zone of times without a zone.")] = "UTC",
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the report as a page.")
     ] = None,
     *,
-    min_delay: Annotated[float, typer.Option(metavar="SECONDS", help="The pace of hosts that state none.")] = 0.0,
+    min_delay: Annotated[float, typer.Option(metavar="SECONDS", help="The least pause at hosts without a pace.")] = 0.0,
     profile: Annotated[str | None, typer.Option(metavar="cbcp", help="Judge crawler best practices, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -60,8 +60,8 @@ def audit(  # noqa: PLR0913 - the options of the command
     crawler; 130 after Ctrl-C.
 
     With --json, an object for each finding, in the order of the requests: agent, host, kind, url, started, detail,
-    missing_s, place. Then for each crawler and host: agent, host, found, requests, robots_requests, kinds. At last
-    counts and notes.
+    missing_s, place. Then for each crawler and host: agent, host, found, requests, robots_requests, kinds. The last
+    object has counts and notes.
     """
     try:
         with checked_arguments():

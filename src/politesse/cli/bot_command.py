@@ -1,4 +1,4 @@
-"""``politesse card`` and ``politesse bot-page``: say who a bot is, from one TOML file."""
+"""``politesse card`` and ``politesse bot-page``: describe a bot, from one TOML file."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _host_record(status: HostStatus) -> dict[str, Any]:
 
 
 async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, Any]:
-    """Fetch a page and the files of its site, and return what they say as ``--json`` prints it.
+    """Fetch a page and the files of its site, and return their statements as ``--json`` prints them.
 
     ::
 
@@ -177,7 +177,7 @@ class _Page:
     Attributes:
         record: the members of its record that describe the answer.
         closed_until: the answer closes the host until this time, in seconds since 1970; or None.
-        directives: what the page says to the crawler; nothing for an error page.
+        directives: the directives of the page for the crawler; none for an error page.
         links: its links that may be followed.
         usages: its statements about the use of its content.
     """
@@ -218,7 +218,7 @@ async def _fetched(gate: AgentView, url: str, timeout_s: float) -> _Page:
 def _directives(
     response: aiohttp.ClientResponse, body: bytes, tokens: tuple[str, ...]
 ) -> tuple[PageDirectives, list[str]]:
-    """Return what a page says to the crawler, and its links that may be followed."""
+    """Return the directives of a page for the crawler, and its links that may be followed."""
     headers, start, url = response.headers, body[:MAX_BYTES], str(response.url)
     html = start if is_html(start, ", ".join(headers.getall("Content-Type", ()))) else None
     page = PageDirectives.from_response(headers, html, tokens)

@@ -1,9 +1,9 @@
 """Input and output of the commands: text, JSON, and octets that are read and written while an event loop runs.
 
 Daemon threads read and write these octets with blocking calls. asyncio joins the threads of its executor at the end of
-the program, so a thread that reads a terminal would delay Ctrl-C; daemon threads are not joined. The daemon threads
-call the operating system directly: if a daemon thread holds the lock of a buffered stream while the interpreter ends,
-that is a fatal error.
+the program, so a thread that reads a terminal would delay Ctrl-C; daemon threads are not joined. A daemon thread that
+holds the lock of a buffered stream when the interpreter ends causes a fatal error. So the daemon threads call the
+operating system directly.
 """
 
 from __future__ import annotations

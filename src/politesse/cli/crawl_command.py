@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_PAGES: Final = 1_000
 _MAX_ARCHIVED_BYTES: Final = 8 * 1024 * 1024
-_ERRORS: Final = 400  # an answer with this status or above is an error page, which counts as no page of its site
+_ERRORS: Final = 400  # an answer with this status or above is an error page, whose links are not followed
 _START: Final = ""  # the item of a start URL; the item of a link is its host, also after redirects
 _SITEMAP: Final = "sitemap:"  # the item of a sitemap file and of its URLs; no host has this name
 _NAMED: Final = "allow:"  # the item of a link to another host, which is followed because a pattern names that host
@@ -306,7 +306,7 @@ class CrawlRun:
     def _shown(self, gate: Gatekeeper, queue: PoliteQueue[str]) -> AbstractAsyncContextManager[Shown]:
         """Return the view of the progress: a table in a terminal, lines elsewhere.
 
-        If the records go to standard output, they would mix with a table, so only a bar, or nothing, is shown.
+        Records on standard output would mix with a table, so only a bar, or nothing, is shown with them.
         """
         to_output = self._plan.out is not None and str(self._plan.out) == STANDARD
         if to_output and os.isatty(descriptor(sys.stdout)):

@@ -42,7 +42,7 @@ Depth = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="Follow N links from a start URL to a page at most.  [default: no limit]",
+        help="Follow at most N links from a start URL to a page.  [default: no limit]",
         show_default=False,
     ),
 ]
@@ -67,8 +67,8 @@ MinDelay = Annotated[
     typer.Option(
         metavar="SECONDS",
         min=0.0,
-        help="Pause between two requests to a host at least this long; longer where its robots.txt or its answers ask "
-        "for it.",
+        help="Pause between two requests to a host at least this long; longer if its robots.txt or its answers "
+        "require it.",
     ),
 ]
 Out = Annotated[
@@ -92,7 +92,7 @@ Journal = Annotated[
     typer.Option(
         metavar="FILE",
         dir_okay=False,
-        help="Keep the URLs in this file: the same command goes on where it was stopped, or killed.",
+        help="Keep the URLs in this file: the same command continues a crawl that was stopped or killed.",
     ),
 ]
 Resume = Annotated[
@@ -116,7 +116,7 @@ AllowPrivate = Annotated[
     bool,
     typer.Option(
         "--allow-private",
-        help="Request private addresses, too, as those of your own network. Without this option they are "
+        help="Request private addresses, too, such as those of your own network. Without this option they are "
         "requested only if the host of one of the URLs has a private address.",
     ),
 ]

@@ -45,7 +45,7 @@ class CrawlRecords:
 
     Args:
         file: gets the records, or None.
-        watched: URLs whose refusal matters.
+        watched: the URLs that ``denied`` lists if they are refused.
 
     Attributes:
         counts: the records by outcome.

@@ -28,12 +28,12 @@ Source = Annotated[str, typer.Argument(metavar="FILE|URL", help="A file, - for s
 Agents = Annotated[
     list[str] | None,
     typer.Option(
-        "--agent", metavar="TOKEN", help="Only for this crawler; may be repeated. * for all that are not named."
+        "--agent", metavar="TOKEN", help="Only for this crawler; may be repeated. * for all that no group names."
     ),
 ]
 Urls = Annotated[
     typer.FileBinaryRead | None,
-    typer.Option("--urls", metavar="FILE", help="Also judge each URL of this list by both."),
+    typer.Option("--urls", metavar="FILE", help="Also judge each URL of this list by both files."),
 ]
 
 

@@ -113,7 +113,7 @@ async def filter_lines(
 
 
 async def url_lines(source_fd: int) -> AsyncGenerator[bytes, None]:
-    """Yield the lines without comments, which lists of URLs may have."""
+    """Yield the lines that are not comments: a list of URLs may have comments, which begin with ``#``."""
     async with aclosing(lines(source_fd)) as given:
         async for line in given:
             if not line.startswith(b"#"):

@@ -41,7 +41,7 @@ FleetURL = Annotated[
 FleetPrefix = Annotated[
     str,
     typer.Option(
-        "--fleet-prefix", metavar="TEXT", help="What its keys begin with: another one for each fleet on the same Redis."
+        "--fleet-prefix", metavar="TEXT", help="The prefix of its keys: give each fleet on the same Redis its own."
     ),
 ]
 DEFAULT_PREFIX = FleetOptions().prefix
@@ -54,7 +54,7 @@ def status(
     ],
     hosts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="HOST", help="Hosts, addresses, domains, or URLs; without, all that are busy."),
+        typer.Argument(metavar="HOST", help="Hosts, addresses, domains, or URLs; by default, all busy hosts."),
     ] = None,
     prefix: FleetPrefix = DEFAULT_PREFIX,
     *,
@@ -62,17 +62,17 @@ def status(
 ) -> None:
     """Show the hosts of the fleet: requests under way and waiting, their processes, closures and the pace.
 
-    Without HOST it shows the busy hosts, in no order, each as soon as it is read, and then totals. A host is busy if a
-    request is under way or waits, or if it is closed. A host that comes or goes meanwhile may be missing. The command
-    reads Redis in small steps (SCAN) and changes nothing. Of the requests that wait at a host in one process, only the
-    first reserves its start in Redis, so only this request is counted as waiting.
+    Without HOST, the command shows the busy hosts, in no order, and then totals. A host is busy if a request is under
+    way or waits, or if it is closed. A host that becomes busy or idle meanwhile may be missing. The command reads Redis
+    in small steps (SCAN) and changes nothing. Of the requests that wait at a host in one process, only the first
+    reserves its start in Redis, so only this request is counted as waiting.
 
-    Exit code: 0; 1 if the fleet does not know one of the HOSTs; 2 if Redis is away, or refuses.
+    Exit code: 0; 1 if the fleet does not know one of the HOSTs; 2 if Redis is away, or refuses the client.
 
     With --json, for each host: host, scope ("host", "address" or "domain"), asked (the time of the last or the next
-    request), closed_until, closed_by, interval_s (the longest of its requests), adaptive_s (what its answers ask for),
-    leases [{owner, url, left_s}], waiting {owner: number}; for a key that is no host's: key, error; at the end: totals
-    {busy, idle, foreign, closed, leases, waiting}.
+    request), closed_until, closed_by, interval_s (the longest of its requests), adaptive_s (the adaptive delay), leases
+    [{owner, url, left_s}], waiting {owner: number}; for a key that does not belong to a host: key, error; at the end:
+    totals {busy, idle, foreign, closed, leases, waiting}.
     """
     with checked_arguments():
         names = _names_of(hosts or [])

@@ -90,7 +90,7 @@ def _read(topic: str) -> str:
 
 
 def _with_commands(text: str) -> str:
-    """Return a guide with the command that shows the other guide beside the label of each link.
+    """Return a guide in which each link to another guide also names the command that shows that guide.
 
     A link to a section of the same guide becomes its label.
     """

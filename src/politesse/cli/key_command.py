@@ -29,7 +29,7 @@ Ahead = Annotated[
 
 @app.command()
 def new(file: KeyPath, days: Days = 90.0) -> None:
-    """Make a new file with a key (ed25519) that only you may read."""
+    """Make a new file, which only you may read, with an ed25519 key."""
     run(_change(file, days, None))
 
 
@@ -37,7 +37,8 @@ def new(file: KeyPath, days: Days = 90.0) -> None:
 def rotate(file: KeyPath, days: Days = 90.0, ahead: Ahead = 1.0) -> None:
     """Add a new key, and drop the keys that have expired. Crawlers and directories read the file again.
 
-    The directory has the new key at once. It signs requests after --ahead, or earlier, when the last key expires.
+    The directory has the new key at once. The new key signs requests after --ahead, or earlier if the last old key
+    expires.
     """
     run(_change(file, days, ahead))
 

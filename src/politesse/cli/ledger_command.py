@@ -47,7 +47,7 @@ def verify_command(
 ) -> None:
     """Check that no row of a ledger was altered, removed or swapped, and print the hash of the last row.
 
-    Exit code: 1 at the first row that was changed.
+    Exit code: 0 if all rows are intact, 1 if a row was changed.
 
     With --json: files, rows, head, problem, dropped, unclosed.
     """
@@ -115,8 +115,8 @@ def history(
 
     Exit code: 0 if the last copy repeats all decisions, 1 if not, 2 if the ledger lacks the site or cannot be read.
 
-    With --json: for each new copy fetched, result, status, digest, fault; then the keys of politesse diff. In
-    a decision, times says how often it was made.
+    With --json: for each new copy fetched, result, status, digest, fault; then the keys of politesse diff. The key
+    times tells how often a past decision was made.
     """
     with checked_arguments():
         origin, agents = Origin.of(site), tokens_of(agent)

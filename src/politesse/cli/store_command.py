@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
-from politesse._base.constants import PACE_KEYS
+from politesse._base.constants import DAY_S, PACE_KEYS
 from politesse._base.text import counted, printable
 from politesse._cache.codec import decode, decode_state
 from politesse.cli.console import as_lines, as_text, errors, output, record_of, say, say_json, say_record
@@ -18,8 +18,6 @@ from politesse.errors import StoreError
 from politesse.origin import Origin
 from politesse.stores import SqliteStore, StoredRecord
 from politesse.verdict import utc
-
-_DAY_S: Final = 86_400.0
 
 app: typer.Typer = typer.Typer(
     name="store",
@@ -67,16 +65,16 @@ def prune(
     store: StoreFile,
     max_age: Annotated[
         float | None,
-        typer.Option(metavar="DAYS", min=0.0, help="Delete what was stored longer ago."),
+        typer.Option(metavar="DAYS", min=0.0, help="Delete the records that were stored longer ago."),
     ] = None,
     max_bytes: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Keep N bytes of records, those stored last.")
+        int | None, typer.Option(metavar="N", min=0, help="Keep the newest records, N bytes in all.")
     ] = None,
 ) -> None:
     """Delete old records, and make the file smaller. A closed host whose record is deleted counts as open."""
     if max_age is None and max_bytes is None:
         raise typer.BadParameter("give --max-age or --max-bytes: nothing is deleted by itself")
-    run(_prune(store, None if max_age is None else max_age * _DAY_S, max_bytes))
+    run(_prune(store, None if max_age is None else max_age * DAY_S, max_bytes))
 
 
 @app.command()
@@ -152,8 +150,8 @@ async def _export(path: Path, target: Path) -> int:
 def _decoded(stored: StoredRecord) -> tuple[dict[str, Any], bytes]:
     """Return a record as ``--json`` prints it, with ``error`` if it cannot be read, and its robots.txt if it has one.
 
-    ``copy`` is the last definite answer, ``trouble`` the failures in a row since; each may be null. The key of a host
-    is "pace/host/NAME"; it has "address" or "domain" in place of "host" if these are paced.
+    ``copy`` is the last definite answer, ``trouble`` the failures since then; each may be null. The key of a host is
+    "pace/host/NAME"; it has "address" or "domain" in place of "host" if these are paced.
     """
     is_host = stored.key.startswith(PACE_KEYS)
     head = {"key": stored.key, "kind": "host" if is_host else "robots", "stored": utc(stored.stored_wall)}

@@ -42,7 +42,7 @@ CACHE: Final = CacheOptions(retry_min_s=RETRY_MIN_S, retry_max_s=RETRY_MIN_S, mi
 """The default options with shorter times, because a minute or more is too long for a demo."""
 
 PACING: Final = PacingOptions(min_delay_s=0.015, adaptive_factor=0.0, backoff_min_s=0.1)
-"""Much faster than is polite at a real server, and without the adaptive delay, which no log could show.
+"""A pace that would be impolite at a real server. The adaptive delay is off, because no log could show it.
 
 The backoff is short, so that Retry-After decides, and the logs show a crawler that ignores it.
 """
@@ -54,7 +54,7 @@ TASKS: Final = 20
 _PAGE_TIMEOUT_S: Final = 2.0
 _NAMES: Final = [blueprint.name for blueprint in BLUEPRINTS]
 ADDRESSES: Final = tuple(f"127.0.0.{1 + _NAMES.index(one.beside or one.name)}" for one in BLUEPRINTS)
-"""An address for each host, because a crawler paces hosts with all their ports; a robots.txt is for one port."""
+"""An address for each host. Origins at one address would share a pace."""
 
 SEED: Final = 9309
 _BUSY: Final = response(429, b"too many", Retry_After="2")

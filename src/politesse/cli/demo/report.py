@@ -145,7 +145,7 @@ def _ended(exchange: Exchange, site: Site) -> Exchange:
 def _stale(site: Site, log: Sequence[Exchange], min_lifetime_s: float) -> Iterator[Violation]:
     """Yield the page requests that used a robots.txt beyond its max-age.
 
-    The judge does not know max-age, because it would restart the pace when a copy replaces an expired copy.
+    The judge does not get max-age: otherwise it would restart the pace whenever a copy replaces an expired copy.
     """
     max_age_s = site.blueprint.max_age_s
     if max_age_s is None:

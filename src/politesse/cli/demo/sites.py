@@ -102,7 +102,7 @@ class Page:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Site:
-    """An origin with its pages; for the judge of the crawl it states what the origin expects.
+    """An origin with its pages. It gives the rules and the pace of the origin to the judge of the crawl.
 
     Attributes:
         blueprint: the plan of the site.
