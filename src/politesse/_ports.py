@@ -93,7 +93,7 @@ class StatedPace(Protocol):
 
 
 class TurnRequest(NamedTuple):
-    """A request that wants to start. A named tuple is cheap to make, and each turn makes one.
+    """A request that wants to start. Each turn makes a TurnRequest, so it is a named tuple, which is cheap to make.
 
     Attributes:
         host: the host name under which the request is paced, in lower case, without scheme, port and trailing dot.
@@ -210,7 +210,7 @@ class Pacer(Protocol):
         """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
-        """Return for each of ``requests``, in order, a permit if one is free now, otherwise a NotYet.
+        """Return a permit or a NotYet for each of ``requests``, in order: a NotYet if no permit is free now.
 
         The call may wait for answers of a server, and reserves no later start. All granted permits may be used at the
         same time. If the caller is cancelled, no permit is lost.
@@ -253,9 +253,9 @@ class Pacer(Protocol):
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FetchPermit:
         """Wait in line to request a robots.txt; with ``made`` the request was made already, and does not wait.
 
-        Such a request does not wait for pages or their interval, only for other requests for robots.txt. A host gets
-        these requests one at a time. Two of them in a minute need no pause; further requests are spaced by the floor.
-        If the host is closed, the caller has to wait until the host opens.
+        Such a request waits for other requests for robots.txt, but not for pages or their interval. A host gets one
+        request for robots.txt at a time. Two such requests in a minute need no pause; the floor applies between further
+        requests. If the host is closed, the caller has to wait until the host opens.
 
         Raises:
             ClosedError: if the pacer is closed.

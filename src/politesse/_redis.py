@@ -98,8 +98,8 @@ async def close_client(client: Redis | RedisCluster) -> None:
     """Close all connections of a client; raises the error of redis-py if a connection cannot be closed in time."""
     await client.aclose()
     if isinstance(client, RedisCluster):
-        # After the loss of a node, redis-py counts the client as closed, and its aclose does nothing. But calls to
-        # other nodes that were under way may have connected since.
+        # After the loss of a node, redis-py counts the client as closed, and its aclose does nothing. But calls under
+        # way may have connected to other nodes since then.
         for nodes in ("nodes_cache", "startup_nodes"):
             await client.nodes_manager.aclose(nodes)
     elif isinstance(client.connection_pool, SentinelConnectionPool):

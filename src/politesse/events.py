@@ -41,14 +41,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ComponentFailed(Event):
-    """A fetcher, a store or a parser raised an unexpected exception, or took too long. A failure allows no request.
+    """A component, such as a store, raised an unexpected exception, or took too long. A failure allows no request.
 
     >>> ComponentFailed(None, "store", TimeoutError("did not close in 5 s"))
     ComponentFailed(origin=None, component='store', error=TimeoutError('did not close in 5 s'))
 
     Attributes:
-        origin: the origin in question; None if a store does not close in time, or fails on the pace of a host.
-        component: ``"fetcher"``, ``"store"``, ``"cache"``, or ``"files"`` for files beside robots.txt.
+        origin: the origin in question; None if the failure concerns no single origin.
+        component: ``"cache"``, ``"fetcher"``, ``"files"`` (but robots.txt), ``"ledger"``, ``"pacer"`` or ``"store"``.
         error: the exception that was raised.
     """
 

@@ -8,7 +8,7 @@
 
 Theory of operation. ``_METRICS`` lists all metrics. GateMetrics subscribes to the events of each gate and counts them,
 and reads the other figures from the gate at each scrape. A scrape may run in any thread. So it reads plain numbers, and
-copies a dict in one step before it reads the values. Two figures take a step for each host: the closed hosts, and the
+copies a dict in one step before it reads the values. Two figures need a loop over the hosts: the closed hosts, and the
 age of the oldest copy. No label names a host, so the number of series depends on the number of gates only.
 """
 

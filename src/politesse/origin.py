@@ -135,8 +135,8 @@ def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:
         InvalidURL: ``url`` is not such a URL, or is longer than MAX_URL_LENGTH.
         TypeError: see ``url_text``.
     """
-    # The table of known origins is read first, because the URL of a request is split several times. This takes a fifth
-    # of the time (0.4 instead of 2.1 us), or a ninth for an address with a port.
+    # The table of known origins is read first, because the URL of a request is split several times. The table takes a
+    # fifth of the time of ``_split`` (0.4 instead of 2.1 us), and a ninth for an address with a port.
     if isinstance(url, str):
         place = url.find("/", 8)  # the third slash, because the host begins after "https://" or "http://"
         if 0 < place <= _MAX_KNOWN_TEXT and len(url) <= MAX_URL_LENGTH and url.isprintable():

@@ -232,7 +232,7 @@ class Store(Protocol):
     digest.
 
     A gate has up to a thousand calls under way at once. A call is cancelled after its time limit
-    (``CacheOptions.store_timeout_s``). A store that is late, or fails three times in a row, is paused for a while. A
+    (``CacheOptions.store_timeout_s``). A store that is late, or fails three consecutive times, is paused for a while. A
     method that fails raises StoreError.
     """
 

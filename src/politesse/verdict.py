@@ -1,4 +1,4 @@
-"""Verdicts: the answers of a gatekeeper, with their reasons (``_base/reasons.py`` says how to add one)."""
+"""Verdicts: the answers of a gatekeeper, with their reasons (``_base/reasons.py`` explains how to add a reason)."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class Refusal(NamedTuple):
     refused 2 times in a row: 402, crawler-price: USD 0.01
 
     Attributes:
-        times: how many times in a row the host was closed for this reason; a success lowers the number.
+        times: the number of consecutive closings of the host for this reason; a success lowers the number.
         answer: the status of the last such answer, and its headers ``cf-mitigated``, ``crawler-price`` and
             ``WWW-Authenticate: License``; empty if another process had that answer.
     """

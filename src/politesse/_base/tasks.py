@@ -20,9 +20,10 @@ def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) 
 
 
 def is_anything_left() -> bool:
-    """Return whether the running event loop has a task that is not being cancelled; without one, the loop is ending.
+    """Return whether the running event loop has a task that is not being cancelled.
 
-    Before ``asyncio.run`` returns, it cancels all tasks and waits for them, but not for later tasks.
+    Otherwise the loop is ending: before ``asyncio.run`` returns, it cancels all tasks and waits for them, but not for
+    later tasks.
     """
     return any(not task.cancelling() for task in asyncio.all_tasks())
 

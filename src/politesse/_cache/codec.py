@@ -2,8 +2,8 @@
 
 The content of a file's record is compressed: a JSON head, a line feed, and the file. The content of a host's state is
 JSON. The version changes when earlier releases of politesse must not read the new content. A reader ignores unknown
-fields, which a later version has added. A missing field gets its default: an earlier version did not know the field, or
-the head has left the field out because it has its default value.
+fields, which a later version has added. A missing field gets its default value: an earlier version did not know the
+field, or the writer left it out because it had its default value.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class FileEntry:
 
     @property
     def trouble(self) -> Trouble | None:
-        """The failures since the source was fetched, from the record; the next attempt continues their count."""
+        """The failures since the last definite answer; the next attempt continues their count."""
         return None if self.record is None else self.record.trouble
 
     @property
@@ -170,7 +170,7 @@ class Flight(Generic[Result]):
 
     def __init__(self) -> None:
         self._result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        # The waiters, the first one first. A cancelled waiter does not cancel the others, and is removed quickly.
+        # The waiters in the order of their calls. A cancelled waiter is removed quickly, and the other waiters go on.
         self._waiters: dict[asyncio.Future[None], None] = {}
         self.task: asyncio.Task[None] | None = None
 

@@ -315,9 +315,9 @@ class PacedFetcher:
 def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> bool:
     """Return whether a status may close the whole host: False only for a bare 503 from the host of the robots.txt.
 
-    A 503 without Retry-After from the origin itself is in the table of outcomes: it closes this origin, unless a copy
-    serves, but not the other ports of the host. A 503 behind a redirect closes the host, because many origins may
-    redirect to the same host.
+    A 503 without Retry-After from the origin itself closes only this origin, by the table of outcomes, and the other
+    ports of the host stay open. A 503 behind a redirect closes the host, because many origins may redirect to the same
+    host.
     """
     if result.status != HTTPStatus.SERVICE_UNAVAILABLE or "retry-after" in result.headers:
         return True

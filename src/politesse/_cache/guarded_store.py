@@ -66,14 +66,14 @@ class GuardedStore:
         self._timeout_s = timeout_s
         self._clock = clock
         self._updating = store if isinstance(store, UpdatingStore) else None
-        self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # these classes never wait; subclasses may
+        self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # both never wait; a subclass may wait
         self.outlives: bool = not self._in_memory
         self.leasing: LeasingStore | None = store if isinstance(store, LeasingStore) else None
         self.closed: bool = False
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._pending: set[asyncio.Task[Any]] = set()
         self._failures = 0
-        self._pauses = 0  # counts the pauses in a row
+        self._pauses = 0  # the number of consecutive pauses
         self._until_mono = 0.0
         self._on_trial = False
 

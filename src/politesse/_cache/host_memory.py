@@ -5,8 +5,8 @@ dict. A task writes the notes: it starts with the first note, writes all notes t
 left. So a single turn is written at once, and under load only the last state of each host is written. The close of the
 store waits for the task.
 
-A failed write is made good by the next note of the host. A closed host gets no new notes, so its state is written again
-after ``_RETRY_S``.
+If a write fails, the next note of the host writes the newer state. A closed host gets no new notes, so its state is
+written again after ``_RETRY_S``.
 
 Several processes may share a store. So a new state is merged with the stored state, which keeps a closure that another
 process has noted. In an UpdatingStore the thread of the store merges both in one step. In another store, a closure that

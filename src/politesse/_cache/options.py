@@ -52,8 +52,8 @@ class CacheOptions:
         max_site_files_bytes: about how much memory other files than robots.txt, such as data.txt, may take; the newest
             is kept, too.
         max_concurrent_fetches: how many files of sites are fetched at once; positive. A fetch that takes longer than 50
-            ms does not count while others wait. Up to twenty times as many such fetches may be under way, but at most
-            half of the files that the process may open. A host gets one request at a time.
+            ms does not count while other fetches wait. Up to twenty times as many such fetches may be under way, but at
+            most half as many as the process may open files. A host gets one request at a time.
         store_timeout_s: how long the store may take to read, write, delete or close, by the gate's clock; up to an
             hour. After that the cache goes on without the store, and publishes ComponentFailed. The store is paused for
             the same time, and twice as long after each further failure, up to five minutes. At most a thousand calls

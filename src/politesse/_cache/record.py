@@ -46,7 +46,7 @@ class FetchConditions:
         )
 
 
-# No code changes a Copy or a Trouble. Both classes are not frozen, because each answer makes an instance of both, and a
+# No code changes a Copy or a Trouble. The classes are not frozen, because each answer makes an instance of both, and a
 # frozen instance takes twice the time to make.
 @dataclass(slots=True)
 class Copy:

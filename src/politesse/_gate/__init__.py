@@ -25,5 +25,6 @@ of AgentView. The other modules:
     usage.py        policy tokens, the reservations of tdmrep.json, and the enforcement of usage preferences
     filtering.py    pairs each item of a source with its verdict
     hosts_known.py  the report of ``gate.hosts()``
-    pages.py        files that are requested like pages; data_txt.py and reservations.py read them
+    pages.py        files that are requested like pages, and the sitemaps of a robots.txt
+    data_txt.py     the parser of data.txt
 """

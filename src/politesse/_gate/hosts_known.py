@@ -48,7 +48,7 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
 
 
 def held_longest(pacer: Pacer) -> str:
-    """Return the turns under way, as the end of a phrase; empty for none.
+    """Return a text about the turns under way, which continues a phrase and may be empty.
 
     The phrase names the number of turns, the oldest turn, and the number of requests that wait for the Redis of a
     fleet.

@@ -3,9 +3,9 @@
 The first of these questions that has an answer decides:
 
 1. Does a policy of this crawler deny or exempt the host?
-2. Does the URL name robots.txt? It may be requested (RFC 9309 2.2.2), unless its host has a refused address.
+2. Does the URL name robots.txt? robots.txt may be requested (RFC 9309 2.2.2), unless its host has a refused address.
 3. Could robots.txt be fetched? Unavailable allows the whole site (RFC 9309 2.3.1.3), unreachable disallows it (RFC 9309
-   2.3.1.4). A 429 disallows the site, too. A 401 or 403 does if the dialect or ``on_forbidden`` says so.
+   2.3.1.4). A 429 disallows the site, too. A 401 or 403 disallows the site if the dialect or ``on_forbidden`` says so.
 4. Do its rules allow the URL? In RFC 9309 the most specific match decides (2.2.2).
 5. Does the site permit the use of the content? This question is asked only with ``enforce_usage``, about an allowed
    URL.

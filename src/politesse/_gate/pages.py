@@ -145,7 +145,8 @@ def denied_file(verdict: Verdict) -> SiteFile:
 class PageFetcher:
     """A Fetcher that treats a file as a page: each hop of a redirect is checked, and waits for a turn at its host.
 
-    ``fetch`` raises Disallowed if the first hop may not be requested. A forbidden later hop is a fault.
+    ``fetch`` raises Disallowed if the first hop may not be requested, and returns a fault if a later hop may not be
+    requested.
 
     Args:
         take_turn: checks permission for a URL, and waits for the turn of its host; raises Disallowed.

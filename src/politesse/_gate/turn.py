@@ -145,7 +145,7 @@ class Turn:
 
     @property
     def under_way(self) -> bool:
-        """Whether the turn has not ended, and so holds the permit of its host."""
+        """Whether the turn holds the permit of its host; false after the end of the turn."""
         return self._permit is not None and self._permit.under_way
 
     def report_drop(self) -> None:

@@ -276,6 +276,6 @@ def granted(agent: Agent, *answers: object, since_mono: float | None = None) -> 
 
 
 def _unknown(agent: Agent, origin: Origin) -> NotYet:
-    """Start to fetch robots.txt, and return the answer for the meantime."""
+    """Start to fetch robots.txt, and return a NotYet."""
     agent.ask_ahead(origin)
     return NotYet(agent.clock.wall(), Bound.ROBOTS_TXT)

@@ -160,7 +160,7 @@ class AgentView(Agent):
                 it. The pace and a policy that denies still apply.
 
         Raises:
-            Disallowed: if ``url`` may not be requested, even if only a check after the wait shows this.
+            Disallowed: if ``url`` may not be requested, by the check before or after the wait.
             TooFar: if no turn starts within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if the fetch of robots.txt
                 takes longer.
             TurnHeld: at once, if this task already holds a turn of the same host (or ``max_concurrent`` turns), or of

@@ -107,7 +107,7 @@ class TraceJudge:
     """Judges the requests of a trace one by one, in the order of their starts.
 
     Args:
-        expected: returns the expectations of an origin; None restricts nothing.
+        expected: returns the expectations of an origin, or None if every page is permitted at any time.
         promises: the promises of the crawler.
         is_whole: whether the trace begins with the first request of the crawl. Otherwise the crawler may have older
             copies of robots.txt until the trace shows its requests for them.
@@ -208,7 +208,7 @@ class TraceJudge:
                 yield Kind.REFETCHED, detail, least_s - since_s
 
     def _pausing_robots(self, started: float, host: _HostHistory) -> Found:
-        """Yield the violations of a request for robots.txt that is too close to others at its host."""
+        """Yield the violations of a request for robots.txt that comes too soon after such requests to its host."""
         delay_s, slack_s, ended = self._promises.min_delay_s, self._promises.slack_s, host.fetches_ended
         if not ended:
             return

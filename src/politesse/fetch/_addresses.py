@@ -305,7 +305,7 @@ def is_private_literal(host: str) -> bool:
 
 
 def _known(text: str) -> tuple[IPAddress, bool]:
-    """Return an address without its scope, and whether it is public; an address with a scope (fe80::1%eth0) is not."""
+    """Return an address without its scope (``%eth0`` in ``fe80::1%eth0``), and whether the address is public."""
     address = ipaddress.ip_address(text.partition("%")[0])
     return address, is_public(address)
 

@@ -231,8 +231,8 @@ class SharedClient:
             max_headers=MAX_HEADERS,
         )
         if self._session is None:
-            # Otherwise aiohttp requests twice if a server closes without a response. A borrowed connector reuses
-            # connections, and the server may have closed one in the meantime, so the second try is kept there.
+            # aiohttp would repeat a request if the server closes the connection without a response. A borrowed
+            # connector needs this, because the server may have closed a connection that the connector reuses.
             client._retry_connection = False  # noqa: SLF001 - as aiohttp's own TestClient does
         return client
 

@@ -1,6 +1,6 @@
 """Records the decisions, the turns and the files of a gatekeeper.
 
-Theory of operation. A caller appends an item to a queue and goes on. The threads of an SqliteFile do the rest::
+Theory of operation. A caller appends an item to a queue and goes on. The threads of an SqliteFile write the items::
 
     idle         the first item starts the gathering
     gathering    more items come for 20 ms; the thread that reads the file waits, and holds no lock
@@ -9,8 +9,8 @@ Theory of operation. A caller appends an item to a queue and goes on. The thread
 
 ``flush`` and ``aclose`` write at once. If the queue is full, an item is dropped and counted; the count becomes a row of
 the chain. Several processes may write to one ledger: each transaction holds SQLite's lock, and reads the end of the
-chain first. If the end is a seal, the next file of the series begins. A process that is killed just then may leave the
-next file empty; then a later process reads the seal in the file before.
+chain first. If the end is a seal, the next file of the series begins. A process that is killed at that moment may leave
+the next file empty. A later process then reads the seal in the file before.
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ class Ledger:
         self._clock = clock or SystemClock()
         self._queue: deque[Verdict | rows.Record] = deque()
         self._limit = self.options.max_queued_rows
-        self._room = 0  # the limit while a write is due; 0 if idle
+        self._room = 0  # the limit of the queue while a write is due, otherwise 0
         self._lock = threading.RLock()  # reentrant, because the garbage collector may end a turn at any moment
         self._pending: list[Verdict | rows.Record] = []  # taken from the queue, and not yet committed
-        self._body_bytes = 0  # of the files that wait
+        self._body_bytes = 0  # the size of the files that wait
         self._flight: Future[Commit] | None = None  # the transaction under way
-        self._failure: StoreError | None = None  # of the last transaction
-        self._problem = ""  # why all items are dropped
+        self._failure: StoreError | None = None  # the failure of the last transaction
+        self._problem = ""  # the reason why all items are dropped
         self._dropped_before = 0  # how many dropped items the chain has counted
         self._is_watching = self._is_closing = self._has_told = self._has_opened = self._has_closed = False
         self._name = token_hex(8)
@@ -136,7 +136,7 @@ class Ledger:
     def record(self, item: Verdict | rows.Record) -> None:
         """Record a verdict; never waits, and any thread may call it."""
         queue = self._queue
-        if len(queue) < self._room:  # one test for the usual case, because each decision pays for it
+        if len(queue) < self._room:  # one comparison in the usual case, because each decision makes it
             queue.append(item)
         elif len(queue) < self._limit:
             queue.append(item)

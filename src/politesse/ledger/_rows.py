@@ -54,7 +54,7 @@ _ABSENT: Final[tuple[object, ...]] = (None, "", {})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A copy of a file, or the lack of the file, as it was known from a moment on.
+    """A copy of a file, or the lack of the file, from the moment at which it began to serve.
 
     >>> from politesse import Origin
     >>> url = "https://example.com/robots.txt"

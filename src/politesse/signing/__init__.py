@@ -6,7 +6,7 @@
     gate = Gatekeeper("ExampleBot/1.0 (+https://bot.example/)", signer=signer)
 
 ``politesse key new bot.pem`` makes the key, and ``directory_app`` serves its public half at the URL of ``agent``. A
-server verifies the signatures with the keys that it finds there.
+server verifies the signatures with the keys from this URL.
 
 The module follows draft-ietf-webbotauth-httpsig-protocol-01, RFC 9421 (HTTP Message Signatures), RFC 7638 and RFC 8037
 (thumbprints of keys).

@@ -64,8 +64,8 @@ class WebBotAuth:
         key: a PEM file with the private keys, which only its owner may read; ``politesse key new`` makes it. The newest
             key that may be used now signs the requests.
         agent: the https URL of the directory of the keys.
-        form: ``"dictionary"``; or ``"legacy"`` for servers that read Signature-Agent as a String, by earlier drafts. A
-            well-known ``agent`` is then sent as its origin, as these drafts do.
+        form: ``"dictionary"``; or ``"legacy"`` for servers that read Signature-Agent as a String, by earlier drafts. As
+            in these drafts, an ``agent`` at the well-known path is then sent without this path.
         when: ``"always"``, or ``"asked"`` to sign only for origins that ask.
         lifetime_s: how long a signature is valid, in seconds; 10 to 86,400.
         clock: the clock; by default the clock of the system.

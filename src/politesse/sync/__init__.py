@@ -119,7 +119,7 @@ class ThreadView:
                 it. The pace and a policy that denies still apply.
 
         Raises:
-            Disallowed: if ``url`` may not be requested, even if only a check after the wait shows this.
+            Disallowed: if ``url`` may not be requested, by the check before or after the wait.
             TooFar: if no turn comes within ``max_wait_s``.
             TurnHeld: at once, if this thread already holds a turn of the same host.
             InvalidURL: if ``url`` is no absolute http(s) URL.

@@ -27,7 +27,7 @@ class StoreScript(StrEnum):
 
     @cached_property
     def source(self) -> str:
-        """The text of the script, after the functions for records."""
+        """The text of the script. If it reads records, the text begins with the functions of ``record.lua``."""
         here = files(__name__)
         parts = (self.value,) if self in _OF_LEASES else ("record", self.value)
         return "\n".join(here.joinpath(f"{part}.lua").read_text("utf-8") for part in parts)
