@@ -3,13 +3,6 @@ import pytest
 from politesse.page.preferences import header_usage
 from politesse.robots import RobotsTxt
 from politesse.usage.model import Preference, Purpose, combine
-from tests.conformance.checks import check
-from tests.conformance.tables import Row, entries
-
-
-@pytest.mark.parametrize("rows", entries("aipref-attach-3"))
-def test_content_usage_in_robots_txt(rows: list[Row]) -> None:
-    check(rows)
 
 
 @pytest.mark.clause("draft-ietf-aipref-attach 3.1")

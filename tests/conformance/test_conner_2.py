@@ -2,17 +2,10 @@ import pytest
 
 from politesse.robots import Dialect, Quirk, RequestRate, RobotsTxt, TimeWindow
 from politesse.verdict import Reason
-from tests.conformance.checks import check
-from tests.conformance.tables import Row, entries
 
 
 def read(*lines: str) -> RobotsTxt:
     return RobotsTxt.parse("\n".join(lines), Dialect.CONNER_2)
-
-
-@pytest.mark.parametrize("rows", entries("conner-2-rules"))
-def test_rules(rows: list[Row]) -> None:
-    check(rows)
 
 
 @pytest.mark.clause("Conner 2.0, Request-rate")

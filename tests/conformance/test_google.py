@@ -1,20 +1,6 @@
 import pytest
 
 from politesse.robots import Dialect, Quirk, RobotsTxt
-from tests.conformance.checks import check
-from tests.conformance.tables import Row, entries
-
-
-@pytest.mark.parametrize(
-    "rows",
-    entries(
-        "google-url-matching",
-        "google-order-of-precedence",
-        "google-robots-cc",
-    ),
-)
-def test_entry_of_a_table(rows: list[Row]) -> None:
-    check(rows)
 
 
 @pytest.mark.clause("google/robotstxt, robots_test.cc")

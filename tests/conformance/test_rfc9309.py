@@ -2,25 +2,6 @@ import pytest
 
 from politesse.errors import ConfigurationError
 from politesse.robots import RobotsTxt
-from tests.conformance.checks import check
-from tests.conformance.tables import Row, entries
-
-
-@pytest.mark.parametrize(
-    "rows",
-    entries(
-        "rfc9309-2.2-syntax",
-        "rfc9309-2.2.1-groups",
-        "rfc9309-2.2.2-evaluation",
-        "rfc9309-2.2.2-figure-4",
-        "rfc9309-2.2.3-figures-5-and-6",
-        "rfc9309-2.3-access-method",
-        "rfc9309-5.1-simple-example",
-        "rfc9309-5.2-longest-match",
-    ),
-)
-def test_entry_of_a_table(rows: list[Row]) -> None:
-    check(rows)
 
 
 @pytest.mark.clause("RFC 9309 2.2.1")

@@ -11,7 +11,6 @@ from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, Clie
 from yarl import URL
 
 from politesse import Gatekeeper
-from politesse.events import Event
 from politesse.integrations.aiohttp import (
     ClientDisallowed,
     ClientInvalidURL,
@@ -20,6 +19,7 @@ from politesse.integrations.aiohttp import (
     RobotsMiddleware,
 )
 from tests.integration.sites import Site, serving, until
+from tests.support.events import events_of
 
 
 async def idle(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -39,14 +39,7 @@ async def session(robots: RobotsMiddleware) -> AsyncIterator[aiohttp.ClientSessi
 
 @pytest.fixture
 def told(gate: Gatekeeper) -> list[MiddlewareBypassed]:
-    told: list[MiddlewareBypassed] = []
-
-    def note(event: Event) -> None:
-        if isinstance(event, MiddlewareBypassed):
-            told.append(event)
-
-    gate.subscribe(note)
-    return told
+    return events_of(gate, MiddlewareBypassed)
 
 
 async def test_bypass_is_reported_with_method_and_url(

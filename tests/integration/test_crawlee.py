@@ -3,8 +3,6 @@
 import asyncio
 import itertools
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +21,7 @@ from politesse.integrations.crawlee import PoliteHttpClient, PoliteRequestManage
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
 from tests.integration.crawlee_memory import use_memory
 from tests.integration.sites import UA, Site, turns, until
+from tests.support.programs import run_code
 from tests.support.tasks import apart
 
 LINKS = "".join(f'<a href="{path}">x</a>' for path in ("/a", "/b", "/private/a", "/c", "/x/../private/b"))
@@ -467,7 +466,5 @@ async def test_arguments_of_the_wrong_type_are_refused(gate: Gatekeeper, queue: 
 @pytest.mark.full
 def test_without_crawlee_the_import_names_the_extra() -> None:
     program = "import sys; sys.modules['crawlee'] = None; import politesse.integrations.crawlee"
-    done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert "needs the extra 'crawlee'; in a checkout of politesse, run: pip install '.[crawlee]'" in done.stderr
+    error = run_code(program, check=False).stderr
+    assert "needs the extra 'crawlee'; in a checkout of politesse, run: pip install '.[crawlee]'" in error

@@ -2,8 +2,6 @@
 
 import asyncio
 import gc
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 
 import aiohttp
@@ -11,11 +9,13 @@ import httpx
 import pytest
 
 from politesse import Gatekeeper, NotYet, PacingOptions
-from politesse.events import Event, TurnDropped
+from politesse.events import TurnDropped
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.integration.clients import Session
 from tests.integration.sites import Site, turns, until
+from tests.support.events import events_of
+from tests.support.programs import run_code
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -23,14 +23,7 @@ pytestmark = pytest.mark.timeout(30)
 @pytest.fixture
 def dropped(gate: Gatekeeper) -> list[TurnDropped]:
     """The events of turns that were dropped."""
-    events: list[TurnDropped] = []
-
-    def note(event: Event) -> None:
-        if isinstance(event, TurnDropped):
-            events.append(event)
-
-    gate.subscribe(note)
-    return events
+    return events_of(gate, TurnDropped)
 
 
 async def test_turn_that_is_dropped_within_its_request_gives_its_host_back(
@@ -165,10 +158,9 @@ async def take():
 kept = []
 asyncio.run(take())
 """
-    command = [sys.executable, "-W", "always", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own program
-    assert r"<Turn https://example.com/\u202e: under way> was dropped" in done.stderr
-    assert "Exception ignored" not in done.stderr
+    told = run_code(program, warnings="always").stderr
+    assert r"<Turn https://example.com/\u202e: under way> was dropped" in told
+    assert "Exception ignored" not in told
 
 
 async def drop_stream(client: httpx.AsyncClient, url: str) -> None:

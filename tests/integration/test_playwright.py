@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import re
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -22,6 +20,7 @@ from politesse.integrations.playwright import PolitePage, polite_page
 from politesse.testing import assert_polite
 from tests.integration.browsers import NO_ICON, HtmlSite, browsing, chromium, context_of
 from tests.integration.sites import UA, slow_gate, turns, until
+from tests.support.programs import run_code
 from tests.support.tasks import apart, ended
 
 pytestmark = pytest.mark.realtime
@@ -753,16 +752,13 @@ with sync_playwright() as playwright:
 
 @pytest.mark.full
 def test_page_of_the_synchronous_api_is_refused() -> None:
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-W", "error", "-c", SYNC_PAGE, chromium()], capture_output=True, text=True, check=True
-    )
-    assert "give a Page of playwright.async_api" in done.stdout
+    assert "give a Page of playwright.async_api" in run_code(SYNC_PAGE, chromium()).stdout
 
 
 def test_error_without_the_extra_names_it() -> None:
     program = "import sys; sys.modules['playwright'] = None; import politesse.integrations.playwright"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603
-    assert "politesse.integrations.playwright needs the extra 'playwright'" in done.stderr
+    error = run_code(program, check=False).stderr
+    assert "politesse.integrations.playwright needs the extra 'playwright'" in error
 
 
 GUIDE = (Path(__file__).parents[2] / "src/politesse/guides/browsers.md").read_text()

@@ -1,6 +1,4 @@
 import ast
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +19,7 @@ import politesse.stores
 import politesse.testing
 import politesse.usage
 from tests.support.modules import MODULES
+from tests.support.programs import run_code
 
 
 @pytest.mark.parametrize(
@@ -85,10 +84,7 @@ for name in sys.argv[1:]:
 
 
 def test_each_module_imports_alone() -> None:
-    found = subprocess.run(  # noqa: S603
-        [sys.executable, "-W", "error", "-c", _IMPORT_EACH, *MODULES], capture_output=True, check=True, text=True
-    )
-    assert found.stdout == ""
+    assert run_code(_IMPORT_EACH, *MODULES).stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -97,7 +93,4 @@ def test_each_module_imports_alone() -> None:
 )
 def test_pure_package_needs_neither_aiohttp_nor_an_event_loop(package: str, unneeded: tuple[str, ...]) -> None:
     program = f"import sys, politesse.{package}; print([name for name in {unneeded} if name in sys.modules])"
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert run_code(program).stdout == "[]\n"

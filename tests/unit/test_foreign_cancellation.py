@@ -15,7 +15,7 @@ from politesse.ports import FetchRequest, FetchResult
 from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.support.failures import failures_of
+from tests.support.events import failures_of
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"

@@ -23,7 +23,7 @@ from politesse.options import Limit
 from politesse.ports import FetchRequest, FetchResult
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.support.failures import failures_of
+from tests.support.events import failures_of
 from tests.support.stores import FailingStore
 from tests.support.tasks import settle
 

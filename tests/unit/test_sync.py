@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -36,6 +35,7 @@ from politesse.ports import FetchRequest, FetchResult
 from politesse.stores import MemoryStore
 from politesse.sync import Gate, _thread
 from politesse.testing import ScriptedFetcher
+from tests.support.programs import run_code
 from tests.unit.conftest import UA
 
 SITE: Final = "https://example.com"
@@ -525,5 +525,4 @@ def test_without_requests_the_error_of_the_adapter_names_the_extra(monkeypatch: 
 
 def test_gate_does_not_load_requests() -> None:
     program = "import sys, politesse.sync; print('requests' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
-    assert done.stdout == "False\n"
+    assert run_code(program).stdout == "False\n"

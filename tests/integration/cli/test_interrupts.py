@@ -3,13 +3,13 @@
 import asyncio
 import random
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.cli.command import COMMAND, Origin, serving, start
+from tests.support.programs import run_code
 from tests.support.tiers import first_of
 
 pytestmark = [pytest.mark.realtime, pytest.mark.skipif(sys.platform == "win32", reason="needs signals")]
@@ -55,8 +55,7 @@ async def test_ctrl_c_while_the_command_is_loaded_prints_nothing(command: tuple[
 
 def test_nothing_is_loaded_before_the_command_can_be_interrupted() -> None:
     program = "import sys, politesse.cli; print({'aiohttp', 'asyncio', 'typer'} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
-    assert done.stdout == "set()\n"
+    assert run_code(program).stdout == "set()\n"
 
 
 @pytest.mark.parametrize("command", first_of(1, ["crawl", "check", "explain", "filter", "lint"]))

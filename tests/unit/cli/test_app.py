@@ -1,7 +1,6 @@
 import itertools
 import re
-import subprocess
-import sys
+from subprocess import CompletedProcess
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +8,7 @@ from typer.testing import CliRunner
 import politesse
 from politesse.cli.app import app
 from politesse.robots import IMPLEMENTATION
+from tests.support.programs import run_code
 
 AGENT = "http://127.0.0.1/"
 
@@ -59,9 +59,9 @@ main()
 """
 
 
-def _main_without(module: str) -> subprocess.CompletedProcess[str]:
+def _main_without(module: str) -> CompletedProcess[str]:
     """Run the command as it is where ``module`` is not installed."""
-    return subprocess.run([sys.executable, "-c", _WITHOUT, module], capture_output=True, text=True, check=False)  # noqa: S603
+    return run_code(_WITHOUT, module, check=False)
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

@@ -1,7 +1,5 @@
 """How a gate is told its fleet; what the fleet does then is in tests/integration/fleet."""
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from politesse.options import FleetOptions, SharedPacer
 from politesse.stores import SqliteStore
 from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
+from tests.support.programs import run_code
 from tests.support.redis_servers import free_port
 
 UA = "ExampleBot/1.0"
@@ -24,7 +23,7 @@ def gate_of(fleet: object, **options: object) -> Gatekeeper:
 
 
 def run(program: str) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)  # noqa: S603
+    done = run_code(program, check=False)
     assert done.stderr == ""
     return done.stdout
 

@@ -10,7 +10,7 @@ from politesse import CacheOptions, Gatekeeper, Reason
 from politesse.errors import StoreError
 from politesse.ports import FetchRequest, FetchResult
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.support.failures import failures_of
+from tests.support.events import failures_of
 from tests.support.stores import FailingStore, KeptStore
 from tests.support.tasks import settle
 

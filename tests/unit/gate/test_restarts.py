@@ -26,7 +26,7 @@ from politesse.ports import FetchRequest, FetchResult, Store
 from politesse.queue import CrawlPage
 from politesse.stores import MemoryStore
 from politesse.testing import Answer, Exchange, ManualClock, ScriptedFetcher
-from tests.support.failures import failures_of
+from tests.support.events import failures_of
 from tests.support.pacing import Resolving
 from tests.support.stores import FailingStore, KeptStore
 from tests.support.tasks import settle

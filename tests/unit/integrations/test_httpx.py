@@ -1,7 +1,6 @@
 import asyncio
 import gc
 import re
-import subprocess
 import sys
 import threading
 import warnings
@@ -28,6 +27,7 @@ from politesse.integrations import httpx2 as integrations_httpx2
 from politesse.integrations.httpx import PoliteTransport
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.httpx_libraries import LIBRARIES, Library
+from tests.support.programs import run_code
 from tests.support.tasks import apart, ended
 from tests.support.tiers import first_of
 
@@ -566,13 +566,9 @@ async def test_error_has_the_request_without_a_client_too(
 # Without httpx
 
 
-def run(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)  # noqa: S603
-
-
 @pytest.mark.parametrize("name", first_of(1, LIBRARIES))
 def test_without_its_library_the_import_says_what_to_install(name: str) -> None:
-    done = run(f"import sys; sys.modules['{name}'] = None; import politesse.integrations.{name}")
+    done = run_code(f"import sys; sys.modules['{name}'] = None; import politesse.integrations.{name}", check=False)
     assert done.returncode == 1
     assert f"pip install '.[{name}]'" in done.stderr.splitlines()[-1]
 
@@ -580,7 +576,7 @@ def test_without_its_library_the_import_says_what_to_install(name: str) -> None:
 @pytest.mark.parametrize(("name", "other"), [LIBRARIES, pytest.param(*LIBRARIES[::-1], marks=pytest.mark.full)])
 def test_integration_does_not_import_the_other_library(name: str, other: str) -> None:
     program = f"import sys; import politesse; print('{name}' in sys.modules); import politesse.integrations.{name}"
-    assert run(f"{program}; print('{other}' in sys.modules)").stdout == "False\nFalse\n"
+    assert run_code(f"{program}; print('{other}' in sys.modules)").stdout == "False\nFalse\n"
 
 
 # With the other library
@@ -627,7 +623,7 @@ async def test_web_socket_is_not_opened(gate: Gatekeeper) -> None:
 
 
 def test_name_of_httpx_may_stand_for_httpx2() -> None:
-    done = run(
+    done = run_code(
         "import httpx2; httpx2.alias_httpx(); import httpx; from politesse import Gatekeeper;"
         "from politesse.integrations.httpx import PoliteTransport;"
         "polite = PoliteTransport(Gatekeeper('ExampleBot/1.0 (+https://example.com/bot)'));"

@@ -3,8 +3,6 @@
 import asyncio
 import shutil
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -22,6 +20,7 @@ from politesse.ports import FetchResponse
 from politesse.stores import MemoryStore, SharedMemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
+from tests.support.programs import run_code
 from tests.unit.conftest import UA
 
 SITE = "https://example.com"
@@ -463,5 +462,4 @@ def test_a_ledger_of_another_type_is_refused(ledger: object) -> None:
 
 def test_without_a_ledger_its_modules_are_not_loaded() -> None:
     program = "import sys; from politesse import *; Gatekeeper('Bot/1.0'); print('politesse.ledger' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
-    assert found.stdout.strip() == "False"
+    assert run_code(program).stdout == "False\n"

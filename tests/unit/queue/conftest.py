@@ -8,6 +8,7 @@ from politesse import Gatekeeper
 from politesse.queue import PoliteQueue
 from politesse.testing import ScriptedFetcher
 from tests.unit.queue.crawl import Queue, Refusals
+from tests.unit.queue.simulated import Errors, Pages
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,16 @@ def fetcher() -> ScriptedFetcher:
 @pytest.fixture
 def refused() -> Refusals:
     return Refusals()
+
+
+@pytest.fixture
+def pages() -> Pages:
+    return Pages()
+
+
+@pytest.fixture
+def errors() -> Errors:
+    return Errors()
 
 
 @pytest.fixture

@@ -13,16 +13,6 @@ from tests.unit.queue.crawl import A, B, C, Queue, Refusals, put
 from tests.unit.queue.simulated import Errors, Pages, Reply, SimulatedWeb, crawled, follow_links, moved
 
 
-@pytest.fixture
-def pages() -> Pages:
-    return Pages()
-
-
-@pytest.fixture
-def errors() -> Errors:
-    return Errors()
-
-
 async def test_links_are_followed_breadth_first_each_once(queue: Queue, pages: Pages) -> None:
     web = SimulatedWeb({f"{A}/": Reply(links=["/1", "2", "/1", f"{A}/#top"]), f"{A}/1": Reply(links=["/", "/3", "2"])})
     report = await crawled(queue, web, pages)

@@ -11,11 +11,6 @@ from tests.unit.queue.crawl import A, B, C, Queue
 from tests.unit.queue.simulated import Pages, Reply, SimulatedWeb, crawled, moved
 
 
-@pytest.fixture
-def pages() -> Pages:
-    return Pages()
-
-
 @pytest.mark.parametrize(
     ("pattern", "inside", "outside"),
     [

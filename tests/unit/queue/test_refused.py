@@ -14,11 +14,6 @@ CHALLENGE = Reply(403, {"cf-mitigated": "challenge"})
 PRICE = Reply(402, {"crawler-price": "USD 0.01"})
 
 
-@pytest.fixture
-def pages() -> Pages:
-    return Pages()
-
-
 @pytest.mark.full
 async def test_of_a_thousand_hosts_a_hundred_that_deny_get_twelve_requests_each(
     queue: Queue, refused: Refusals, pages: Pages, clock: ManualClock

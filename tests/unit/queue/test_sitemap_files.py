@@ -23,16 +23,6 @@ BOTH: Final = f"{ONE}<url><loc>{A}/2</loc></url>"
 NAMESPACE: Final = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 
 
-@pytest.fixture
-def pages() -> Pages:
-    return Pages()
-
-
-@pytest.fixture
-def errors() -> Errors:
-    return Errors()
-
-
 @contextmanager
 def at_most_bytes(limit: int) -> Iterator[None]:
     """Fail if the block allocates more at once."""

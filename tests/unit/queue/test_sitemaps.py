@@ -30,16 +30,6 @@ def index(*urls: str) -> Reply:
     return Reply(body=f"<sitemapindex>{files}</sitemapindex>".encode())
 
 
-@pytest.fixture
-def pages() -> Pages:
-    return Pages()
-
-
-@pytest.fixture
-def errors() -> Errors:
-    return Errors()
-
-
 async def crawl(queue: Queue, pages: Pages, replies: Mapping[str, Replies], **options: Any) -> CrawlReport:
     return await queue.crawl(SimulatedWeb(replies), pages, **options)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
-import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from subprocess import CompletedProcess
 from threading import Barrier
 from typing import Final
 
@@ -19,17 +17,15 @@ from benchmarks.urls import fresh_urls
 
 from politesse.errors import InvalidURL
 from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet
+from tests.support.programs import run_code
 from tests.support.pure_robots import pure_robots
 
 compiled: Final = pytest.mark.skipif(IMPLEMENTATION == "python", reason="there is no compiled core")
 NATIVE: Final = (Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019)
 
 
-def run(code: str, pure: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"POLITESSE_PURE": pure}
-    return subprocess.run(  # noqa: S603 - this very interpreter
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60
-    )
+def run(code: str, pure: str) -> CompletedProcess[str]:
+    return run_code(code, check=False, settings={"POLITESSE_PURE": pure})
 
 
 def test_environment_chooses_the_implementation() -> None:

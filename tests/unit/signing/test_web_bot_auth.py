@@ -1,8 +1,6 @@
 """WebBotAuth: what it signs, for whom, and what it refuses."""
 
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +14,7 @@ from politesse.signing import WebBotAuth
 from politesse.signing._keys import SigningKey
 from politesse.signing._web_bot_auth import signed
 from politesse.testing import ManualClock
+from tests.support.programs import run_code
 from tests.support.signatures import AGENT, COVERED, Key, key_file, request, verified
 
 URL: Final = "https://example.com/a?b=c"
@@ -210,5 +209,4 @@ def test_url_without_a_host_is_refused(path: Path) -> None:
 
 def test_missing_extra_is_named() -> None:
     program = "import sys; sys.modules['cryptography'] = None; import politesse.signing"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603
-    assert "politesse.signing needs the extra 'sign'" in done.stderr
+    assert "politesse.signing needs the extra 'sign'" in run_code(program, check=False).stderr

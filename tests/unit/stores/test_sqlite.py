@@ -1,6 +1,5 @@
 import asyncio
 import sqlite3
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from politesse.errors import ConfigurationError, StoreError
 from politesse.stores import SqliteStore, StoredRecord, StoreStatistics
 from politesse.testing import ManualClock
+from tests.support.programs import run_code
 from tests.support.tasks import settle
 
 START = 1_800_000_000
@@ -199,8 +199,7 @@ except ImportError as error:
 
 
 def test_a_python_without_sqlite_has_the_other_stores_and_an_error_that_says_so(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _WITHOUT_SQLITE]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    done = run_code(_WITHOUT_SQLITE, cwd=tmp_path)
     assert "needs the standard module sqlite3, and this Python was built without it" in done.stdout
 
 

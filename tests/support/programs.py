@@ -1,0 +1,55 @@
+"""Programs of the tests, each in a process of its own."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from asyncio.subprocess import Process
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+def environment() -> dict[str, str]:
+    """Return an environment in which a program imports what this process imports."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+async def started(
+    program: str,
+    *arguments: str,
+    warnings: str = "error",
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> Process:
+    """Start a module of ``tests.integration``."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", warnings, "-m", f"tests.integration.{program}", *arguments),
+        cwd=ROOT,
+        env=environment(),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+    )
+
+
+def run_code(
+    code: str,
+    *arguments: str,
+    check: bool = True,
+    warnings: str = "error",
+    cwd: Path | None = None,
+    settings: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run code to its end; ``settings`` are more environment variables."""
+    return subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-W", warnings, "-c", code, *arguments],
+        cwd=cwd,
+        env=os.environ | (settings or {}),
+        capture_output=True,
+        text=True,
+        check=check,
+        timeout=60,
+    )
