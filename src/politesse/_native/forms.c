@@ -246,7 +246,7 @@ static bool write_forms(po_text path, const po_forms *forms, bool with_written, 
     return target->normal.length <= forms->most_octets && target->written.length <= forms->most_octets;
 }
 
-/* Return the target of an http(s) URL; a target is returned as it is. The start is NULL if another reader is needed. */
+/* Return the target of an http(s) URL; a target is returned as it is. The start is NULL if Python has to read it. */
 static po_text target_in(po_text url)
 {
     static const po_text schemes[] = {{"https://", 8}, {"http://", 7}};

@@ -73,7 +73,7 @@ char *po_path_of(po_text value, const po_forms *forms, char *room, po_path *path
 #define PO_PATH_ROOM(octets) (6 * (octets) + 8)
 
 /* Find the forms of a target, or of the target of an http(s) URL, as it was written. Return whether the forms were
-   found; otherwise the target needs another reader, or memory is short. */
+   found; otherwise Python has to normalise the target, or memory is short. */
 bool po_target_of(po_text url, const po_forms *forms, bool with_written, po_target *target);
 void po_target_free(po_target *target);
 

@@ -4,7 +4,7 @@
    File     the rows of a body; it holds the body
    Rules    the rules of a crawler; they hold the dialect, and no body
 
-   Python does the rare work: `decide` returns OTHER for a target that needs another reader. */
+   For a rare target, `decide` returns OTHER: Python then normalises the target, and calls `decide_normal`. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -407,7 +407,7 @@ static po_decision decided(rules_object *self, PyObject *url)
 {
     po_text text = utf8_of(url);
     if (!text.start) {
-        PyErr_Clear(); /* a lone surrogate, or no str: Python says what is wrong */
+        PyErr_Clear(); /* a lone surrogate, or no str: Python raises the error */
         return (po_decision){PO_OTHER, false};
     }
     return po_decide(self->rules, &self->dialect->forms, &self->dialect->work, text);

@@ -10,7 +10,7 @@
      exact      sorted by the text; for each a place
      wildcards  the most specific comes first; for each a place, the offset of the form, the octets of the head, and the
                 octets of all texts
-     records    flags, pattern, line, and what the flags tell of: name, value, form; a text follows its length
+     records    flags, pattern, line; then name, value and form if the flags announce them; a text follows its length
 
    A number in a record takes seven bits of an octet at a time; a number in a table takes two octets, or four if the
    block is large. So a usual rule takes about eight octets and its pattern. */
@@ -206,7 +206,7 @@ static wildcard wildcard_at(const po_rules *rules, size_t index)
     return found;
 }
 
-/* The numbers by which the segments of a wildcard cost; see `cost_of`. */
+/* The numbers on which the cost of a wildcard depends; see `cost_of`. */
 typedef struct {
     uint64_t segments; /* the number of segments */
     uint64_t longest;  /* the octets of the longest segment */
@@ -234,7 +234,7 @@ typedef struct {
     draft *drafts;
     draft **sorted;
     draft **spare; /* the other half of the memory of `sorted`, which sorting needs */
-    char *room; /* for the patterns that are not as the file spells them */
+    char *room; /* for the patterns whose normal form differs from the file */
     size_t count;
     size_t counts[PO_FORM_KINDS]; /* of `sorted`, which has the kinds one after another */
 } compilation;

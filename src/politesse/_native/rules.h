@@ -33,7 +33,7 @@ typedef struct {
     int64_t place;      /* the index of the rule that decides, or one of the three numbers above:
                            PO_NO_RULE: no rule matches
                            PO_ROBOTS_TXT: the target is /robots.txt
-                           PO_OTHER: the target needs another reader */
+                           PO_OTHER: Python has to normalise the target */
     bool bound_reached; /* whether the budget ended before all rules were compared */
 } po_decision;
 

@@ -174,7 +174,7 @@ static bool has_control(po_text text)
     while (at + 8 <= text.length && !may_be_control(text.start + at)) {
         at += 8;
     }
-    /* The last eight octets, some of them once more. */
+    /* The last eight octets; some of them were checked before. */
     if (at + 8 > text.length && text.length >= 8 && !may_be_control(text.start + text.length - 8)) {
         return false;
     }

@@ -45,12 +45,13 @@ class AuditOptions:
         site: the origin of all requests, for logs without a host.
         robots: the robots.txt of origins, in force for the whole time.
         ledger: the path of a ledger: the copies that it records were in force from their times on.
-        format: ``common``, ``combined``, ``json``, ``scrapy``, ``warc``, or a format string of nginx. None finds out.
-        zone: the time zone of times that name none, as ``Europe/Berlin``.
-        min_delay_s: the pace of hosts that state none, in seconds; 0 to judge only stated paces.
+        format: ``common``, ``combined``, ``json``, ``scrapy``, ``warc``, or a format string of nginx. By default the
+            format is detected.
+        zone: the time zone of times without a zone, such as ``Europe/Berlin``.
+        min_delay_s: the required pause at hosts that state no pace, in seconds; 0 to judge only stated paces.
         min_refetch_s: the least time between two requests for a robots.txt, in seconds.
         back_off_s: for how long a 429 or 503 without a logged Retry-After closes its host, in seconds.
-        slack_s: how exact the times are, in seconds. None finds out: 1 for whole seconds, else 0.05.
+        slack_s: the possible error of the times, in seconds. By default 1 for whole seconds, else 0.05.
         is_whole: whether the logs begin with the first request of the crawl. Then a page before robots.txt is a
             violation.
         profile: ``"cbcp"`` judges the crawler best practices, too.
@@ -127,8 +128,9 @@ class HostAudit:
         requests: the number of requests.
         robots_requests: how many of these were for robots.txt.
         kinds: the number of findings by kind.
-        bars: maps the start of each part of the time, in widths, to the numbers of its requests and findings.
-        width_s: the width of a part, in seconds; it grows, so that there are at most 120 parts.
+        bars: maps each interval of ``width_s`` seconds to the numbers of its requests and findings. The key is the
+            start of the interval divided by ``width_s``.
+        width_s: the length of these intervals, in seconds; it doubles when there would be more than 120 of them.
     """
 
     agent: str
@@ -220,7 +222,7 @@ class Audit:
 
         Args:
             logs: the paths; ``-`` for standard input.
-            wrap: returns the file to read instead of an open log, to watch the progress.
+            wrap: is called with each open log, and returns the file to read; it may report the progress.
 
         Raises:
             LogError: a log cannot be opened or occurs twice, its format is unknown, or no line is by an audited

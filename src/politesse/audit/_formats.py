@@ -50,8 +50,8 @@ _NUMBER = re.compile(r"\d{9,13}(?:\.\d{1,9})?")
 _MILLISECONDS: Final = 1e11  # a greater Unix time is in milliseconds
 _LOCAL_TIME = re.compile(r"(\d\d)/(\w{3})/([1-9]\d{3}):(\d\d:\d\d:\d\d [+-]\d{4})")
 
-# Scrapy logs an answer when it has come. Answers that are repeated or redirected have lines of their own kinds. A
-# request that is given up after an answer has the line "Crawled", too.
+# Scrapy logs an answer when it arrives. Retries and redirects have lines of their own kinds. A request that is given up
+# after an answer has the line "Crawled", too.
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? \[scrapy[.\w]*\] [A-Z]+: (.*)", re.DOTALL)
 _SENT = re.compile(
     r"(?:(?:Crawled|Redirecting) \((?P<status>\d*)[^)]*\)(?: to <[A-Z]+ (?P<sent_http_location>[^>]*)> from)?|Retrying"
@@ -61,7 +61,7 @@ _SENT = re.compile(
 
 
 def line_parser(template: str) -> Parse:
-    """Return the parser of a format string of nginx, alone or in its directive ``log_format``.
+    """Return the parser of a format string of nginx, with or without its directive ``log_format``.
 
     The time of a match is linear, because no variable takes the character that follows it in the format.
 
@@ -142,7 +142,7 @@ def parse_warc(record: Any) -> Fields | None:  # noqa: ANN401 - warcio has no ty
 
 @lru_cache(maxsize=4_096)
 def unix_time(text: str, zone: tzinfo) -> float:
-    """Return a Unix time: of a number, of a time in the Common format, or of one in ISO 8601.
+    """Return the Unix time of a number, of a time in the Common format, or of a time in ISO 8601.
 
     A time that states no time zone is in ``zone``.
 

@@ -1,4 +1,4 @@
-"""Makes the report of an audit as a page of its own, which loads nothing. All remote text is escaped."""
+"""Makes the HTML report of an audit, a single file that loads no other file. All remote text is escaped."""
 
 from __future__ import annotations
 

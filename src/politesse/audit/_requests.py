@@ -54,11 +54,11 @@ _BLOCK_BYTES: Final = 256 * 1024
 _MAX_LINE_BYTES: Final = 64 * 1024
 _WINDOW_S: Final = 300.0
 _MAX_WINDOW: Final = 100_000
-_SAMPLE: Final = 100  # lines that show the format of a log
+_SAMPLE: Final = 100  # the format of a log is detected from this many lines
 _MAX_AGENTS: Final = 10_000  # User-Agents that are kept
 _WHOLE_S = 1.0
 LATE_S: Final = 0.05
-"""A server may write a line so much later than the client has the answer."""
+"""A server may write a line this much later than the client gets the answer, in seconds."""
 
 _FRACTION = re.compile(r"\d[.,]\d")
 
@@ -116,7 +116,7 @@ class LogReader:
         others: how often other User-Agents occur.
         notes: how often each note applies.
         examples: the first example of each note.
-        slack_s: how exact the times are.
+        slack_s: the possible error of the times, in seconds.
 
     Raises:
         ConfigurationError: an option is invalid.
@@ -154,7 +154,7 @@ class LogReader:
 
         Args:
             names: the paths, or ``-`` for standard input.
-            wrap: returns the file to read instead of an open file, to watch the progress.
+            wrap: is called with each open file, and returns the file to read; it may report the progress.
 
         Raises:
             LogError: a log cannot be opened or occurs twice, its format is unknown, or it has no host.
@@ -195,7 +195,7 @@ class LogReader:
         return chain(sample, lines), self._parser(name, sample)
 
     def _parser(self, name: str, sample: Sequence[str]) -> Parse:
-        """Return the parser of a log by its first lines."""
+        """Choose the parser of a log from its first lines."""
         if self._parse is None and any(map(_formats.is_scrapy, sample)):
             return _formats.parse_scrapy
         choices = [self._parse] if self._parse else [_PARSERS[one] for one in _DETECTED]
@@ -290,7 +290,7 @@ class LogReader:
         return Request(exchange, agent, origin.pacing_host, target == ROBOTS_TXT, method, place)
 
     def _base(self, fields: Fields) -> str:
-        """Return the origin of a request whose URL was logged without it, from other fields or from the options."""
+        """Return the origin for a logged URL without an origin, from other fields or from the options."""
         host = fields.get("http_host") or fields.get("host") or fields.get("server_name") or "-"
         if host not in {"-", "_"}:
             return f"{fields.get('scheme') or (self._site.scheme if self._site else 'https')}://{host}"

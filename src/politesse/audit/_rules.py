@@ -1,7 +1,7 @@
 """The rules of an audit: a site's expectations at each time, and the best practices that a log can show.
 
-The expectations come from the production rules and the copies of a site's robots.txt; the practices from
-draft-illyes-webbotauth-cbcp.
+The expectations come from the copies of a site's robots.txt, as ``politesse.robots`` reads them. The practices come
+from draft-illyes-webbotauth-cbcp.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _UNDECIDED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_R
 _UNREACHABLE: Final = RobotsTxt.parse(b"User-agent: *\nDisallow: /").rules_for("*")
 _ERRORS_IN_A_ROW: Final = 3
 _MAX_SHARE: Final = 0.1
-_ENOUGH: Final = 20  # requests of a host before a share of them means something
-_MAX_PAGES: Final = 10_000  # of a host, whose repetition is noticed
+_ENOUGH: Final = 20  # with fewer requests of a host, a share means nothing
+_MAX_PAGES: Final = 10_000  # how many pages of a host are remembered, to notice repetitions
 _READS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -64,7 +64,7 @@ class Copies:
         files: the times from which the copies are in force, in order, and the copies; None if a site without a copy was
             unreachable.
         agent: the product token of the crawler.
-        slack_s: how exact the times of the requests are.
+        slack_s: the possible error of the times of the requests, in seconds.
     """
 
     def __init__(self, files: Sequence[File], agent: str, slack_s: float) -> None:
@@ -139,7 +139,7 @@ class HostPractices:
         """Yield the practice, the detail and the missing seconds of each fault of a request."""
         exchange, agent = request.exchange, request.exchange.agent
         if agent is not None and "://" not in agent and not self._unnamed:
-            self._unnamed = True  # told once for a host
+            self._unnamed = True  # reported once for a host
             yield Practice.NO_URL, f"{agent!r:.100}", 0.0
         gap_s = exchange.started - self._ended
         if self._errors >= _ERRORS_IN_A_ROW and gap_s < self._back_off_s:
@@ -157,7 +157,7 @@ class HostPractices:
                 self._pages.add(page)
 
     def conclude(self, requests: int) -> Iterator[tuple[Practice, Request, str]]:
-        """Yield the practice, an example and the detail of each fault that only all requests of the host show."""
+        """Yield the practice, an example and the detail of each fault that shows only in all requests together."""
         for practice, (count, example) in self._shares.items():
             excused = practice is Practice.NO_CACHE and self._conditional
             if requests >= _ENOUGH and count > _MAX_SHARE * requests and not excused:

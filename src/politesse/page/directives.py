@@ -36,7 +36,7 @@ class PageAnswer:
     must not follow: X-Robots-Tag 1: nofollow
 
     Attributes:
-        to: the use: ``index``, ``follow`` or ``archive``.
+        to: the use, such as ``index``, ``follow`` or ``show a snippet``.
         against: the statements that forbid the use; empty if it is allowed.
     """
 

@@ -20,8 +20,9 @@ Headers = Mapping[str, HeaderValue] | Mapping[bytes, HeaderValue] | _Items | Ite
 """A mapping from names to values, or pairs of name and value; a value may be a list of several lines.
 
 Multidicts such as aiohttp's, Scrapy's ``Headers``, ``httpx.Headers``, ``email.message.Message`` and plain dictionaries
-are accepted. Some clients, such as requests and urllib3, join repeated lines with commas. A scope ends with its line,
-so its end is then lost. Pass separate lines if your client has them.
+are accepted. Some clients, such as requests and urllib3, join repeated lines with commas. Directives after the name of
+a crawler, as in ``X-Robots-Tag: otherbot: noindex``, extend to the end of the line, and this end is lost in joined
+lines. Pass separate lines if your client has them.
 """
 
 MAX_OCTETS: Final = 65_536

@@ -85,7 +85,7 @@ class Html:
     Attributes:
         metas: the METAs of HEAD in order; with ``in_body`` also the METAs of BODY.
         base_href: the first ``<base href>`` as written, or None.
-        links: the links in order; empty without ``links``.
+        links: the links in order; empty unless ``read_html`` was called with ``links``.
         encoding: the encoding of the page, by Python's name.
         truncated: whether a limit was reached, so that some elements may be missing.
         licenses: the addresses of ``<link rel="license">`` as written, in the parts of the page whose METAs count.

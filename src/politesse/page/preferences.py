@@ -76,8 +76,8 @@ def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
 def response_usage(headers: Headers, page: PageDirectives, url: StrOrURL) -> Usage:
     """Return all preferences of a response: headers, META elements, ``<link rel="license">`` and ``noai``.
 
-    The directive ``noai`` forbids training a model on the page. ``noimageai`` forbids it for the images; the result
-    reports it, but it has no effect for the page.
+    The directive ``noai`` forbids training a model on the page. ``noimageai`` forbids training on the images. The
+    result reports this statement, but it has no effect on the preferences for the page.
 
     >>> from politesse.page import PageDirectives
     >>> headers = {"Content-Usage": "train-ai=n"}

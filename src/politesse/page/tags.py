@@ -70,7 +70,7 @@ class Tag(NamedTuple):
 
 
 class Scan:
-    """An iterable over the start tags of a page whose name is in ``names``, in order, each once; iterate only once.
+    """Iterates over the start tags of a page with a name in ``names``, in order; a Scan can be iterated only once.
 
     HEAD is as in WHATWG HTML 13.2.6.4, with two leniencies that extend HEAD on slightly broken pages. HEAD begins again
     at a ``<head>`` after stray text or markup, but not after a ``<body>``. And the content of a ``<noscript>`` in HEAD

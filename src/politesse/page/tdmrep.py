@@ -1,6 +1,6 @@
 """``/.well-known/tdmrep.json``: a site's reservations of text and data mining (TDMRep, "Origin server file").
 
-The first matching location of the file decides. Neither the length of its path nor its strictness matters.
+The first matching location of the file decides. The length of its path and the value of its reservation do not matter.
 """
 
 from __future__ import annotations

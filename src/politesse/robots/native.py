@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from politesse.robots.line import Span
     from politesse.robots.traits import Matching
 
-_BOUND_REACHED, _ROBOTS_TXT, _OTHER = -1, -4, -6  # _native/module.c; OTHER: the target needs another reader
+_BOUND_REACHED, _ROBOTS_TXT, _OTHER = -1, -4, -6  # _native/module.c; OTHER: Python has to normalise the target
 IMPLEMENTATION: Final = "python" if core is None else "native"
 """``native`` if the compiled core decides, in the dialects that it serves; else ``python``."""
 _NO_OTHERS: Final = OtherRecords()  # shared by all files without such rows, and never changed
