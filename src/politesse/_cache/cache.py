@@ -339,9 +339,9 @@ class FileCache(ABC, Generic[EntryKind]):
     def _publish(self, flight: FileFlight[EntryKind], answer: FetchResult, source: Source, elapsed_s: float) -> None:
         """Publish that the file was fetched, and the new source."""
 
-    @abstractmethod
     async def _entry_of(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
-        """Return an entry with a record and its present meaning."""
+        """Return an entry with a record and its present meaning; by default as after an internal fault."""
+        return self._entry_of_failure(flight, judged)
 
     @abstractmethod
     def _entry_of_failure(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:

@@ -160,9 +160,6 @@ class SiteFiles(FileCache[FileEntry]):
         del elapsed_s
         self._publisher.publish(SiteFileFetched(flight.url, answer.status, source.fault, _OUTCOMES[source.result]))
 
-    async def _entry_of(self, flight: FileFlight[FileEntry], judged: Judged) -> FileEntry:
-        return self._entry_of_failure(flight, judged)
-
     def _entry_of_failure(self, flight: FileFlight[FileEntry], judged: Judged) -> FileEntry:
         return FileEntry(flight.origin, flight.path, judged.standing, judged.record, judged.at_mono)
 

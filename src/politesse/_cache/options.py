@@ -24,10 +24,6 @@ _CHOICES: Final = {
     "on_forbidden": ("allow", "disallow", None),
     "on_too_many_requests": ("defer", "allow", None),
 }
-# The statuses are kept as numbers: in CPython 3.11 each look-up of a status by its name is a call.
-_PARTIAL_CONTENT: Final = HTTPStatus.PARTIAL_CONTENT.value
-_NOT_MODIFIED: Final = HTTPStatus.NOT_MODIFIED.value
-_TOO_MANY: Final = HTTPStatus.TOO_MANY_REQUESTS.value
 _FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _CLIENT_ERRORS: Final = range(400, 500)
 
@@ -162,15 +158,15 @@ class AccessPolicy:
 
     def classify(self, response: FetchResponse) -> AccessResult | None:
         """Return the meaning of a status; None for a 304 that confirms the copy."""
-        if response.status == _NOT_MODIFIED and response.conditional:
+        if response.status == HTTPStatus.NOT_MODIFIED and response.conditional:
             return None
         return self.result_of(response.status)
 
     def result_of(self, status: int) -> AccessResult:
         """Return the meaning of a status that does not confirm a copy."""
-        if status in SUCCESSFUL and status != _PARTIAL_CONTENT:  # the request had no Range
+        if status in SUCCESSFUL and status != HTTPStatus.PARTIAL_CONTENT:  # the request had no Range
             return AccessResult.SUCCESSFUL
-        if status == _TOO_MANY:
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
             return self.outcomes.too_many_requests
         if status in _FORBIDDEN and self.outcomes.forbidden_disallows:
             return AccessResult.FORBIDDEN

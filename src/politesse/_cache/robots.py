@@ -251,7 +251,7 @@ class RobotsCache(FileCache[Entry]):
 
     async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> FileRules:
         """Return the rules of a file for at least ``agents``; all origins with the same file share these rules."""
-        digest = await self.reading.run(partial(_digest, body), is_large=len(body) > LARGE_OCTETS)
+        digest = await self.reading.run(lambda: hashlib.sha256(body).digest(), is_large=len(body) > LARGE_OCTETS)
         if self._dialect.traits.matching.of_site:
             digest += str(origin).encode()  # in this dialect the meaning of a file depends on the site
         rules = self._file_rules.get(digest)
@@ -294,10 +294,6 @@ class RobotsCache(FileCache[Entry]):
         known.refresh_mono, known.refresh_wall = min(entry.deadline_mono, ends_mono), ends_wall
         known.set_source(replace(known.source, fault=source.fault, not_before=not_before))
         return known
-
-
-def _digest(body: bytes) -> bytes:
-    return hashlib.sha256(body).digest()
 
 
 def _compile(

@@ -181,8 +181,8 @@ class Agent:
             state.allowed += 1
         else:
             state.denied[match.reason] += 1
-        if (record := state.record) is not None:
-            record(verdict)
+        if state.ledger is not None:
+            state.ledger.record(verdict)
         if state.publisher.subscribers or (not match.allowed and GATE.isEnabledFor(DEBUG)) or match.bound_reached:
             self.publish(Decided(verdict))
             if match.bound_reached:

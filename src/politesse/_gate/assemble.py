@@ -169,7 +169,6 @@ def assemble(options: GatekeeperOptions) -> GateState:
         signer=options.signer,
         reports=options.mode == "report",
         ledger=ledger,
-        record=None if ledger is None else ledger.record,
     )
     _with_files(state, fetcher, admission, cache_options)
     if ledger is not None:

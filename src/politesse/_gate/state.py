@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
     from politesse.ports import Pacer, Signer
     from politesse.usage.model import Purpose
-    from politesse.verdict import Reason, Verdict
+    from politesse.verdict import Reason
 
 
 @dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False)
@@ -43,7 +43,6 @@ class GateState:
         signer: signs the requests of the gate and of its integrations, or None.
         reports: whether every verdict allows (``mode="report"``).
         ledger: records verdicts, turns and files; or None.
-        record: the method of the ledger that records a verdict, or None.
         loop: the event loop of the first use; None before the first use.
         ending: a future for the end of the close, once the close has begun.
         closing: the methods to call at the close, in order; None once the gate is closed.
@@ -66,7 +65,6 @@ class GateState:
     signer: Signer | None
     reports: bool
     ledger: Ledger | None
-    record: Callable[[Verdict], None] | None
     loop: AbstractEventLoop | None = None
     ending: Future[None] | None = None
     closing: dict[WeakMethod[Callable[[ClosedError], None]], None] | None = field(default_factory=dict)

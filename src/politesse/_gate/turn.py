@@ -32,7 +32,6 @@ from politesse.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from politesse._gate.state import GateState
     from politesse.ports import PacedLine, Pacer, Permit
@@ -171,18 +170,14 @@ class Turn:
             _ENTERED.set((*map(ref, entered), ref(self)))
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(exc_type, exc, traceback)
+    async def __aexit__(self, *_: object) -> None:
+        self.end()
 
     def __bool__(self) -> bool:
         return True

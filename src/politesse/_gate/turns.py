@@ -35,7 +35,6 @@ from politesse.verdict import Bound, NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
-    from types import TracebackType
 
     from politesse._gate.agent import Agent, GateContext
     from politesse.ports import Permit, TurnRequest
@@ -72,9 +71,7 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
         self._entered = True
         return self.take()
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._turn is not None:
             self._turn.end()
 

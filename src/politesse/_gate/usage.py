@@ -53,18 +53,16 @@ class Reserved:
     """The reservations in the tdmrep.json of a site.
 
     Attributes:
-        doc: the parsed file; empty without a file.
-        fault: why the file is unknown, as a phrase; empty if it is known.
+        doc: the parsed file; empty without a file. Its ``fault`` is the reason why the file is unknown, or empty.
         not_before: the earliest Unix time of the next fetch; None if it is unknown.
     """
 
     doc: TdmRep
-    fault: str = ""
     not_before: float | None = None
 
 
 def _unread(fault: str, not_before: float | None = None) -> Reserved:
-    return Reserved(TdmRep(fault=fault), fault, not_before)
+    return Reserved(TdmRep(fault=fault), not_before)
 
 
 NOTHING_RESERVED: Final = Reserved(TdmRep())
@@ -222,7 +220,8 @@ class AgentUsage:
             return evidence
         if reserved is None:
             return replace(evidence, enforced=EnforcedUsage(self._purposes))
-        unknown = f"{Purpose.TDM}: {TDMREP_JSON} could not be read: {reserved.fault}" if reserved.fault else ""
+        fault = reserved.doc.fault
+        unknown = f"{Purpose.TDM}: {TDMREP_JSON} could not be read: {fault}" if fault else ""
         return replace(
             evidence,
             site_usage=with_reserved(evidence.site_usage, reserved),

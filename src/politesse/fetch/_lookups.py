@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Final
 
-MAX_THREADS: Final = 256
+_MAX_THREADS: Final = 256
 
 _WITHOUT_SCOPE: Final = 3  # the parts of an IPv6 socket address before its scope: host, port, flow
 
@@ -45,19 +45,15 @@ class _Lookup:
 class SystemResolver:
     """The system's resolver: getaddrinfo, with a separate thread for each name.
 
-    Concurrent callers of a name share one lookup. At most ``max_threads`` names are looked up at once. Other names wait
+    Concurrent callers of a name share one lookup. At most 256 names are looked up at once. Other names wait
     in a queue, first in, first out; a name without callers leaves the queue. Names that never resolve delay other names
     only if they occupy all threads. A hanging lookup occupies its thread until the system gives up, even without
     callers. The threads are daemons, so they do not delay the exit of the interpreter. Several event loops may share an
     instance.
-
-    Args:
-        max_threads: the largest number of concurrent lookups; positive.
     """
 
-    def __init__(self, max_threads: int = MAX_THREADS) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._max_threads = max_threads
         self._threads = 0
         self._lookups: dict[str, _Lookup] = {}
         self._queue: OrderedDict[str, _Lookup] = OrderedDict()
@@ -110,7 +106,7 @@ class SystemResolver:
 
     def _start(self, lookup: _Lookup) -> bool:
         """Start a lookup if a thread is available; return whether it has started."""
-        if self._threads >= self._max_threads:
+        if self._threads >= _MAX_THREADS:
             return False
         try:
             threading.Thread(target=self._work, args=(lookup,), name="politesse-dns", daemon=True).start()
