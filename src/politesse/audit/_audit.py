@@ -52,7 +52,7 @@ class AuditOptions:
         min_refetch_s: the least time between two requests for a robots.txt, in seconds.
         back_off_s: for how long a 429 or 503 without a logged Retry-After closes its host, in seconds.
         slack_s: the possible error of the times, in seconds. By default 1 for whole seconds, else 0.05.
-        is_whole: whether the logs begin with the first request of the crawl. Then a page before robots.txt is a
+        is_whole: whether the logs begin with the first request of the crawl. If so, a page before robots.txt is a
             violation.
         profile: ``"cbcp"`` judges the crawler best practices, too.
 

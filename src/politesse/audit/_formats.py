@@ -174,7 +174,7 @@ def target_of(fields: Fields) -> tuple[str, str]:
 
 
 def of_answer(fields: Fields, header: str) -> str:
-    """Return a header of the answer, if the log has it."""
+    """Return a header of the answer; empty if the log does not have it."""
     return (fields.get(f"sent_http_{header}") or fields.get(f"upstream_http_{header}") or "").removeprefix("-")
 
 

@@ -2,7 +2,7 @@
 
 A server writes a line at the end of a request, so lines of requests that overlap are out of order. A window of five
 minutes puts them in order: a request leaves the window when a line is five minutes newer. If a line is older than the
-window, the clock of the server was set back. Then the window is emptied first, and the audit starts anew.
+window, the clock of the server was set back. In this case the window is emptied first, and the audit starts anew.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ class LogReader:
 
 
 def _is_readable(parse: Parse, line: str) -> bool:
-    """Return whether a line has a format."""
+    """Return whether a parser can read a line."""
     with suppress(ValueError, RecursionError):
         parse(line)
         return True

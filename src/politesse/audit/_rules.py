@@ -73,7 +73,7 @@ class Copies:
         self._slack_s = slack_s
 
     def _in_force(self, wall: float) -> Sequence[RuleSet]:
-        """Return the copies that may have been in force; empty if none is known for the whole time."""
+        """Return the copies that may have been in force; empty if no copy is recorded for the whole time."""
         first = bisect_right(self._times, wall - self._slack_s) - 1
         return self._rules[first : bisect_right(self._times, wall + self._slack_s)] if first >= 0 else ()
 

@@ -126,8 +126,8 @@ def check(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Report whether robots.txt allows each URL, which line decides, and how long the answer is valid.
 
-    Exit code: 0 if all URLs are allowed, 1 if one is disallowed, 2 if an argument is no URL, or cannot be decided or
-    fetched.
+    Exit code: 0 if all URLs are allowed, 1 if one is disallowed, 2 if an argument is no URL, or if its robots.txt or
+    page cannot be fetched.
 
     With --json: url, allowed, reason, agent, rule {line, field, value}, source {robots_url, result, status, final_url,
     fetched, fresh_until, fault}, age_s, not_before, note; and page with --page. With --host, another object for each

@@ -153,7 +153,7 @@ async def lines(fd: int) -> AsyncGenerator[bytes, None]:
     A line of more than MAX_LINE_BYTES is cut to its first MAX_LINE_BYTES + 1 octets. Raises OSError.
     """
     rest = b""
-    cut = False  # whether the rest belongs to a line that was already yielded
+    cut = False  # whether ``rest`` belongs to a line that was already yielded
     while block := await _in_thread(partial(os.read, fd, _BLOCK_BYTES)):
         *whole, rest = (rest + block).split(b"\n")
         for line in whole[cut:]:

@@ -242,7 +242,7 @@ def _rules(copy: Snapshot) -> RobotsTxt:
 
 
 def _different(ledger: LedgerReader, origin: Origin, robots: RobotsTxt, agents: list[str]) -> Counter[RobotsChange]:
-    """Count the decisions by robots.txt that a file would not repeat."""
+    """Count the past decisions that a given robots.txt would not repeat."""
     found: Counter[RobotsChange] = Counter()
     for past in ledger.decisions():
         tokens = tuple(past.agent.split(","))

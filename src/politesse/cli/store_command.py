@@ -47,7 +47,7 @@ def show(
     as_json: AsJson = False,
     body: Annotated[bool, typer.Option("--body", help="Show robots.txt itself, too.")] = False,
 ) -> None:
-    """Show the records of an origin and of its host: the last answer, failures since, until when it is closed.
+    """Show the records of an origin and of its host: the last answer, later failures, and the end of a closing.
 
     Exit code: 1 if nothing is kept.
 

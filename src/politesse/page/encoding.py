@@ -2,7 +2,7 @@
 
 WHATWG HTML 13.2.3: a byte order mark, the Content-Type, or a META in the first octets names the encoding; without a
 known name, the encoding is UTF-8. There is one deviation: UTF-16 is used only if the octets look like UTF-16, by a
-first tag or by NUL in every other octet. Otherwise a wrong label would hide the directives of a page.
+first tag or by NUL in every other octet. Without this check, a wrong label would hide the directives of a page.
 """
 
 from __future__ import annotations

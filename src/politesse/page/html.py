@@ -132,7 +132,7 @@ def read_html(
     Args:
         body: the octets of the page, without content coding.
         content_type: the value of the header, or empty.
-        in_body: whether METAs in BODY count, too, as they do for Google.
+        in_body: whether METAs in BODY count as well, as for Google.
         links: whether to read the links.
         max_bytes: how many octets are read; the rest is ignored.
 

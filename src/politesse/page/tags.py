@@ -73,7 +73,7 @@ class Scan:
     """Iterates over the start tags of a page with a name in ``names``, in order; a Scan can be iterated only once.
 
     HEAD is as in WHATWG HTML 13.2.6.4, with two leniencies that extend HEAD on slightly broken pages. HEAD begins again
-    at a ``<head>`` after stray text or markup, but not after a ``<body>``. And the content of a ``<noscript>`` in HEAD
+    at a ``<head>`` after stray text or markup, but not after a ``<body>``. The content of a ``<noscript>`` in HEAD
     never ends HEAD. The content of a ``<template>`` is not part of the page. A tag that the end of the page cuts off is
     ignored.
 

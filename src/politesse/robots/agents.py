@@ -29,8 +29,8 @@ _NEWEST_MAJOR: Final = 2
 def product_token(agent: str) -> str:
     """Return the product token of a User-Agent string, or of a user-agent line, in lower case.
 
-    The token ends before the first character other than an ASCII letter or digit, ``_``, ``-`` or ``.``. Without a
-    token the result is empty.
+    The token ends before the first character other than an ASCII letter or digit, ``_``, ``-`` or ``.``. The result is
+    empty if the string begins with no token.
 
     >>> product_token("ExampleBot/1.0 (+https://example.com/bot)")
     'examplebot'
@@ -39,7 +39,7 @@ def product_token(agent: str) -> str:
 
 
 def checked_agent(agent: str) -> str:
-    """Return ``agent`` unchanged. ``mozilla`` alone is a product token like any other.
+    """Return ``agent`` unchanged. A plain ``mozilla`` is accepted as a product token.
 
     Raises:
         ConfigurationError: ``agent`` is a User-Agent string whose first product is Mozilla.

@@ -59,7 +59,7 @@ class Meter:
 
     Attributes:
         forms: the forms of the target.
-        left: the rest of the budget.
+        left: how many octets of the budget are not spent.
         exhausted: whether the budget did not suffice for a comparison.
     """
 
@@ -72,7 +72,7 @@ class Meter:
         self._starts: dict[tuple[str, str], int] = {}  # (form, octet) -> the count of the octet
 
     def matches(self, wildcard: Wildcard) -> bool:
-        """Whether a form matches a wildcard; also False if the budget did not suffice."""
+        """Whether a form matches a wildcard; False if the budget did not suffice for the comparison."""
         for form in self.forms:
             if _may_match(wildcard, form):
                 if not self.pay(self._cost(wildcard.segments, form)):
@@ -154,7 +154,7 @@ class Wildcards:
         return end, False
 
     def _candidates(self, forms: Sequence[str], start: int, end: int, *, disallows: bool = False) -> Iterator[int]:
-        """Yield the indexes of the wildcards with a cost, or only of the Disallows among them."""
+        """Yield the indexes of the wildcards that have to be compared, or only of the Disallows among these."""
         # A file may have 30,000 wildcards. So each step compares the heads of many wildcards in one call, and looks at
         # single wildcards only if a head fits.
         first, last = forms[0], forms[-1]

@@ -135,7 +135,7 @@ def _rule_changes(agents: tuple[str, ...], before: RuleSet, after: RuleSet) -> I
 
 
 def _directives(rules: RuleSet, usage: Iterable[Line]) -> dict[str, set[str]]:
-    """Return the values of each directive for a crawler, as they take effect."""
+    """Return the values of each directive that apply to a crawler."""
     rates = [(f"{rate.documents}/{rate.period_s}", rate.window) for rate in rules.request_rates]
     return {
         "crawl-delay": set() if rules.crawl_delay is None else {f"{rules.crawl_delay:g}"},

@@ -1,8 +1,8 @@
 """Crawl-delay, Request-rate, Visit-time and Robot-version: parsers that return a typed value, or None; and timetables.
 
-A timetable has, for each minute of the day, the interval and whether a visit is permitted. It is made once, so that a
-turn does not evaluate the lines again. A file of 500 KiB may have 30,000 such lines, but a day has only 1,440 minutes.
-So each minute is set once, beginning with the slowest rate.
+A timetable has, for each minute of the day, the interval and whether a visit is permitted. A rule set makes its
+timetable once, so that a turn does not evaluate the lines again. A file of 500 KiB may have 30,000 such lines, but a
+day has only 1,440 minutes. So each minute is set once, beginning with the slowest rate.
 """
 
 from __future__ import annotations

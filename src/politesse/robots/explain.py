@@ -84,7 +84,7 @@ def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Exp
 
 
 def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) -> RuleSet:
-    """Return a rule set for one line of a file. It has at most one rule, in some dialects two rules."""
+    """Return a rule set for one line of a file. The rule set has at most one rule, in some dialects two rules."""
     traits = robots.dialect.traits
     row = (line.number, FieldName(line.name, line.field), line.value)
     rows = [] if Quirk.CONTROL_CHARACTER in line.quirks else [row]

@@ -21,7 +21,7 @@ _CUT_BEHIND_A_DIGIT = re.compile(r"%[013-9A-Fa-f](?=\*|\Z)")
 
 
 class PrefixIndex:
-    """Sorted prefixes, each with a link to the longest other prefix that is its own prefix.
+    """Sorted prefixes. Each prefix has a link to the longest of the other prefixes with which it starts.
 
     Args:
         prefixes: the prefixes in any order, without duplicates.

@@ -1,6 +1,6 @@
 """Reads files and decides with the compiled core (``politesse._native``), if it is built and serves the dialect.
 
-The core finds the groups that bind a crawler, and compiles their rules. It decides like its reference,
+The core finds the groups that bind a crawler, and compiles their rules. The core decides like its reference,
 ``most_specific``. Python code reads the few other records of a file (``other_records``).
 """
 

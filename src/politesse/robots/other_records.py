@@ -1,11 +1,11 @@
 """Reads the rows of a file that are neither rules nor user-agent lines (RFC 9309 2.2.4, "Other Records"). Pure.
 
-Such a row neither ends a group nor separates its user-agent lines. A directive binds the crawlers that its group names
-above the directive. Sitemap, License and Clean-param are for all crawlers, anywhere in the file:
+A row of these records neither ends a group nor separates its user-agent lines. A directive binds the crawlers that its
+group names above the directive. Sitemap, License and Clean-param are for all crawlers, anywhere in the file:
 
 * Sitemap: any number of absolute URLs (sitemaps.org, "Specifying the Sitemap location in your robots.txt file").
 * ``Clean-param: p0[&p1&p2&..&pn] [path]`` tells Yandex the query parameters that do not change a page (Yandex
-  Webmaster, "Clean-param directive"). It does not restrict access, but saves requests for identical pages.
+  Webmaster, "Clean-param directive"). A Clean-param does not restrict access, but saves requests for identical pages.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def decode_prefix(value: str) -> str:
 
 
 def decode_pattern(value: str) -> str:
-    """Return a path pattern in the form of ``decode_target``, with ``*`` kept and runs of it folded."""
+    """Return a path pattern in the form of ``decode_target``; each run of ``*`` becomes one ``*``."""
     return _STARS.sub("*", _normalise(value, _TO_CHANGE_IN_PATTERN, _but_slash))
 
 
@@ -186,7 +186,7 @@ def query_as_written(target: str) -> str | None:
 
 
 def normalise_pattern(value: str) -> str:
-    """Return the normal form of a path pattern: ``*`` kept, runs of it folded, ``$`` kept at the very end only.
+    """Return the normal form of a path pattern; each run of ``*`` becomes one ``*``, and only a final ``$`` is kept.
 
     A trailing ``*`` or ``*$`` also stays: it does not change the matches, but its octets count (RFC 9309 2.2.2: the
     match with the most octets is the most specific).
@@ -321,7 +321,7 @@ def without_dot_segments(path: str) -> str:
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a predicate that matches targets with ``pattern``, both in the same normal form.
 
-    This is for patterns that are no rules; rule sets compile all rules of an agent together.
+    Use it for single patterns; a rule set compiles all rules of an agent together.
     """
     form = match_form(pattern)
     if not is_literal(form):

@@ -63,9 +63,9 @@ class _Compiled(NamedTuple):
 class SiteUsage:
     """Preferences of a robots.txt for a crawler; made only for files with preferences.
 
-    The matching work is bounded, as for rules. If a line is not compared because of the bound, or comes after a
-    thousand lines of its kind, only its refusals count, and for all paths. A few lines are parsed at the first call,
-    many lines at construction.
+    The matching work is bounded, as for rules. Some lines are not compared: lines beyond the bound, and lines after the
+    first thousand of their kind. Of these lines only the refusals count, for all paths. A few lines are parsed at the
+    first call, many lines at construction.
 
     Attributes:
         weight_bytes: approximate memory that the preferences take once they are compiled.
@@ -155,7 +155,7 @@ def _usage_rule(said: AgentLine, matching: Matching) -> _UsageRule:
 
 
 def _template(mechanism: Mechanism, said: AgentLine, path: str = "") -> Statement:
-    """Return a statement for a line, without a preference."""
+    """Return a Statement for a line; its preference is not yet set."""
     where = Place.ROBOTS_TXT, _text(said.line), said.line.number, path, said.agent
     return Statement(None, Preference.UNSTATED, mechanism, *where)
 

@@ -88,8 +88,8 @@ class HostileServer:
         """Every request so far, in the order in which they came.
 
         An exchange ends just before the last piece of its answer is written, so no client can have seen the end
-        earlier. Without an answer, it ends when the connection ends; if the connection is still open, it ends now. The
-        status is 0 if no status line was sent in one piece.
+        earlier. An exchange without an answer ends when the connection ends, or now if the connection is still open.
+        The status is 0 if no status line was sent in one piece.
         """
         until = now()
         return [replace(one.exchange, ended=min(one.exchange.ended, until)) for one in self._log]

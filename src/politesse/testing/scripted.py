@@ -34,7 +34,7 @@ class ManualClock:
     Args:
         wall: the Unix time to start at.
         autojump: whether the clock jumps to the next timer whenever all tasks of the event loop wait. A task that waits
-            for the network counts, too: use this only without a network.
+            for the network counts as waiting, so use ``autojump`` only without a network.
 
     Attributes:
         run: the name of this clock's run.

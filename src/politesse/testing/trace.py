@@ -70,8 +70,8 @@ def assert_polite(
             User-Agent in the log has to name this token.
         min_refetch_s: the least time between two requests for a robots.txt, in seconds; 0 or more. The default is 90 %
             of a minute, because politesse by default keeps each copy or failure for at least a minute.
-        max_age_s: the longest time that a robots.txt may be used, in seconds; 0 or more. The default is the day of
-            RFC 9309 2.4.
+        max_age_s: the longest time that a robots.txt may be used, in seconds; 0 or more. The default is 24 hours (RFC
+            9309 2.4).
 
     Raises:
         AssertionError: the trace is empty, or holds violations.

@@ -66,7 +66,8 @@ _HREF = re.compile(r'href="([^"]*)"')
 class LittleWeb(AsyncExitStack):
     """All servers of the demo, on free ports of the loopback interface; an async context manager.
 
-    Each host has its own address if the system answers on all of 127/8, as Linux does. Otherwise all are at 127.0.0.1.
+    Each host has its own address if the system answers on all of 127/8, as Linux does. Otherwise all hosts are at
+    127.0.0.1.
 
     Args:
         pages: about how many pages to make.

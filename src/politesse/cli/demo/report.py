@@ -74,7 +74,7 @@ class Row:
 
     @property
     def left(self) -> int:
-        """How many pages are left: not fetched, and not known to be disallowed or unreachable."""
+        """How many pages were neither fetched nor found to be disallowed or unreachable."""
         return self.pages - self.served - self.disallowed - self.unreachable
 
 

@@ -102,7 +102,7 @@ class Page:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Site:
-    """An origin with its pages. It gives the rules and the pace of the origin to the judge of the crawl.
+    """An origin with its pages. A Site gives the rules and the pace of the origin to the judge of the crawl.
 
     Attributes:
         blueprint: the plan of the site.

@@ -143,7 +143,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _answers(statuses: Sequence[int]) -> str:
-    """Return the statuses in their order; equal statuses in a row have a count."""
+    """Return the statuses in their order; consecutive equal statuses become one status with a count."""
     words = []
     for status, run in groupby(statuses):
         times, word = len(list(run)), str(status or "none")

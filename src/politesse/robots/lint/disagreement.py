@@ -79,7 +79,7 @@ class _Trial:
     """Tries paths that are similar to a rule in all dialects, for one crawler.
 
     Attributes:
-        effort_left: the rest of the permitted effort, in bytes of rules.
+        effort_left: how much of the permitted effort is not spent, in bytes of rules.
     """
 
     def __init__(self) -> None:

@@ -167,7 +167,7 @@ _WORDS: Final[dict[Quirk, tuple[str, bool, str]]] = {
 
 
 class _Fields:
-    """Field names that this dialect does not read, and the fields that they may be misspellings of."""
+    """Reports fields that the dialect does not read, with the fields of which their names may be misspellings."""
 
     def __init__(self, robots: RobotsTxt, report: Report) -> None:
         self.known = robots.dialect.traits.syntax.fields

@@ -1,6 +1,6 @@
 """Finds the most specific match among the rules of an agent (RFC 9309 2.2.2).
 
-For each of three kinds of rules, the best match is found in another way:
+Three kinds of rules have their own tables, in which the best match is found:
 
 * Literal prefixes are sorted, and each prefix has a link to the next shorter prefix of itself (``prefixes``).
 * Literals that end in ``$`` are keys of a dict.

@@ -87,7 +87,7 @@ class SiteRuleSet(FirstMatchRuleSet):
         self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
     ) -> None:
         super().__init__(rows, directives, matching, origin)
-        # The rows are kept, to compile the rules again when the site is known.
+        # The rows are stored, because ``match`` compiles the rules again for the site of each URL.
         unknown = origin is None and any(_has_authority(row[2]) for row in rows)
         self._said = (rows, directives) if unknown else None
 
