@@ -265,7 +265,7 @@ class Pacer(Protocol):
         """Return a mapping from the names of busy hosts to their states. Idle hosts may be missing. Changes nothing."""
 
     def closings(self) -> Mapping[Bound, int]:
-        """Return how many hosts are closed now, by the limit that closes them. Any thread may call this."""
+        """Return how many hosts are closed now, by the reason of the closure. Any thread may call this."""
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
         """Return the lines in which a request to ``host`` waits, if they are known. Changes nothing."""

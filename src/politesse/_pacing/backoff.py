@@ -16,7 +16,7 @@ answers count once: if a request started before the last such answer came, its o
 After the host opens, the three backoffs are remembered for the longest of them, but at most for a day. A request that
 starts later forgets them.
 
-An ERROR halves no backoff. It doubles the adaptive delay; the third ERROR in a row counts as BUSY. A Retry-After with
+An ERROR halves no backoff, but doubles the adaptive delay; the third ERROR in a row counts as BUSY. A Retry-After with
 any other status closes the host, too, without a backoff.
 
 When the backoff of robots.txt is over, the host is open, and the cache fetches robots.txt again
@@ -283,7 +283,7 @@ class HostBackoff:
     def _is_new_refusal(self, backoff_s: float, elapsed_s: float, now_mono: float) -> bool:
         """Return whether an answer doubles ``backoff_s``, and record its time.
 
-        It does not if its request had started before the last answer that set a backoff.
+        An answer whose request had started before the last answer that set a backoff doubles nothing.
         """
         is_new = not backoff_s or now_mono - elapsed_s > self._refused_mono
         self._refused_mono = now_mono
@@ -314,7 +314,7 @@ class HostBackoff:
     def _meter(
         self, headers: Mapping[str, str], now_mono: float, now_wall: float, options: PacingOptions
     ) -> tuple[IgnoredHeader, ...]:
-        """Spread the rest of a quota over the rest of its time. If no rest is left, close the host until its reset."""
+        """Spread the rest of a quota over the rest of its time. If it is used up, close the host until its reset."""
         fields = quota_fields(headers)
         if not fields:
             return ()  # nearly all answers have no quota

@@ -265,7 +265,7 @@ class LocalPacer(LocalLines):
         return {host.host: host.snapshot(now_mono, now_wall) for host in hosts}
 
     def closings(self) -> Counter[Bound]:
-        """Return how many hosts are closed now, by the limit that closes them. Any thread may call this."""
+        """Return how many hosts are closed now, by the reason of the closure. Any thread may call this."""
         hosts = list(self._hosts.values())  # one step of the interpreter, so no thread changes the dict meanwhile
         now_mono = self._monotonic()
         closings = (host.backoff.closing for host in hosts)

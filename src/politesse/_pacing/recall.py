@@ -56,7 +56,7 @@ class Recalls:
         if known_mono != NEVER:
             self._known.keep(host.host, known_mono, now_mono)
         if self._closed or known_mono != NEVER:
-            return  # after the close, only the answer to a fetch that was under way leads here
+            return  # after the close, only the end of a fetch that was under way can make a host active
         loop = asyncio.get_running_loop()
         host.recalling = True
         task = loop.create_task(self._recall(host), name=f"recall of {host.host}")

@@ -52,7 +52,7 @@ _MAX_VALUE: Final = 100
 
 
 class Meaning(Enum):
-    """What an answer means for its host; see the table of the module."""
+    """The meaning of an answer for its host; see the table of the module."""
 
     SUCCESS = auto()
     OTHER = auto()

@@ -2,7 +2,7 @@
 
 Theory of operation. The statements and answers of a site (Crawl-delay, 429, slow responses) count in the first scope
 only: the key of the options. Each other scope has only a Limit. Each scope has its own pacer, whose hosts are the keys
-of that scope. The key of an address needs a lookup; the key of any other scope is always known.
+of that scope. Only the key of an address needs a lookup.
 
 Permits are taken in one order: the key, then the limit of the domain, then the limit of the address. The order is
 always the same, so no two requests wait for each other. If a later scope fails, all permits are given back. A waiter
@@ -190,11 +190,11 @@ class ScopedPacer:
         return {name: pace for scope in reversed(self._scopes) for name, pace in scope.pacer.hosts().items()}
 
     def closings(self) -> Mapping[Bound, int]:
-        """Return how many keys are closed now, by the limit that closes them."""
+        """Return how many keys are closed now, by the reason of the closure."""
         return self._first.closings()
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
-        """Return the line of each key of ``host`` that is known."""
+        """Return the line of each key of ``host``, without an address that was not looked up yet."""
         for scope in self._scopes:
             if (key := scope.known(host)) is not None:
                 yield from scope.pacer.lines(key)
@@ -279,7 +279,7 @@ class ScopedPacer:
     def _known_parts(self, request: TurnRequest) -> list[TurnRequest] | None:
         """Return the request for each scope; begin a lookup and return None if the address is unknown.
 
-        The floor and the statements of a site bind in the first scope only; the others have the floor of their Limit.
+        The floor and the statements of a site count in the first scope only. Each other scope has its Limit.
         """
         keys = [key for scope in self._scopes if (key := scope.known(request.host)) is not None]
         if len(keys) < len(self._scopes):

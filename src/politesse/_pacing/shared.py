@@ -248,7 +248,7 @@ class GateShare:
         return self.pacer.hosts()
 
     def closings(self) -> Mapping[Bound, int]:
-        """Return how many hosts are closed now, at all gates, by the limit that closes them."""
+        """Return how many hosts are closed now, at all gates, by the reason of the closure."""
         return self.pacer.closings()
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:

@@ -3,9 +3,9 @@
 Theory of operation. A check before the request would not be safe: to connect, httpcore resolves the name again, and the
 name may then have another address (DNS rebinding). So the check is a part of connecting. The connection pool of
 httpcore opens its connections through a network backend. ``PinnedBackend`` wraps that backend: it resolves the name
-itself, checks the addresses, and passes only checked addresses on. They are IP literals, which need no lookup. The Host
-header, the TLS server name and the key of the pool still come from the URL. A pooled connection keeps its address, so a
-request over it needs no check.
+itself, checks the addresses, and passes only checked addresses on. Such an address is an IP literal, which needs no
+lookup. The Host header, the TLS server name and the key of the pool still come from the URL. A pooled connection keeps
+its address, so a request over a pooled connection needs no check.
 
 A proxy resolves the names itself, and a Unix socket has no address. Such transports are refused. A transport that has
 no pool, or may have open connections, is refused, too.

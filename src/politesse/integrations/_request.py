@@ -119,7 +119,7 @@ def turn_for(
 ) -> Coroutine[object, object, Turn]:
     """Return the unused turn that the task holds for ``url``, or wait for a new turn; to be awaited.
 
-    This is no coroutine function: most tasks hold no turn, and then wait only in the coroutine of the new turn.
+    This is no coroutine function: most tasks hold no turn, and need no coroutine besides that of the new turn.
 
     Args:
         gate: judges and paces.

@@ -123,7 +123,7 @@ async def polite_page(
 
 async def _block_icon(page: Page) -> None:
     """Keep Chromium from requesting ``/favicon.ico`` by itself: no route sees that request once the page closes."""
-    with suppress(Error):  # other browsers have no such session; of a closed page, the next call raises the error
+    with suppress(Error):  # other browsers have no such session; if the page is closed, the next call raises the error
         session = await page.context.new_cdp_session(page)
         await session.send("Network.enable")
         await session.send("Network.setBlockedURLs", {"urls": ["*/favicon.ico"]})

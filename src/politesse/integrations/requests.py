@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     Headers = MutableMapping[str, str]
 
-_REPEATED: Final = (TimeoutError, ProtocolError, SSLError, ProxyError)  # the errors after which urllib3 asks its Retry
+_REPEATED: Final = (TimeoutError, ProtocolError, SSLError, ProxyError)  # urllib3 may try again after these errors
 
 
 class RequestDisallowed(Disallowed, requests.RequestException):

@@ -5,18 +5,18 @@ worker skips the URL, and gives the turn back. Otherwise the worker settles the 
 ways:
 
 - a redirect: the target is queued as a separate URL, so that no worker waits for a turn at the other host;
-- 429, 502, 503 or 504: the URL is queued again, as a further attempt, because the answer has closed the host;
-- no answer, or an answer that cannot be followed: the URL has failed;
+- 429, 502, 503 or 504, which closes the host: the URL is queued again; after ``_MAX_ATTEMPTS`` attempts it has failed;
+- no answer, or a redirect that cannot be followed: the URL has failed;
 - any other answer: ``handle`` gets the page, within the turn. The URL is done, or has failed, when ``handle`` returns.
   But if the URL is marked as a sitemap file, the crawl reads the file and queues its URLs (``_sitemaps``).
 
 The crawl ends when ``join`` returns, or all workers have ended. Links and targets are queued before the turn of their
 page ends, so ``join`` does not return too soon. A worker ends when the queue is closed and empty, when ``max_time_s``
-is over, or when more workers run than ``max_pages`` still permits pages. So this limit is exact.
+is over, or when more workers run than ``max_pages`` still permits pages. So ``handle`` never gets more pages.
 
 A crawl that is cancelled, or ends with an error, cancels its workers. A worker that is cancelled before its page is
-done queues the URL again. Only ``admit``, which asks ``seen``, lets new URLs in, and a URL that is queued again was
-admitted before. A worker catches every error of a URL, so the group of tasks never fails.
+done queues the URL again. Only ``admit`` lets new URLs in: it looks each URL up in ``seen``. A URL that is queued again
+was admitted before. A worker catches every error of a URL, so the group of tasks never fails.
 """
 
 from __future__ import annotations

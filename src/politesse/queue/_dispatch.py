@@ -14,14 +14,15 @@ URL back. The answer decides:
     robots.txt unreachable, 429  the URL goes back; its origin is deferred (_robots), the host goes on
     denied, deferred too long    the URL is refused; the host goes on
 
-A host that goes on stands first in the line. The queue does not poll: it asks only after an event at a host.
-``try_take`` is one round of a worker, for a caller that must not wait: the request manager of Crawlee.
+"The host goes on" means that it becomes the first of the line. The queue does not poll: a worker asks for a turn only
+after an event at a host. ``try_take`` is one round of a worker, for a caller that must not wait: the request manager of
+Crawlee.
 
-A URL is also judged when it is put, if its robots.txt is known, and when its robots.txt has been fetched. A denied URL
-is withdrawn from its host. A worker refuses it without asking the pacer, so the URL waits for no interval. Sorting ten
-thousand URLs of an origin takes some 100 ms, so all workers together sort and refuse in one slice of time: twenty
-workers block the event loop no longer than one worker. Sorting is not final: each URL is judged again when it is
-refused or handed out.
+A URL is also judged when it is put, if its robots.txt is known. After a fetch of robots.txt, all URLs of its origin are
+judged: they are *sorted*. A denied URL is withdrawn from its host. A worker refuses a denied URL without a call of the
+pacer, so the URL waits for no interval. Sorting ten thousand URLs of an origin takes some 100 ms, so all workers
+together sort and refuse in one slice of time: twenty workers block the event loop no longer than one worker. Sorting is
+not final: each URL is judged again when it is refused or handed out.
 
 ``put``, a turn and a refusal cost O(log n) in the URLs of a host, and O(n) in its origins. Only a turn or a refusal
 counts a decision.
@@ -147,7 +148,7 @@ class Dispatcher(Frontier[Item]):
     async def _ask_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Return the first turn that a host grants; None when the line or the slice of time is over.
 
-        At least one host gets a turn, even if there are many URLs to refuse.
+        At least one host is tried, even if refusals have used up the slice of time.
         """
         while self._may_ask():
             host = self.line.popleft()

@@ -346,5 +346,5 @@ class Frontier(Generic[Item]):
 
 
 def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:
-    """Yield the URLs that an origin has at the first step, without keeping URLs that are handed out meanwhile."""
+    """Yield the URLs that an origin has at the first step; the copy of its heap is made at that step."""
     yield from origin_queue.urls.copy()

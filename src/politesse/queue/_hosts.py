@@ -9,7 +9,7 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
     UNKNOWN    the robots.txt of its origins, which are all blocked
     READY      a worker, in the line of ready hosts
     IN_TURN    the answer of the pacer, and the end of that turn if the host has more URLs
-    PACED      its interval, or the end of the requests of others
+    PACED      its interval, or the end of other requests to the host
     CLOSED     its next opening: after a refusal or a quota, or at a Visit-time
     GIVEN_UP   a worker, which refuses its next URL, too, unless the host has opened
 
@@ -232,7 +232,7 @@ class Trail(NamedTuple):
 
     Attributes:
         hops: the URLs that redirected here.
-        attempt: the number of this attempt, from 1; a crawl puts a URL again if its host was closed.
+        attempt: the number of this attempt, from 1; see ``_crawl`` for further attempts.
         depth: how many links lead here from a URL that the program has put.
         sitemap: how to read the answer as a sitemap file; None for a page.
     """

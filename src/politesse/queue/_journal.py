@@ -6,18 +6,18 @@ Theory of operation. Each event of a URL is noted as a change, in order:
     MOVE    it is queued again: unchanged, as a further attempt, or as the target of its redirect
     END     it was requested or refused, and is done
 
-At most one write is under way. A write commits, in one transaction, all changes that were noted before it. So the file
-always holds the state of one moment of the run. A page puts its links before it ends: after a crash, either the links
-are there or the page is requested again. ``put`` waits until its change is committed; all other changes are written in
-the background. If a write fails, the queue writes no more changes and hands out no more URLs. The file then holds an
-earlier state, with each URL whose ``put`` returned.
+At most one write is under way. A write commits, in one transaction, all changes that were noted before the write. So
+the file always holds the state of one moment of the run. A page puts its links before it ends: after a crash, either
+the links are there or the page is requested again. ``put`` waits until its change is committed; all other changes are
+written in the background. If a write fails, the queue writes no more changes and hands out no more URLs. The file then
+holds an earlier state, with all URLs whose ``put`` has returned.
 
 A row of the file has the number of the queued URL. Numbers grow: a run continues from the largest number in the file.
 MOVE changes the number of a row, so that an END of the old number removes no row.
 
 The file also holds the digest of each URL that was ever put. A restarted program puts its first URLs again, so a
 ``put`` of a URL of an earlier run is ignored. But if a worker puts a URL that this run has handed out, the ``put`` is a
-retry. The crawl of a queue with a journal takes these digests as its ``seen``.
+retry, and is not ignored. The crawl of a queue with a journal takes these digests as its ``seen``.
 
 The first call that uses the queue reads the journal, and queues its URLs in batches. All other calls wait for the end
 of the reading. If the first call is cancelled, the next call continues.

@@ -159,7 +159,8 @@ class PoliteQueue(Generic[Item]):
     def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
 
-        The URL is written to the journal soon afterwards. ``async with queue`` reads the journal, and must come before.
+        The URL is written to the journal soon afterwards. With a journal, call this method within ``async with queue``,
+        which reads the journal first.
 
         Raises:
             asyncio.QueueFull: if there is no room, for a producer.
@@ -173,21 +174,21 @@ class PoliteQueue(Generic[Item]):
     ) -> int:
         """Queue sitemap files; ``crawl`` reads each file, and queues its URLs. Other consumers get the files as URLs.
 
-        A file may be a sitemap or an index in XML, a list of URLs in text, RSS 2.0 or Atom, also packed by gzip. It may
-        list URLs below its own folder. The sitemaps of an origin, and the files in their indexes, may also list all
+        A file may be a sitemap or an index in XML, a list of URLs in text, RSS 2.0 or Atom, also packed by gzip. A file
+        may list URLs below its own folder. The sitemaps of an origin, and the files in their indexes, may also list all
         URLs of that origin. The crawl refuses other URLs, and logs how many (WARNING). It reads at most 50,000
         entries and 52,428,800 octets of a file (https://www.sitemaps.org/protocol.html).
 
         The files of a host come after its pages, and are not counted as pages. Their URLs have the depth 0, unless a
-        link has led to them before; ``maxsize`` does not hold for them. If a file cannot be read, or only in part, the
-        crawl counts it as failed, logs it (WARNING), and passes PageFailed to ``on_error``. A missing ``/sitemap.xml``
-        is no failure.
+        link has led to them before. ``maxsize`` does not limit the URLs of files. If a file cannot be read, or only in
+        part, the crawl counts it as failed, logs it (WARNING), and passes PageFailed to ``on_error``. A missing
+        ``/sitemap.xml`` is no failure.
 
         Args:
             url: an origin, or the URL of a file. For an origin, the sitemaps that its robots.txt lists are queued, or
                 its ``/sitemap.xml`` if robots.txt lists no sitemap.
-            since: leaves out entries that were last changed before this time, which needs a zone. An entry without a
-                readable date is not left out.
+            since: entries that were last changed before this time are skipped; the time needs a zone. An entry without
+                a readable date is not skipped.
             item: an object that is handed out with each URL.
             priority: the priority of each URL; see ``put``.
 

@@ -6,25 +6,26 @@ has not started. ``fetching`` maps the task of each fetch to its origin; the res
 to ``_unfetched``. Each step is O(1).
 
 While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. This counts fetched origins, too, until
-one of their URLs is handed out or refused. So a long queue does not fetch a robots.txt today that it needs tomorrow.
-While a worker waits, all origins are fetched, and the cache bounds how many requests are under way: a thousand servers
-that never answer delay no other origin.
+one of their URLs is handed out or refused. So a long queue does not fetch files long before it needs them. While a
+worker waits, all origins are fetched, and the cache bounds how many requests are under way: a thousand servers that
+never answer delay no other origin.
 
-If a robots.txt is no longer in memory when its host has its turn, it is loaded again, beyond all limits. After the
-load, its host is first in line. No host is tried while ``_MAX_RELOADING`` files are being loaded. If a file is evicted
-again before its host is tried, the cache holds fewer than ``_MAX_RELOADING`` files. Then no host is tried until this
-file is loaded. A load that takes longer than ``_SLOW_S`` does not hold up any host. So a turn costs a few loads at any
-size of the cache.
+If a robots.txt is no longer in memory when its host has its turn, the file is loaded again; no limit of fetches
+applies. After the load, its host is first in line. No host is tried while ``_MAX_RELOADING`` files are being loaded. If
+a file is evicted again before its host is tried, the cache holds fewer than ``_MAX_RELOADING`` files. Then no host is
+tried until this file is loaded. A load that takes longer than ``_SLOW_S`` delays no host. So a turn costs a few loads
+at any size of the cache.
 
 A site can delay its URLs in two ways. An origin is *deferred* while its robots.txt is unreachable or was answered with
 429. The verdict names the beginning and the end of that state. The origin is given up as soon as the next fetch would
 come too late. A host *waits* for the pacer: for a closure, a Visit-time, an interval. The answer of the pacer names the
 end of the wait.
 
-Another caller may close a host while it waits. So each waiting host has a timer: if it makes no progress for
-``max_wait_s``, a worker tries it. If the worker then finds a closure, the whole time since the last progress counts as
-one wait. An answer that names no closure counts as progress. The wait for other requests to the host, of this queue or
-of others, does not count. Progress does not move the timer: a timer that fires too early is set again.
+While a host waits in the line of the pacer, another caller may close the host. So each waiting host has a timer: if the
+host makes no progress for ``max_wait_s``, a worker tries it. If the worker then finds a closure, the whole time since
+the last progress counts as one wait. An answer that names no closure counts as progress. The wait for other requests to
+the host, of this queue or of other callers, does not count. Progress does not move the timer: a timer that fires too
+early is set again.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class RobotsPrefetcher(Generic[Item]):
         self.start_fetches()
 
     def start_fetches(self, at_least: int = 0) -> None:
-        """Start as many fetches as the limits allow; ``_AHEAD`` alone never prevents the first ``at_least``."""
+        """Start as many fetches as the limits allow; ``_AHEAD`` does not limit the first ``at_least`` fetches."""
         under_way = len(self.fetching)
         wanted = max(MAX_FETCHING if self._workers else at_least, _AHEAD - under_way - self._unused)
         room = min(wanted, MAX_FETCHING - under_way)

@@ -25,14 +25,14 @@ The steps of a request.
     Then the request has a LocalPermit, and holds the permit while its process asks Redis.
 2.  The reserver makes a ticket, and runs ``reserve.lua`` with the interval, the tolerance of the start, and the lease.
     Each process asks for one request of a host at a time.
-3.  If the host has room, Redis grants a start: now, or one interval after the last end, or when a closed host opens.
+3.  If the host has room, Redis grants a start: now, one interval after the last request, or when a closed host opens.
     Redis stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue of the
     host. If the start is too far away, the answer is ``wait``, and nothing is stored.
 4.  A queued ticket is granted by the script that makes room. Redis publishes the answer to the owner of the ticket.
     Redis does nothing when a lease ends: the waiting process reserves again then.
-5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant still holds.
-6.  If the grant holds, and the LocalPermit may still start (``renew``), the process gives out the permit, and the
-    request starts. If the grant does not hold, the process reserves the ticket again.
+5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant is still valid.
+6.  If the grant is valid, and the LocalPermit may still start (``renew``), the process gives out the permit, and the
+    request starts. If the grant is void, the process reserves the ticket again.
 7.  If the LocalPermit may not start, or the answer says that the host is closed, the request goes back into its own
     line.
 8.  While the request is under way, its process renews the lease. If the process dies, the lease ends.

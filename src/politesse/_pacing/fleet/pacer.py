@@ -160,7 +160,7 @@ class FleetPacer:
         return found
 
     def closings(self) -> Mapping[Bound, int]:
-        """Return how many hosts that are busy in this process are closed now, by the limit that closes them."""
+        """Return how many busy hosts of this process are closed now, by the reason of the closure."""
         return self._own.closings()
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:

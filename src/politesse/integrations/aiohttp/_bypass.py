@@ -1,9 +1,10 @@
 """Finds the requests of a traced session that bypassed RobotsMiddleware.
 
 aiohttp traces a request in the task that makes it, and calls its middlewares there, so both see the same context
-variable. ``on_request_start`` sets it to a new _TracedRequest. A middleware that has judged a hop adds the URL to it
-while it calls the handler. For each hop, after all middlewares, aiohttp calls ``on_request_headers_sent`` with the URL
-and the headers that it will write next. If the URL has not been added by then, it was not judged.
+variable. ``on_request_start`` sets this variable to a new _TracedRequest. When a middleware has judged a hop, it adds
+the URL to the _TracedRequest while it calls the handler. For each hop, after all middlewares, aiohttp calls
+``on_request_headers_sent`` with the URL and the headers that it will write next. If the URL has not been added by then,
+it was not judged.
 """
 
 from __future__ import annotations

@@ -67,10 +67,10 @@ class PoliteSession:
     A host is busy until the response has been read to its end, released or closed. By default a host gets one request
     at a time, and a response that stays open blocks every other request. The task that made the request holds its turn,
     even if it hands the response to another task. A second request of this task to the host raises TurnHeld at once;
-    the error names the open response. A response that was dropped unread is closed by the garbage collector, with a
-    ResourceWarning that names its URL. If the ``content`` of a response was used, aiohttp refers to the response until
-    its end, or one second after the total timeout. A WebSocket keeps its host busy for the handshake only; ``ws://``
-    and ``wss://`` are judged by the robots.txt of ``http://`` and ``https://``.
+    the error names the open response. The garbage collector closes a response that was dropped unread, with a
+    ResourceWarning that names its URL. If the program has used the ``content`` of a response, aiohttp keeps the
+    response alive until its end, or until one second after the total timeout. A WebSocket keeps its host busy for the
+    handshake only; ``ws://`` and ``wss://`` are judged by the robots.txt of ``http://`` and ``https://``.
 
     Middlewares of the session and of the request run before the check: a request that a middleware changes or repeats
     is judged as it is sent. As in aiohttp, the ``middlewares=`` of a request replace the session's, but never the
@@ -206,7 +206,8 @@ class PoliteSession:
         """Open a WebSocket. The handshake is checked and has a turn like any other request."""
         given: dict[str, Any] = dict(options)
         ours: dict[str, Any] = {name: given.pop(name) for name in ("max_wait_s", "exempt") if name in given}
-        # aiohttp makes the handshake around our request, because it offers no public way to add a middleware.
+        # aiohttp has no public way to add a middleware to a handshake. So its own function makes the handshake, and
+        # sends the request through this session.
         session = cast("aiohttp.ClientSession", _Handshaking(self, ours))
         return PendingWebSocket(aiohttp.ClientSession._ws_connect(session, url, **given))  # noqa: SLF001
 

@@ -2,9 +2,10 @@
 
 Theory of operation. The inner manager keeps all requests. This manager reads up to ``_READ_AHEAD`` of them into the
 frontier of a PoliteQueue, which knows the phase of each host, fetches robots.txt, refuses and gives up (``queue``).
-A worker of the queue would wait for a turn. Crawlee asks whenever it has a free slot, and never waits, so the manager
-calls ``try_take``, which does not wait. For the inner manager, a request that was read is in progress, until it is
-marked as handled or reclaimed there. Each request that was read is in one of three places:
+Crawlee calls ``fetch_next_request`` whenever it has a free slot, and expects an answer at once. A worker of the queue
+would wait for a turn, so the manager calls ``try_take``, which does not wait. For the inner manager, a request that was
+read is in progress, until it is marked as handled or reclaimed there. Each request that was read is in one of three
+places:
 
     in the frontier    read, and waits for its turn
     _refused           disallowed or given up; the next fetch marks it as handled and reports it

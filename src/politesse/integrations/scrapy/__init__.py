@@ -9,16 +9,15 @@ One line of settings installs everything::
     _addon       PolitesseAddon: installs the other parts
     _middleware  RobotsTxtMiddleware: may this request be made?
     _downloader  PoliteDownloader: when may it start?
-    _queue       PolitePriorityQueue: hands out only requests that may start now; keeps a journal in case the process is
-    killed
+    _queue       PolitePriorityQueue: hands out requests that may start now; restores a queue after a ``kill -9``
     _waits       the sites that wait or are given up, and the stats ``politesse/...``
     _robots      robots.txt, fetched through the engine, so that proxies and other middlewares apply
     _http_cache  the requests that Scrapy's HTTP cache answers; RobotParser
     _settings    the Gatekeeper that the settings describe
     _internals   Scrapy's undocumented names: no other module uses them
 
-Scrapy stores the requests, politesse decides when each may start. A request waits in the scheduler until its host may
-be requested; it counts as active only from then on. So a slow host delays no other host, and JOBDIR keeps the waiting
+Scrapy stores the requests, and politesse decides when each request may start. A request waits in the scheduler until
+its host may be requested, and is not active before. So a slow host delays no other host, and JOBDIR keeps the waiting
 requests. During the fetch of a robots.txt, for at most 30 seconds, one request of its origin is active. A site that is
 closed for too long is given up as a whole, and does not keep the spider open.
 """

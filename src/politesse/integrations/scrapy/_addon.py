@@ -47,11 +47,11 @@ class PolitesseAddon:
     ``POLITESSE_MAX_WAIT``
         How long a site may make its requests wait before it is given up, in seconds; 3600 by default, 0 or more.
         Requests wait if the robots.txt of their site is unreachable or was answered with 429. Requests also wait after
-        an answer of 429 or 503, and for a Visit-time, Crawl-delay or Request-rate. Until the site is given up, the
-        spider stays open for it. A site is given up as soon as it is certain that the wait will be longer. The wait
-        counts from the first of the consecutive failures in this run. With ``JOBDIR`` the requests stay in the queue
-        for the next run. Without ``JOBDIR``, each request ends in its errback with IgnoreRequest, when the spider has
-        no other work. If the site opens while the spider is busy with other sites, the crawl goes on there.
+        an answer of 429, 502, 503 or 504, and for a Visit-time, Crawl-delay or Request-rate. Until the site is given
+        up, the spider stays open for it. A site is given up as soon as it is certain that the wait will be longer. The
+        wait counts from the first of the consecutive failures in this run. With ``JOBDIR`` the requests stay in the
+        queue for the next run. Without ``JOBDIR``, each request ends in its errback with IgnoreRequest, when the spider
+        has no other work. If the site opens while the spider is busy with other sites, its requests are made.
     ``POLITESSE_CACHE``
         A CacheOptions.
     ``POLITESSE_PACING``

@@ -1,13 +1,14 @@
 """A downloader that takes a turn for each request before it starts.
 
-Scrapy's slots count a delay from the start of a request, with jitter, and forget it after a minute; AutoThrottle, the
-spider and ``download_slot`` change or evade it. So slots can only add to the wait: when Scrapy releases a request from
-its slot, the request takes its turn at its host immediately before it is sent.
+Scrapy's slots do not ensure a pace: a slot counts the delay from the start of a request, with jitter, and forgets the
+last request after a minute. AutoThrottle, the spider and ``download_slot`` change the delay, or evade it. So a slot can
+only lengthen the wait: when Scrapy releases a request from its slot, the request takes its turn at its host immediately
+before it is sent.
 
-A request that waits in the downloader occupies one of ``CONCURRENT_REQUESTS`` places, so enough slow hosts would hold
-up all others. So requests wait in the scheduler, whose queue hands out one request per host, and no request of a site
-that waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back to the
-scheduler, so that JOBDIR keeps the request. Requests that bypass the scheduler, such as those of
+Each request that waits in the downloader counts for ``CONCURRENT_REQUESTS``, so many slow hosts would delay all other
+hosts. So requests wait in the scheduler, whose queue hands out one request per host, and no request of a site that
+waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back to the
+scheduler, so that JOBDIR keeps the request. Requests that bypass the scheduler, such as requests of
 ``engine.download_async``, wait in the downloader.
 
 A scheduler without PolitePriorityQueue, such as the scheduler of scrapy-redis, hands out all its requests. All these

@@ -188,7 +188,7 @@ class SteppedDownloader(Downloader):
         return self.get_slot_key(request)
 
     def get_slot_key(self, request: Request) -> str:
-        """Return the name of the slot of ``request``, as Scrapy asks for it."""
+        """Return the name of the slot of ``request``; Scrapy calls this method."""
         return self.host_slot(request) or super().get_slot_key(request)
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy's signature

@@ -15,11 +15,11 @@ the spider has nothing else to do. The downloader refuses each of them without a
 errback with the reason.
 
 The journal. Scrapy writes the state of its queues when it closes them. Until then part of a queue is in memory,
-but ``requests.seen`` is on disk. So after a ``kill -9`` the waiting requests are lost, and later filtered as
-duplicates. Therefore each run keeps two things beside the queue: a copy of the queue from the start of the run, and a
-journal. The journal lists the pushed requests that are not done, and the requests of the copy that are done. A request
-is done when its callback or errback has ended, and the engine has removed the request. A clean end removes copy and
-journal.
+but ``requests.seen`` is on disk. So after a ``kill -9`` plain Scrapy has lost the waiting requests, and its filter
+drops them as duplicates if they are made again. Therefore each run keeps two things beside the queue: a copy of the
+queue from the start of the run, and a journal. The journal lists the pushed requests that are not done, and the
+requests of the copy that are done. A request is done when its callback or errback has ended, and the engine has removed
+the request. A clean end removes copy and journal.
 
 If both exist when a queue is opened, the last run was killed. The next run then starts from the copy and from the
 pushed requests of the journal, but skips the requests of the copy that are done. So no request is lost, and a request

@@ -194,7 +194,7 @@ class Waits:
         self._tally = tally
         self._ended = ended
         self._waiting: dict[str, SiteWait] = {}
-        self._refused_mono: dict[str, float] = {}  # host: when the first of its consecutive refusals came
+        self._refused_mono: dict[str, float] = {}  # host: when the first of its consecutive 429 and 5xx came
         self._answers: dict[str, NotYet] = {}  # maps hosts that are given up to the answers of the pacer
         self._fleet_timer: Timer | None = None
         self.fleet_lost: NotYet | None = None
