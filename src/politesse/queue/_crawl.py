@@ -198,7 +198,7 @@ class Crawl(Generic[Item, Response]):
         """Request the URL of a turn and settle the URL in one of the ways of the theory of operation."""
         hops, attempt, depth, mark = queued.trail
         page = CrawlPage(queued.url, queued.item, hops, attempt, depth, self._offer, is_sitemap=mark is not None)
-        visit = Visit(queued, page, self._agent.clock)
+        visit = Visit(queued, page, self._agent.clock.wall(), self._agent.clock.monotonic())
         try:
             async with self._client.request(turn) as response:
                 visit.answer = answer = await self._client.observe(turn, response, is_file=page.is_sitemap)

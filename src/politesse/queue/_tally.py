@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -32,30 +33,29 @@ Item = TypeVar("Item")
 _OUTCOMES: Final = {"pages": "page", "redirects": "redirect", "sitemaps": "sitemap", "failed": "failed"}
 
 
+@dataclass(slots=True, eq=False)
 class Visit(Generic[Item]):
     """The visit of a URL in a turn.
 
     Attributes:
         queued: the URL.
         page: the same URL, as the program sees it.
-        answer: the answer, or None before it has come.
+        started_wall: the Unix time of the request.
+        started_mono: the monotonic time of the request.
+        answer: the answer, or None before the answer has come.
         result: the result of ``handle``; a dict adds its members to the record.
         is_handed: whether ``handle`` was called.
         is_done: whether the answer has been handled.
-        started_wall: the Unix time of the request.
-        started_mono: the monotonic time of the request.
     """
 
-    __slots__ = ("answer", "is_done", "is_handed", "page", "queued", "result", "started_mono", "started_wall")
-
-    def __init__(self, queued: QueuedUrl[Item], page: CrawlPage[Item], clock: Clock) -> None:
-        self.queued = queued
-        self.page = page
-        self.answer: Answer | None = None
-        self.result: object = None
-        self.is_handed = self.is_done = False
-        self.started_wall = clock.wall()
-        self.started_mono = clock.monotonic()
+    queued: QueuedUrl[Item]
+    page: CrawlPage[Item]
+    started_wall: float
+    started_mono: float
+    answer: Answer | None = None
+    result: object = None
+    is_handed: bool = False
+    is_done: bool = False
 
 
 class RunningCounts:

@@ -2,8 +2,8 @@
 
 The queue imports no client library: it recognises a client by its methods. In each turn, a client requests the URL
 without following a redirect, reports the answer to the pacer as soon as the headers have come, and ends the turn with
-the response. A client of httpx reads the body before the report; with aiohttp, the handler reads the body within the
-turn. The body of a sitemap file is read as a stream, within the turn.
+the response. With httpx, the crawl then reads the body, and ends the turn before it calls the handler; with aiohttp,
+the handler reads the body within the turn. The body of a sitemap file is read as a stream, within the turn.
 """
 
 from __future__ import annotations

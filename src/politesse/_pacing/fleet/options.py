@@ -1,4 +1,4 @@
-"""How a process talks to the Redis of its fleet."""
+"""The options for the Redis of a fleet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DRIFT_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetOptions:
-    """Which Redis or Valkey the processes of a fleet share, and how. All of them must have the same options.
+    """The Redis or Valkey that the processes of a fleet share, with time limits. All processes need the same options.
 
     >>> FleetOptions("redis://crawler:secret@cache.example:6379/0", prefix="crawl-2:").lease_s
     60.0

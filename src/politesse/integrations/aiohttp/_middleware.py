@@ -33,9 +33,10 @@ class RobotsMiddleware:
     starts. As in PoliteSession, the request uses a turn that the task holds for the URL, a second request of the task
     to the host of an open response raises TurnHeld, and a dropped response ends its turn.
 
-    List this middleware last. aiohttp calls middlewares in their order, so it then judges each request after the
-    changes of all earlier middlewares, each repetition and each redirect. A later middleware could change the URL or
-    the Host header of a judged request, or repeat it without a turn. In PoliteSession the check always comes last.
+    List this middleware last. aiohttp calls middlewares in their order. So the last middleware sees each request after
+    the changes of all earlier middlewares, and sees each repetition and each redirect. A later middleware could change
+    the URL or the Host header of a judged request, or repeat it without a turn. In PoliteSession the check always comes
+    last.
 
     The ``middlewares=`` of a request replace the list of the session: list this middleware there, too.
     ``trace_config`` reports requests that bypass it.

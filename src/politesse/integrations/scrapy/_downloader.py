@@ -143,7 +143,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return await self.send(request, transmit, signature)
 
     def failed(self, failure: Failure, request: Request) -> Request | Failure:
-        """Return a copy of a request without a turn, to schedule again, or the failure for its errback."""
+        """If a request got no turn, return a copy to schedule again; otherwise the failure for its errback."""
         if isinstance(failure.value, PutBack):
             return self._put_back(request)
         if isinstance(failure.value, _internals.SpiderClosing) and (later := self.keep(request)) is not None:
@@ -175,7 +175,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return not self._under_way[host_of(slot)] and (is_last or not self.waits.holds(slot))
 
     def hand_out(self, request: Request, *, is_last: bool) -> None:
-        """Record that ``request`` comes from the scheduler; with ``is_last`` it must not wait any more."""
+        """Record that ``request`` comes from the scheduler; with ``is_last`` it never goes back to the scheduler."""
         (self._last if is_last else self._handed_out).add(request)
 
     def postpone(self, request: Request, verdict: Verdict) -> Request | None:
@@ -200,7 +200,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return later
 
     async def has_waited(self, request: Request, verdict: Verdict) -> bool:
-        """Wait until ``request`` can be judged again; return False if the scheduler waits, or the site is given up."""
+        """Wait to judge ``request`` again; return False if the scheduler keeps it, or its site is given up."""
         origin = origin_of(request.url)
         if not self.is_bypassed or origin is None:
             return False
@@ -228,7 +228,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         view = self._view(request)
         if self._robots is not None and view is not None:
             self._robots.check_sent(request)  # judged again, because a later middleware may have changed the request
-        # A request that is not judged is still paced: robots.txt itself is always allowed.
+        # A request that is not judged is still paced: its turn is for robots.txt, which is always allowed.
         url = origin.robots_url if view is None else request.url
         agent = view or self._gate
         host = origin.pacing_host

@@ -6,8 +6,8 @@ Scrapy's own middleware. So a crawl can run from its cache while its servers are
 fetches robots.txt from the server, never from the cache, and a fault closes the site. The cache stores each robots.txt
 that was fetched, for the next run.
 
-The policy and the storage of the cache can say in advance whether the cache answers a request. If the cache then does
-not answer, the downloader judges the request like any other.
+Before a request, ``answers`` checks the policy and the storage: will the cache answer? If the cache then does not
+answer, the downloader judges the request like any other.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Scrapy may change these names in any version; tests/integration/scrapy/test_inte
 
 Engine
     Its ``_slot`` with ``inprogress``, ``closing`` and ``nextcall``; ``downloader``; ``close_spider_async``. Scrapy
-    sends no signal when a request ends or the spider begins to close, and has no public way to ask the scheduler now.
-    ``Crawler.crawling``, because settings are also read before a crawl.
+    sends no signal when a request ends or the spider begins to close. It has no public way to make the engine ask the
+    scheduler at once. ``Crawler.crawling``, because settings are also read before a crawl.
 Downloader
     The way of a request: ``fetch``, ``get_slot_key``, ``_get_slot``, ``_download``; ``middleware.middlewares``;
     ``Slot.delay``. A turn is taken after Scrapy's slot releases the request, and before the request is sent.

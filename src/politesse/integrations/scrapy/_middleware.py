@@ -59,10 +59,10 @@ class RobotsTxtMiddleware:
     sees the change, and judges the request again.
 
     Every response has its PageDirectives as ``response.meta["politesse_page"]``, for the agent that the request was
-    judged for. A robots.txt has no directives, and with ``POLITESSE_PAGE_DIRECTIVES`` false no response has any. A
-    request that was given the meta of another response loses the directives in it. Directives are marked ``truncated``
-    if the body cannot be read: because the extra ``html`` is missing, or because the body is still compressed
-    (``COMPRESSION_ENABLED`` is false, or this middleware comes after HttpCompressionMiddleware, 590).
+    judged for. A robots.txt has no directives. With ``POLITESSE_PAGE_DIRECTIVES`` false, no response has directives. If
+    a request has the meta of an earlier response, the middleware removes the directives in it. Directives are marked
+    ``truncated`` if the body cannot be read: because the extra ``html`` is missing, or because the body is still
+    compressed (``COMPRESSION_ENABLED`` is false, or this middleware comes after HttpCompressionMiddleware, 590).
 
     ``process_request`` raises IgnoreRequest for a request that is not permitted.
 
@@ -103,7 +103,7 @@ class RobotsTxtMiddleware:
 
     async def process_request(self, request: Request) -> Request | None:
         """Return None to continue, or another request to schedule; raises IgnoreRequest."""
-        request.meta.pop(PAGE, None)  # the directives of the page whose meta the request was given
+        request.meta.pop(PAGE, None)  # the request may have the meta of an earlier page
         # Scrapy has a handler for another scheme, or raises NotSupported.
         if request.meta.get("dont_obey_robotstxt") or request.url.partition(":")[0].lower() not in _WITH_ROBOTS_TXT:
             return None

@@ -252,7 +252,7 @@ class EngineFetcher:
         if isinstance(result, FetchResponse) and (result.conditional or settles(result.status)):
             return result
         fault = result.detail if isinstance(result, FetchFault) else f"the server answered with {result.status}"
-        # This is the only fault that opens a site (RFC 9309 2.3.1.2).
+        # REDIRECT_LIMIT is the only fault that opens a site (RFC 9309 2.3.1.2).
         detail = f"{fault}; POLITESSE_ON_ERROR allows it"
         return FetchFault(FaultKind.REDIRECT_LIMIT, detail, result.final_url, result.status, final=True)
 

@@ -45,7 +45,7 @@ _STORE: Final = "robots.db"  # the name of the file in JOBDIR
 _OFF: Final = ("", "0", "False", "false")  # the values that ``-s POLITESSE_STORE=...`` can give
 
 _PACERS: Final[WeakValueDictionary[tuple[object, ...], SharedPacer]] = WeakValueDictionary()
-"""The pacers of this process, while a gate uses them; through these, crawls share a pace."""
+"""The pacers of this process that gates use. The crawls that use the same pacer share its pace."""
 
 _COPIES: Final[WeakKeyDictionary[SharedPacer, SharedMemoryStore]] = WeakKeyDictionary()
 """The copies of robots.txt that the crawls of a pacer share, if they have no other store."""

@@ -300,7 +300,7 @@ class Waits:
                 pass
 
     def note_fleet_away(self, why: str) -> None:
-        """Record that the Redis is away, also for a spider that was opened later and got no event."""
+        """Record that the Redis is away, after an event or an answer: a spider that was opened later got no event."""
         if self._fleet_timer is None:
             self._fleet_timer = self._clock.call_later(self._max_wait_s, partial(self._lose_fleet, why))
 
