@@ -1,7 +1,4 @@
-"""The ports between politesse and the outside: protocols, and the values that they exchange.
-
-``_ports.py`` defines Resolver, Signer and the ports of pacers.
-"""
+"""The ports between politesse and the outside: protocols, and the values that they exchange."""
 
 from __future__ import annotations
 
@@ -228,12 +225,10 @@ class Store(Protocol):
     Keys are text, in any script and up to some hundred characters. The key of a robots.txt is its origin, such as
     ``https://example.com``. The key for the demands of a host, such as a Retry-After, is ``pace/SCOPE/NAME``, for
     example ``pace/host/example.com`` or ``pace/address/192.0.2.1``. A gate writes such records only to stores that may
-    outlive the process, not to a MemoryStore. Records are opaque: each record contains its version, its key and a
-    digest.
+    outlive the process, not to a MemoryStore. Records are opaque: a record contains its version, key and digest.
 
-    A gate has up to a thousand calls under way at once. A call is cancelled after its time limit
-    (``CacheOptions.store_timeout_s``). A store that is late, or fails three consecutive times, is paused for a while. A
-    method that fails raises StoreError.
+    A method that fails raises StoreError. A gate has up to a thousand calls under way, and cancels a call after
+    ``CacheOptions.store_timeout_s``. A store that is late, or fails three consecutive times, is paused for a while.
     """
 
     async def get(self, key: str, /) -> bytes | None:

@@ -1,7 +1,7 @@
 """A cache for the files that sites keep at well-known paths: robots.txt, data.txt, tdmrep.json.
 
-Theory of operation. A file has a key. Each key has at most one entry and at most one flight: a
-task that loads or fetches the file, shared by all waiters. A key is in one of three states:
+Theory of operation. A file has a key. Each key has at most one entry and at most one flight: a task that loads or
+fetches the file, shared by all waiters. A key is in one of three states:
 
     entry       a lookup                                  its renewal
     holds       is answered at once                       starts after the answer, once it is due

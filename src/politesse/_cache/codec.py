@@ -3,7 +3,7 @@
 The content of a file's record is compressed: a JSON head, a line feed, and the file. The content of a host's state is
 JSON. The version changes when earlier releases of politesse must not read the new content. A reader ignores unknown
 fields, which a later version has added. A missing field gets its default value: an earlier version did not know the
-field, or the writer left it out because it had its default value.
+field, or the writer left out the default value.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ At most ``_AT_ONCE`` calls are under way. The other calls wait in order. The tim
 begins, so a call is not late because the store is busy. If the event loop was blocked when the limit ended, the limit
 begins again, once, because the answer may have arrived.
 
-An exception other than a StoreError is a bug of the store. The caller gets it, and no pause begins.
+An exception other than a StoreError is a bug of the store. The caller gets the exception, and no pause begins.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The pace that hosts have asked for, kept in the store beside the records of robots.txt.
 
 Theory of operation. A state is kept under the key ``pace/SCOPE/HOST``. To note a state, a turn only adds an entry to a
-dict. A task writes the notes: it starts with the first note, writes all notes that came since, and ends when no note is
-left. So a single turn is written at once, and under load only the last state of each host is written. The close of the
-store waits for the task.
+dict. The first note starts a task, which writes the notes and ends when no note is left. So a single turn is written at
+once, and under load only the last state of each host is written. The close of the store waits for the task.
 
 If a write fails, the next note of the host writes the newer state. A closed host gets no new notes, so its state is
 written again after ``_RETRY_S``.
@@ -58,7 +57,7 @@ class StoredHosts:
         self._writer: asyncio.Task[None] | None = None
 
     async def recall(self, key: str, /) -> HostState | None:
-        """Return the state of a host; None if it has none.
+        """Return the state of a host; None if the store has no state of the host.
 
         Raises:
             StoreError: the state cannot be read; the error is published unless the store is paused.

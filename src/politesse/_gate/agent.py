@@ -6,8 +6,8 @@ and makes evidence from the entry. ``judge`` judges the evidence, and the agent 
 turns and queues all begin with ``hit``.
 
 A queue judges a URL several times: when the URL is put, and each time its host is not ready. So judging counts no
-verdict. The caller passes each verdict that it returns to ``counted``, which counts and publishes the verdict. Here
-``invalid``, ``site_file``, and ``turn_request`` for TOO_SLOW call ``counted``.
+verdict. A method that returns a verdict to the user passes the verdict to ``counted``, which counts and publishes the
+verdict. In this module ``invalid``, ``site_file``, and ``turn_request`` for TOO_SLOW call ``counted``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Agent:
 
         The result is None if the origin is not in normal form or has a host policy, and if its entry is missing,
         expired or due for a refresh. With enforced usage or policy tokens the result is always None. Call
-        ``check_usable`` before ``hit``, and ``judged`` after None.
+        ``check_usable`` before ``hit``. If ``hit`` returns None, call ``judged``.
         """
         place = url.find("/", 8)  # the host begins after "https://" or "http://"
         entry = self._hits.get(url[:place]) if place > 0 else None

@@ -4,9 +4,9 @@ Theory of operation. A turn covers one hop. A task takes the turn of the next ho
 crossed redirects cannot wait for each other.
 
 A verdict is made before the wait, and the wait may be long. Permission is checked again only if the context of the
-verdict has changed: the cache entry, the host policy, or a tdmrep.json that is enforced. An entry that merely expired
-during the wait has not changed. Checking it again would postpone the turn for ever if robots.txt expires faster than
-the pace of its host. But a verdict on a copy older than a day is made again (RFC 9309 2.4).
+verdict has changed: the cache entry, the host policy, or a tdmrep.json that is enforced. The expiry of an entry during
+the wait is no change: otherwise a robots.txt that expires faster than the pace of its host would postpone the turn for
+ever. But a verdict on a copy older than a day is made again (RFC 9309 2.4).
 
     check -> wait -> same context, copy younger than a day ------------------------------------> turn
                   -> new context in the cache, with the same file ----------------------------> turn

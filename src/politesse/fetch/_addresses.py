@@ -138,7 +138,7 @@ class AddressGuard(AbstractResolver):
     Args:
         resolver: finds the addresses.
         blind: whether a foreign resolver finds the addresses instead; every name then counts as public, until
-            ``was_at`` corrects that.
+            ``was_at`` finds that its server has a private address.
         private_addresses: see PrivateAddresses.
         lookup_s: how many seconds a lookup may take; None for no limit.
 

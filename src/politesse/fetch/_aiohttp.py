@@ -256,8 +256,8 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], li
             response.close()  # the rest of the body is not needed
             return body.finish()
         octets = await _read_some(response)
-    # RFC 9112 6.3: a body with neither a length nor chunks extends to the close of the connection. RFC 9112 8: it is
-    # incomplete if that close is not orderly.
+    # RFC 9112 6.3: a body with neither a length nor chunks extends to the close of the connection. RFC 9112 8: such a
+    # body is incomplete if the close is not orderly.
     delimited = response.status == HTTPStatus.NO_CONTENT or coding == "chunked" or "content-length" in headers
     if not delimited and isinstance(response, WatchedResponse) and (wire is None or not wire.ended_cleanly):
         raise BodyError(FaultKind.TRUNCATED, "the connection broke, and nothing says how long the body is")

@@ -7,7 +7,7 @@ Theory of operation. A Wire observes the end of a connection and the octets that
 report. For aiohttp, a body with neither Content-Length nor chunks is complete when the connection is lost for any
 reason, including a reset or the closing of the session. Only the protocol of the transport gets the reason. So while a
 response is read, also over a borrowed connector, a Wire stands between the transport and aiohttp's protocol, and
-forwards every call. If it cannot be installed, such a body counts as truncated.
+forwards every call. If no Wire can be installed, such a body counts as truncated.
 """
 
 from __future__ import annotations

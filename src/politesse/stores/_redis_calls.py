@@ -1,8 +1,8 @@
 """Calls to one Redis or cluster, from any event loop.
 
 Theory of operation. A connection belongs to the event loop in which it was opened, so each loop has its own client.
-``aclose`` or the end of the loop closes the client: an asynchronous generator holds it, and ``asyncio.run()`` closes
-the generators of its loop.
+``aclose`` or the end of the loop closes the client: an asynchronous generator closes the client when it ends, and
+``asyncio.run()`` ends the generators of its loop.
 
 A call takes one of ``max_connections`` places, and so one connection. Other calls wait in order; redis-py would refuse
 them. If a call is cancelled or late before its reply, redis-py closes the connection, so that no other call reads that

@@ -7,7 +7,7 @@
             ...  # one request, without redirects
             turn.observe(status, headers)
 
-``PoliteAdapter`` does this for each request of requests; it needs the extra ``requests``.
+``PoliteAdapter`` takes a turn for each request of the library requests; it needs the extra ``requests``.
 """
 
 from __future__ import annotations
