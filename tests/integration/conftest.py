@@ -1,6 +1,6 @@
 """Two servers on loopback, a gate without a pause, and the clients that ask it; a file may serve a Site of its own."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
@@ -10,6 +10,7 @@ from politesse.integrations.aiohttp import PoliteSession
 from tests.integration.clients import SESSIONS, Session
 from tests.integration.sites import EAGER, UA, Server, Site, serving
 from tests.support.httpx_libraries import Library
+from tests.support.redis_servers import RedisServer
 
 
 @pytest.fixture
@@ -55,3 +56,10 @@ async def client(gate: Gatekeeper, library: Library) -> AsyncIterator[httpx.Asyn
     transport = library.polite.PoliteTransport(gate)
     async with library.http.AsyncClient(transport=transport, follow_redirects=True) as client:
         yield client
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """Return a server that the test may do anything to."""
+    with RedisServer() as server:
+        yield server

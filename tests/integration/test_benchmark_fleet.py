@@ -150,8 +150,7 @@ async def test_a_queue_keeps_95_percent_of_a_pace_of_a_second_with_redis_20_ms_a
     starts: dict[str, list[float]] = {host: [] for host in hosts}
     pacing = PacingOptions(min_delay_s=1.0, adaptive_factor=0.0)
     site = ScriptedFetcher({f"https://{host}": 404 for host in hosts})
-    server = RedisServer()
-    try:
+    with RedisServer() as server:
         async with SlowWay(server.port, 0.02) as way:
             gate = Gatekeeper(UA, fetcher=site, fleet=FleetOptions(way.url, prefix="far:"), pacing=pacing)
             queue: PoliteQueue[None] = PoliteQueue(gate)
@@ -170,8 +169,6 @@ async def test_a_queue_keeps_95_percent_of_a_pace_of_a_second_with_redis_20_ms_a
             async with asyncio.timeout(60.0):
                 await asyncio.gather(*(work() for _ in range(20)))
             await gate.aclose()
-    finally:
-        server.remove()
     gaps = sorted(after - before for times in starts.values() for before, after in pairwise(times))
     assert len(gaps) == 180
     assert gaps[0] >= 1.0

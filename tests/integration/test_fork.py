@@ -3,45 +3,31 @@
 import asyncio
 import json
 import os
-import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.integration.fork_program import INTERVAL_S
+from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
 from tests.support.tiers import first_of
 
 pytestmark = [pytest.mark.realtime, pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")]
 
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.remove()
-
 
 async def reports(kind: str, place: str, *, used: bool) -> list[object]:
     """Return what the children report."""
-    command = (sys.executable, "-m", "tests.integration.fork_program", kind, place, str(int(used)))
-    path = os.pathsep.join(folder for folder in sys.path if folder)
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, stdout=asyncio.subprocess.PIPE
-    )
+    process = await started("fork_program", kind, place, str(int(used)), options=(), stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(60.0):
         printed, _ = await process.communicate()
     return [json.loads(line) for line in printed.splitlines()]
 
 
 @pytest.mark.full
-async def test_gates_of_a_fleet_that_are_made_before_a_fork_keep_one_pace(server: RedisServer) -> None:
-    await asyncio.sleep(max(0.0, 1.5 - server.age_s))
-    one, other = await reports("fleet", server.url, used=False)
+async def test_gates_of_a_fleet_that_are_made_before_a_fork_keep_one_pace(redis_server: RedisServer) -> None:
+    await asyncio.sleep(max(0.0, 1.5 - redis_server.age_s))
+    one, other = await reports("fleet", redis_server.url, used=False)
     assert isinstance(one, list), one
     assert isinstance(other, list), other
     spans = sorted([*one, *other])
@@ -51,9 +37,9 @@ async def test_gates_of_a_fleet_that_are_made_before_a_fork_keep_one_pace(server
 
 @pytest.mark.parametrize("kind", first_of(1, ["fleet", "gate", "queue"]))
 async def test_a_gate_that_was_used_before_a_fork_says_so_in_the_child(
-    server: RedisServer, kind: str, tmp_path: Path
+    redis_server: RedisServer, kind: str, tmp_path: Path
 ) -> None:
-    place = {"fleet": server.url, "queue": str(tmp_path / "urls.db")}.get(kind, "")
+    place = {"fleet": redis_server.url, "queue": str(tmp_path / "urls.db")}.get(kind, "")
     found = await reports(kind, place, used=True)
     assert len(found) == 2
     assert all("WrongEventLoop: " in str(one) and "create one for each event loop" in str(one) for one in found), found
@@ -61,18 +47,18 @@ async def test_a_gate_that_was_used_before_a_fork_says_so_in_the_child(
 
 @pytest.mark.parametrize("kind", first_of(1, ["sqlite", "redis"]))
 async def test_stores_that_are_made_before_a_fork_serve_each_child(
-    server: RedisServer, kind: str, tmp_path: Path
+    redis_server: RedisServer, kind: str, tmp_path: Path
 ) -> None:
-    place = server.url if kind == "redis" else str(tmp_path / "robots.db")
+    place = redis_server.url if kind == "redis" else str(tmp_path / "robots.db")
     assert await reports(kind, place, used=False) == ["ok", "ok"]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", first_of(1, ["sqlite", "redis"]))
 async def test_stores_that_were_used_before_a_fork_say_so_in_the_child(
-    server: RedisServer, kind: str, tmp_path: Path
+    redis_server: RedisServer, kind: str, tmp_path: Path
 ) -> None:
-    place = server.url if kind == "redis" else str(tmp_path / "robots.db")
+    place = redis_server.url if kind == "redis" else str(tmp_path / "robots.db")
     found = await reports(kind, place, used=True)
     assert len(found) == 2
     assert all("StoreError" in str(one) and "before the fork" in str(one) for one in found), found

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,13 +31,6 @@ WORKERS: dict[str, list[tuple[str, ...]]] = {
     "distributed": [],
 }
 PAGES = ["1", "2", "3", "4", "docs", "private/"]
-
-
-@pytest.fixture
-def redis_server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.remove()
 
 
 async def started(*command: str, folder: Path) -> Process:

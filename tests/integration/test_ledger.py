@@ -5,7 +5,7 @@ import html
 import os
 import random
 import re
-import sys
+from asyncio.subprocess import PIPE
 from collections import Counter
 from pathlib import Path
 
@@ -19,32 +19,16 @@ from politesse.queue import CrawlPage
 from politesse.verdict import AccessResult
 from tests.integration.ledger_program import SITE
 from tests.integration.sites import EAGER, UA, Site
+from tests.support.programs import numbers_until_killed, started
 from tests.support.tiers import first_of
 
 pytestmark = pytest.mark.realtime
 
-ROOT = Path(__file__).parents[2]
-
-
-async def started(*arguments: str) -> asyncio.subprocess.Process:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.integration.ledger_program", *arguments),
-        cwd=ROOT,
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-
 
 async def acknowledged(path: Path, name: str, after: int) -> list[int]:
     """Kill a writer once it has acknowledged so often; return all numbers that it acknowledged."""
-    process = await started("write", str(path), name)
-    assert process.stdout is not None
-    numbers = [int(await process.stdout.readline()) for _ in range(after)]
-    process.kill()
-    rest, _ = await process.communicate()
-    return numbers + [int(line) for line in rest.split(b"\n")[:-1]]
+    process = await started("ledger_program", "write", str(path), name, stdout=PIPE)
+    return await numbers_until_killed(process, after)
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.full)])
@@ -78,7 +62,8 @@ async def test_several_processes_write_one_chain(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", first_of(1, ["used", "unused"]))
 async def test_a_ledger_that_was_used_before_a_fork_records_nothing_in_the_child(tmp_path: Path, name: str) -> None:
     path = tmp_path / "ledger.db"
-    process = await started("fork", str(path), name)
+    # Python warns about a fork beside threads.
+    process = await started("ledger_program", "fork", str(path), name, options=(), stdout=PIPE, stderr=PIPE)
     out, err = await process.communicate()
     with LedgerReader(path) as ledger:
         paths = [decision.url.removeprefix(SITE) for decision in ledger.decisions()]

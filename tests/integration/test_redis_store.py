@@ -53,9 +53,8 @@ async def client(url: str) -> AsyncIterator[Redis]:
 @pytest.fixture(params=first_of(1, EXECUTABLES))
 def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
     """Return a server of its own, which a test may stop and set."""
-    server = RedisServer(executable=EXECUTABLES[request.param])
-    yield server
-    server.remove()
+    with RedisServer(executable=EXECUTABLES[request.param]) as server:
+        yield server
 
 
 async def command(client: Redis, *words: str | int | bytes) -> Any:

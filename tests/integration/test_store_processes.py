@@ -1,9 +1,7 @@
 """A SqliteStore whose process is killed, and one that several processes use."""
 
-import asyncio
-import os
 import sqlite3
-import sys
+from asyncio.subprocess import PIPE
 from contextlib import closing
 from pathlib import Path
 
@@ -11,31 +9,13 @@ import pytest
 
 from politesse.stores import SqliteStore
 from tests.integration.store_writers import is_whole, key_of, missing, record_of
-
-ROOT = Path(__file__).parents[2]
-
-
-async def started(*arguments: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.integration.store_writers",
-        *arguments,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        stdout=asyncio.subprocess.PIPE,
-    )
+from tests.support.programs import numbers_until_killed, started
 
 
 async def killed(task: str, path: Path, name: str, after: int) -> list[int]:
     """Kill a writer once it has acknowledged so many records; return all that it acknowledged."""
-    process = await started(task, str(path), name)
-    assert process.stdout is not None
-    acknowledged = [int(await process.stdout.readline()) for _ in range(after)]
-    process.kill()
-    rest, _ = await process.communicate()
-    lines = rest.split(b"\n")[:-1]  # what comes after the last line end was not said
-    return acknowledged + [int(line) for line in lines]
+    process = await started("store_writers", task, str(path), name, stdout=PIPE)
+    return await numbers_until_killed(process, after)
 
 
 @pytest.mark.full
@@ -75,7 +55,7 @@ async def test_a_writer_that_acknowledges_too_early_is_found_out(tmp_path: Path)
 async def test_four_processes_use_one_file(tmp_path: Path, questions: int) -> None:
     path = tmp_path / "robots.db"
     names = ["one", "two", "three", "four"]
-    processes = [await started("ask", str(path), name, str(questions)) for name in names]
+    processes = [await started("store_writers", "ask", str(path), name, str(questions), stdout=PIPE) for name in names]
     for process in processes:
         printed, _ = await process.communicate()
         assert (process.returncode, printed) == (0, b"")

@@ -1,6 +1,5 @@
 """The gate for threads in whole programs: Ctrl-C, the end of the interpreter, and a fork."""
 
-import os
 import random
 import signal
 import subprocess
@@ -11,11 +10,11 @@ from typing import Final
 
 import pytest
 
+from tests.support.programs import ROOT, environment
 from tests.support.tiers import first_of
 
 pytestmark = [pytest.mark.realtime, pytest.mark.skipif(sys.platform == "win32", reason="needs signals and fork")]
 
-ROOT: Final = Path(__file__).parents[2]
 URL: Final = "https://example.com"
 LONG_S: Final = 60.0
 
@@ -24,11 +23,10 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     # An interrupted program drops its open response.
     warning = ["-W", "error", *(["-W", "ignore::ResourceWarning"] if "fetching" in arguments else [])]
     command = [sys.executable, *warning, "-m", "tests.integration.sync_program", *arguments]
-    path = os.pathsep.join(folder for folder in sys.path if folder)
     return subprocess.Popen(  # noqa: S603 - our own program
         command,
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": path},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

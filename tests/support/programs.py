@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from asyncio.subprocess import Process
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,20 +20,29 @@ def environment() -> dict[str, str]:
 async def started(
     program: str,
     *arguments: str,
-    warnings: str = "error",
+    options: Sequence[str] = ("-W", "error"),
     stdin: int | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> Process:
-    """Start a module of ``tests.integration``."""
+    """Start a module of ``tests.integration``; ``options`` are those of Python."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", warnings, "-m", f"tests.integration.{program}", *arguments),
+        *(sys.executable, *options, "-m", f"tests.integration.{program}", *arguments),
         cwd=ROOT,
         env=environment(),
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
     )
+
+
+async def numbers_until_killed(process: Process, after: int) -> list[int]:
+    """Kill a program once it has printed so many numbers; return all that it printed."""
+    assert process.stdout is not None
+    numbers = [int(await process.stdout.readline()) for _ in range(after)]
+    process.kill()
+    rest, _ = await process.communicate()
+    return numbers + [int(line) for line in rest.split(b"\n")[:-1]]  # what has no line end was not said
 
 
 def run_code(

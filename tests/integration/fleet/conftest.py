@@ -39,9 +39,8 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own_server(request: pytest.FixtureRequest, server: RedisServer) -> Iterator[RedisServer]:
     """Return a server like ``server`` that the test may do anything to; its arguments are the parameter."""
-    own = RedisServer(*getattr(request, "param", ()), executable=server.executable)
-    yield own
-    own.remove()
+    with RedisServer(*getattr(request, "param", ()), executable=server.executable) as own:
+        yield own
 
 
 @pytest.fixture

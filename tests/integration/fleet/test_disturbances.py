@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.integration.fleet.crawls import Crawl, Host, least_margin_s, violations
-from tests.integration.fleet.processes import started
 from tests.integration.fleet.site import ObservedSite
 from tests.integration.fleet.slow_way import SlowWay
+from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Fleet:
 
     async def add(self, wall_offset_s: float = 0.0) -> None:
         crawl = replace(self.crawl, wall_offset_s=wall_offset_s).to_json()
-        self.workers.append(await started("worker", crawl, str(len(self.workers))))
+        self.workers.append(await started("fleet.worker", crawl, str(len(self.workers))))
 
     async def all_are_at_work(self) -> None:
         until_mono = time.monotonic() + 90.0
@@ -89,8 +89,7 @@ async def fleet_of(
 ) -> AsyncIterator[Fleet]:
     """Start a fleet; the wall clock of its first worker is an hour wrong. ``trip_s`` is added to each round trip."""
     async with AsyncExitStack() as stack:
-        server = RedisServer()
-        stack.callback(server.remove)
+        server = stack.enter_context(RedisServer())
         site = await stack.enter_async_context(ObservedSite(hosts))
         way = await stack.enter_async_context(SlowWay(server.port, trip_s)) if trip_s else None
         url = server.url if way is None else way.url

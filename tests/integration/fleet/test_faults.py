@@ -273,8 +273,7 @@ async def test_a_redis_without_memory_lets_nothing_start_and_is_reported_once(
 
 @pytest.mark.full
 async def test_a_replica_lets_nothing_start_and_is_reported_once(fleet: Members, own_server: RedisServer) -> None:
-    primary = RedisServer()
-    try:
+    with RedisServer() as primary:
         async with client_of(own_server) as client:
             await client.replicaof("127.0.0.1", primary.port)
             pacer = fleet.member(link=fleet.link(own_server.url))
@@ -283,8 +282,6 @@ async def test_a_replica_lets_nothing_start_and_is_reported_once(fleet: Members,
             assert "read only replica" in error
             await client.replicaof("NO", "ONE")
         await visit(pacer)
-    finally:
-        primary.remove()
 
 
 @pytest.mark.full

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,13 +42,6 @@ SCRAPY_CHANGES: Final = {
 _MOST_S: Final = 90.0
 
 
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.remove()
-
-
 def tree() -> Site:
     """Return a site whose pages are found in three steps."""
     pages = {f"/{page}": html() for page in range(PAGES)}
@@ -59,10 +51,11 @@ def tree() -> Site:
     return Site(f"{OPEN}Disallow: /private\n", pages, page_s=0.02)
 
 
-def program(place: int, changes: dict[str, str], site: Site, server: RedisServer) -> str:
+def program(place: int, changes: dict[str, str], site: Site, redis_server: RedisServer) -> str:
     """Return a program of the guide, for this site and this Redis, with other times."""
     code: str = PROGRAMS[place]
-    for old, new in {**changes, "http://localhost:8000": site.base, "redis://localhost:6379/0": server.url}.items():
+    places = {"http://localhost:8000": site.base, "redis://localhost:6379/0": redis_server.url}
+    for old, new in (changes | places).items():
         assert old in code, old
         code = code.replace(old, new)
     return code
@@ -74,9 +67,9 @@ async def start(code: str) -> asyncio.subprocess.Process:
     )
 
 
-async def crawl_with_one_killed(site: Site, server: RedisServer, code: str, stream: str) -> str:
+async def crawl_with_one_killed(site: Site, redis_server: RedisServer, code: str, stream: str) -> str:
     """Start two processes, kill the first one amid the crawl, and return what the second one has logged."""
-    client = redis.Redis(port=server.port)
+    client = redis.Redis(port=redis_server.port)
     first = await start(code)
     processes = [first]
     try:
@@ -119,28 +112,30 @@ def assert_each_page_was_fetched_at_one_pace(site: Site) -> None:
 
 
 @pytest.mark.full
-async def test_queues_fed_from_a_stream_lose_nothing_when_one_is_killed(server: RedisServer) -> None:
+async def test_queues_fed_from_a_stream_lose_nothing_when_one_is_killed(redis_server: RedisServer) -> None:
     site = tree()
     async with serving(site):
-        await crawl_with_one_killed(site, server, program(0, QUEUE_CHANGES, site, server), "{mine}:urls")
+        await crawl_with_one_killed(site, redis_server, program(0, QUEUE_CHANGES, site, redis_server), "{mine}:urls")
     assert_each_page_was_fetched_at_one_pace(site)
 
 
 @pytest.mark.full
-async def test_scrapy_with_scrapy_redis_loses_nothing_when_one_process_is_killed(server: RedisServer) -> None:
+async def test_scrapy_with_scrapy_redis_loses_nothing_when_one_process_is_killed(redis_server: RedisServer) -> None:
     site = tree()
     async with serving(site):
-        log = await crawl_with_one_killed(site, server, program(1, SCRAPY_CHANGES, site, server), "pages:requests")
+        log = await crawl_with_one_killed(
+            site, redis_server, program(1, SCRAPY_CHANGES, site, redis_server), "pages:requests"
+        )
     assert_each_page_was_fetched_at_one_pace(site)
     assert "ResourceWarning" not in log
 
 
 @pytest.mark.full
-async def test_scrapy_with_the_queue_of_scrapy_redis_itself_keeps_one_pace_and_ends(server: RedisServer) -> None:
+async def test_scrapy_with_the_queue_of_scrapy_redis_itself_keeps_one_pace_and_ends(redis_server: RedisServer) -> None:
     site = tree()
     own_queue = SCRAPY_CHANGES | {'"SCHEDULER_QUEUE_CLASS": StreamQueue,': ""}
     async with serving(site):
-        code = program(1, own_queue, site, server)
+        code = program(1, own_queue, site, redis_server)
         processes = [await start(code)]
         try:
             async with asyncio.timeout(_MOST_S):

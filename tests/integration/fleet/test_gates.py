@@ -19,10 +19,10 @@ from politesse.events import Event, FleetAway, FleetBack
 from politesse.options import FleetOptions, Limit, SharedPacer
 from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
-from tests.integration.fleet.processes import started
 from tests.integration.fleet.slow_way import SlowWay
 from tests.integration.sites import UA, Server, Site
 from tests.support.pacing import Resolving
+from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
 from tests.support.tiers import first_of
 
@@ -36,10 +36,9 @@ QUICK: Final = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
     """Return a server that is older than SLOW: a young one may have forgotten when a host was asked."""
-    server = RedisServer()
-    time.sleep(SLOW_S + 0.5)
-    yield server
-    server.remove()
+    with RedisServer() as server:
+        time.sleep(SLOW_S + 0.5)
+        yield server
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ async def test_two_processes_keep_one_pace(server: RedisServer, site: Site, kind
     async with Redis.from_url(server.url) as client:
         await client.flushdb()
     programs = [
-        await started("gate_program", kind, server.url, f"{site.base}/{place}", "3", stderr=PIPE)
+        await started("fleet.gate_program", kind, server.url, f"{site.base}/{place}", "3", stderr=PIPE)
         for place, kind in enumerate(kinds)
     ]
     reports = [(await program.communicate())[1].decode() for program in programs]

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Final
@@ -18,11 +18,11 @@ from politesse.events import FleetAway
 from politesse.ports import Pacer
 from tests.integration.fleet.crawls import Crawl, Host
 from tests.integration.fleet.members import Members, visit
-from tests.integration.fleet.processes import started
 from tests.integration.fleet.site import ObservedSite
 from tests.integration.fleet.slow_way import SlowWay
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
+from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.realtime
@@ -31,10 +31,8 @@ SOON_S: Final = 6.0  # well below lease_s, on a loaded machine too
 
 
 @pytest.fixture
-def own_server() -> Iterator[RedisServer]:
-    own = RedisServer()
-    yield own
-    own.remove()
+def own_server(redis_server: RedisServer) -> RedisServer:
+    return redis_server
 
 
 @pytest.fixture
@@ -56,7 +54,7 @@ async def crawl(pacer: Pacer, spans: list[tuple[float, float]], requests: int) -
 @asynccontextmanager
 async def processes(url: str, site: ObservedSite, hosts: tuple[Host, ...], number: int) -> AsyncIterator[list[Process]]:
     crawl = Crawl(url, "fleet:", site.port, hosts, lease_s=8.0).to_json()
-    workers = [await started("worker", crawl, str(place)) for place in range(number)]
+    workers = [await started("fleet.worker", crawl, str(place)) for place in range(number)]
     async with asyncio.timeout(60.0):
         while len({visit.worker for visit in site.visits}) < number:
             await asyncio.sleep(0.02)

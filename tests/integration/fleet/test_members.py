@@ -151,8 +151,7 @@ async def test_a_redis_with_tls_and_a_password_serves_a_fleet(fleet: Members, tm
 
 async def test_a_sentinel_names_the_redis(fleet: Members, own_server: RedisServer) -> None:
     monitor = f"sentinel monitor fleet 127.0.0.1 {own_server.port} 1\n"
-    sentinel = RedisServer("--sentinel", config=monitor)
-    try:
+    with RedisServer("--sentinel", config=monitor) as sentinel:
         pacer = fleet.member(link=fleet.link(f"redis+sentinel://127.0.0.1:{sentinel.port}/fleet/0"))
         one_mono = await visit(pacer)
         assert await visit(pacer) - one_mono >= 0.1
@@ -160,20 +159,15 @@ async def test_a_sentinel_names_the_redis(fleet: Members, own_server: RedisServe
         async with asyncio.timeout(10.0), Redis.from_url(sentinel.url) as observer:
             while len(await observer.client_list()) > 1:  # the fleet's connection to the Sentinel is open
                 await asyncio.sleep(0.02)
-    finally:
-        sentinel.remove()
 
 
 @pytest.mark.full
 async def test_a_young_redis_may_have_forgotten_the_last_interval(fleet: Members) -> None:
-    server = RedisServer()
-    try:
+    with RedisServer() as server:
         pacer = fleet.member(PacingOptions(min_delay_s=4.0), fleet.link(server.url))
         with pytest.raises(TooFar, match="by fleet"):
             await pacer.start(wants(), 1.0)
         finish(await pacer.start(wants(), 30.0), 200)
-    finally:
-        server.remove()
 
 
 @pytest.mark.slow

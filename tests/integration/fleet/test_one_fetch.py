@@ -11,8 +11,8 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.integration.fleet.asker import Job
-from tests.integration.fleet.processes import started
 from tests.integration.fleet.robots_site import Robots, RobotsSite
+from tests.support.programs import started
 from tests.support.redis_servers import EXECUTABLES, shared_server
 from tests.support.tiers import first_of
 
@@ -25,7 +25,7 @@ servers = pytest.mark.parametrize("server", [FIRST, *(pytest.param(name, marks=p
 
 async def asker_of(stack: AsyncExitStack, job: Job, number: int) -> Process:
     """Start an asker, which waits for ``told``."""
-    process = await started("asker", job.to_json(), str(number), stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    process = await started("fleet.asker", job.to_json(), str(number), stdin=PIPE, stdout=PIPE, stderr=PIPE)
     stack.push_async_callback(ended, process)
     return process
 

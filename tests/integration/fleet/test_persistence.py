@@ -34,9 +34,8 @@ async def visit(gate: Gatekeeper, status: int = 200) -> None:
 
 @pytest.fixture(params=[(), KEEPING], ids=["without", "with-aof"])
 def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
-    server = RedisServer(*request.param)
-    yield server
-    server.remove()
+    with RedisServer(*request.param) as server:
+        yield server
 
 
 async def closed_host(server: RedisServer) -> bool:
@@ -75,9 +74,7 @@ async def test_what_a_process_remembers_outlives_a_restart(server: RedisServer) 
 
 @pytest.mark.full
 async def test_replica_that_is_promoted_knows_what_had_arrived() -> None:
-    primary = RedisServer()
-    replica = RedisServer("--replicaof", "127.0.0.1", str(primary.port))
-    try:
+    with RedisServer() as primary, RedisServer("--replicaof", "127.0.0.1", str(primary.port)) as replica:
         async with gate_at(primary.url) as gate:
             await visit(gate, 429)
         async with Redis(port=replica.port) as client:
@@ -87,6 +84,3 @@ async def test_replica_that_is_promoted_knows_what_had_arrived() -> None:
             primary.kill()
             await client.replicaof("NO", "ONE")
         assert await closed_host(replica)
-    finally:
-        primary.remove()
-        replica.remove()

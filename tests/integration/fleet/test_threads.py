@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 from yarl import URL
 
-from tests.integration.fleet.processes import started
 from tests.integration.sites import Seen, Site, serving
+from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.realtime
@@ -31,7 +31,7 @@ async def test_threads_of_two_processes_keep_one_pace(server: RedisServer, prefi
     port = URL(everywhere.base).port
     urls = [f"http://127.0.0.{place}:{port}" for place in range(1, HOSTS + 1)]
     arguments = (server.url, prefix, str(DELAY_S), *urls)
-    programs = [await started("threads_program", *arguments, stderr=PIPE) for _ in range(PROCESSES)]
+    programs = [await started("fleet.threads_program", *arguments, stderr=PIPE) for _ in range(PROCESSES)]
     reports = [(await program.communicate())[1].decode() for program in programs]
     assert reports == [""] * PROCESSES
     by_host: defaultdict[str, list[Seen]] = defaultdict(list)

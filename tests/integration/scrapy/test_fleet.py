@@ -1,7 +1,7 @@
 """Scrapy processes of a fleet: their pace at the server, and their requests while the Redis is away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -32,13 +32,6 @@ SETTINGS: Final = ADDON | {
 
 
 @pytest.fixture
-def redis() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.remove()
-
-
-@pytest.fixture
 async def site() -> AsyncIterator[Site]:
     site = Site(OPEN, {f"/{page}": html() for page in range(12)}, page_s=0.02)
     async with serving(site):
@@ -49,8 +42,8 @@ def urls_of(site: Site) -> list[str]:
     return [f"{site.base}{path}" for path in site.pages]
 
 
-def settings_of(redis: RedisServer, **settings: object) -> dict[str, object]:
-    return SETTINGS | {"POLITESSE_FLEET": redis.url} | settings
+def settings_of(redis_server: RedisServer, **settings: object) -> dict[str, object]:
+    return SETTINGS | {"POLITESSE_FLEET": redis_server.url} | settings
 
 
 async def crawl_together(site: Site, processes: int, settings: dict[str, object]) -> list[Crawl]:
@@ -67,10 +60,10 @@ async def kept_up(site: Site, pages: int) -> None:
 
 
 async def test_processes_of_a_fleet_keep_one_pace_together_and_a_closed_host_is_closed_for_all(
-    site: Site, redis: RedisServer
+    site: Site, redis_server: RedisServer
 ) -> None:
     site.pages["/0"] = in_turn(status(429, Retry_After="2"), html())
-    done = await crawl_together(site, 4, settings_of(redis))
+    done = await crawl_together(site, 4, settings_of(redis_server))
     assert sorted(site.page_paths) == sorted(["/0", *site.pages])  # each once, and the refused page once more
     assert least_gap_s(site) >= DELAY_S
     pages = sorted(site.page_exchanges, key=lambda page: page.started)
@@ -79,13 +72,13 @@ async def test_processes_of_a_fleet_keep_one_pace_together_and_a_closed_host_is_
     for one in done:
         assert one.ignored == {}
         assert one.stats["finish_reason"] == "finished"
-        assert f"shared with all processes of the fleet: FleetOptions('{redis.url}'" in one.log
+        assert f"shared with all processes of the fleet: FleetOptions('{redis_server.url}'" in one.log
         assert "ResourceWarning" not in one.log
 
 
-async def test_requests_of_a_host_that_has_closed_stay_in_the_scheduler(site: Site, redis: RedisServer) -> None:
+async def test_requests_of_a_host_that_has_closed_stay_in_the_scheduler(site: Site, redis_server: RedisServer) -> None:
     site.pages["/0"] = status(503, Retry_After="7200")
-    settings = settings_of(redis, DOWNLOAD_DELAY=0, POLITESSE_MAX_WAIT=100, RETRY_TIMES=0)
+    settings = settings_of(redis_server, DOWNLOAD_DELAY=0, POLITESSE_MAX_WAIT=100, RETRY_TIMES=0)
     first, *others = urls_of(site)[:3]
     done = await crawl([first, *others], settings)
     assert site.page_paths == ["/0"]
@@ -95,29 +88,31 @@ async def test_requests_of_a_host_that_has_closed_stay_in_the_scheduler(site: Si
     assert "requests/deferred" not in done.politesse_stats()
 
 
-async def test_nothing_starts_while_the_redis_is_away_and_no_page_is_lost(site: Site, redis: RedisServer) -> None:
-    crawling = asyncio.ensure_future(crawl_together(site, 2, settings_of(redis)))
+async def test_nothing_starts_while_the_redis_is_away_and_no_page_is_lost(
+    site: Site, redis_server: RedisServer
+) -> None:
+    crawling = asyncio.ensure_future(crawl_together(site, 2, settings_of(redis_server)))
     await kept_up(site, 4)
-    redis.kill()
+    redis_server.kill()
     await asyncio.sleep(0.5)  # requests that were granted before may start
     before = [*site.page_paths]
     await asyncio.sleep(1.5)
     assert site.page_paths == before
-    redis.start()  # empty
+    redis_server.start()  # empty
     done = await crawling
     assert sorted(site.page_paths) == sorted(site.pages)
     assert least_gap_s(site) >= DELAY_S
     for one in done:
         assert one.stats["politesse/fleet/away"] == 1
         assert one.stats_s["politesse/fleet/seconds_away"] >= 1.5
-        assert f"127.0.0.1:{redis.port}/0 is away: no request starts until it is back" in one.log
+        assert f"127.0.0.1:{redis_server.port}/0 is away: no request starts until it is back" in one.log
         assert one.ignored == {}
 
 
-async def test_requests_end_in_their_errbacks_if_the_redis_stays_away(site: Site, redis: RedisServer) -> None:
-    crawling = asyncio.ensure_future(crawl(urls_of(site), settings_of(redis, POLITESSE_MAX_WAIT=1.5)))
+async def test_requests_end_in_their_errbacks_if_the_redis_stays_away(site: Site, redis_server: RedisServer) -> None:
+    crawling = asyncio.ensure_future(crawl(urls_of(site), settings_of(redis_server, POLITESSE_MAX_WAIT=1.5)))
     await kept_up(site, 3)
-    redis.kill()
+    redis_server.kill()
     done = await crawling
     assert len(done.pages) + len(done.ignored) == len(site.pages)
     assert done.stats["finish_reason"] == "finished"
@@ -126,29 +121,33 @@ async def test_requests_end_in_their_errbacks_if_the_redis_stays_away(site: Site
     assert "All sites are given up, unless the Redis of the fleet comes back" in done.log
 
 
-async def test_spider_that_is_opened_while_the_redis_is_away_gives_up_as_well(site: Site, redis: RedisServer) -> None:
-    settings = settings_of(redis, POLITESSE_MAX_WAIT=1.5)
+async def test_spider_that_is_opened_while_the_redis_is_away_gives_up_as_well(
+    site: Site, redis_server: RedisServer
+) -> None:
+    settings = settings_of(redis_server, POLITESSE_MAX_WAIT=1.5)
     later = {"TASK_URLS": [f"{site.base}/later#disobey"]}
     crawling = asyncio.ensure_future(crawl(urls_of(site), settings, when_away=later))
     await kept_up(site, 3)
-    redis.kill()
+    redis_server.kill()
     done = await crawling
     assert "/later" not in site.page_paths
     assert f"{site.base}/later#disobey" in done.ignored
     assert done.log.count("All sites are given up, unless the Redis of the fleet comes back") == 2
 
 
-async def test_requests_stay_in_the_job_if_the_redis_stays_away(site: Site, redis: RedisServer, tmp_path: Path) -> None:
+async def test_requests_stay_in_the_job_if_the_redis_stays_away(
+    site: Site, redis_server: RedisServer, tmp_path: Path
+) -> None:
     site.pages["/"] = html(*site.pages)
-    settings = settings_of(redis, POLITESSE_MAX_WAIT=1.5, JOBDIR=str(tmp_path))
+    settings = settings_of(redis_server, POLITESSE_MAX_WAIT=1.5, JOBDIR=str(tmp_path))
     crawling = asyncio.ensure_future(crawl([f"{site.base}/"], settings))
     await kept_up(site, 5)
-    redis.kill()
+    redis_server.kill()
     first = await crawling
     assert first.ignored == {}
     assert first.stats["politesse/requests/kept"] == len(site.pages) - len(first.pages)
     assert not (tmp_path / "robots.db").exists()
-    redis.start()
+    redis_server.start()
     second = await crawl([f"{site.base}/"], settings)
     assert sorted([*first.pages, *second.pages]) == sorted(urls_of(site))
 
