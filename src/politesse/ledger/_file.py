@@ -46,7 +46,7 @@ def members(path: Path) -> dict[int, Path]:
         path, first = path.with_name(numbered[1] + path.suffix), int(numbered[2])
     found = {1: path} if path.exists() else {}
     for name in path.parent.glob(f"{escape(path.stem)}.*{escape(path.suffix)}"):
-        match = _NUMBERED.fullmatch(name.stem)
+        match = _NUMBERED.fullmatch(name.name.removesuffix(path.suffix))
         if match is not None and match[1] == path.stem:
             found[int(match[2])] = name
     return {number: found[number] for number in sorted(found) if number >= first}

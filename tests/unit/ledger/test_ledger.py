@@ -362,6 +362,20 @@ async def test_a_full_or_old_file_is_sealed_and_the_next_continues_the_chain(
         assert [one.url for one in reader.decisions()] == [f"{SITE}/{run}/{at}" for run in range(2) for at in range(3)]
 
 
+async def test_all_files_of_a_ledger_without_a_suffix_are_read(tmp_path: Path, fetcher: ScriptedFetcher) -> None:
+    path = tmp_path / "ledger"
+    ledger = Ledger(path, LedgerOptions(max_file_bytes=1))
+    async with gate_of(fetcher, ledger) as gate:
+        for number in range(3):
+            await gate.check(f"{SITE}/{number}")
+            await ledger.flush()
+    with LedgerReader(path) as reader:
+        assert [one.url for one in reader.decisions()] == [f"{SITE}/{number}" for number in range(3)]
+    found = verify(path)
+    assert found.problem == ""
+    assert found.files >= 3
+
+
 async def test_a_next_file_that_a_killed_process_left_empty_continues_the_chain(
     path: Path, fetcher: ScriptedFetcher
 ) -> None:
