@@ -5,16 +5,16 @@ for our own backoff, or until its Retry-After if that is later. No answer closes
 ``backoff_max_s``. A time without requests is a closure. Each column of this table is a separate backoff. Overlapping
 answers count once: if a request started before the last such answer came, its own answer does not double the backoff.
 
-    answer                 BUSY, pages                       BUSY, robots.txt       REFUSED
-    the first such answer  max(backoff_min_s, 4 x interval)  60 s                   refused_min_s
-    a further such answer  doubled, to 900 s at most         doubled, to 3,600 s    doubled
-    another page           halved; below the first, 0        halved; the same       halved by SUCCESS; the same
+    answer                  BUSY, pages                       BUSY, robots.txt       REFUSED
+    the first such answer   max(backoff_min_s, 4 x interval)  60 s                   refused_min_s
+    a further such answer   doubled, to 900 s at most         doubled, to 3,600 s    doubled
+    other answers to pages  halved; below the first, 0        halved; the same       halved by SUCCESS; the same
 
     pages at 1 s:  503  503  503  200  503  200  200  200  503
     closed for:    10   20   40        40                  10
 
-After the host opens, the three backoffs are remembered for the longest of them, but at most for a day. A request that
-starts later forgets them.
+After the host opens, the three backoffs are remembered for the longest of them, but at most for a day. When a request
+starts later, they are 0 again.
 
 An ERROR halves no backoff, but doubles the adaptive delay; the third ERROR in a row counts as BUSY. A Retry-After with
 any other status closes the host, too, without a backoff.

@@ -2,8 +2,9 @@
 
 Theory of operation. Requests for robots.txt to one host run one at a time. After the first two, the floor separates
 them. Requests for robots.txt and requests for pages do not wait for each other, with three exceptions. During a closure
-of the host, neither kind may start. ``FetchPermit.opened`` begins the interval of pages. So does a request for
-robots.txt after a long idle time. The requests for robots.txt of a host stand in one line, first come, first served:
+of the host, neither kind may start. ``FetchPermit.opened`` begins the interval of pages. After a long idle time, a
+request for robots.txt begins this interval, too. The requests for robots.txt of a host stand in one line, first come,
+first served:
 
     waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
 

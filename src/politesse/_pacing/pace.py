@@ -83,8 +83,9 @@ class PacingOptions:
         backoff_min_s: the least time for which a 429, 502, 503 or 504 closes a host, in seconds; positive. The third
             other 5xx in a row has the same effect. The first such answer closes the host for four times its interval if
             that is longer. Each further such answer doubles the time, up to 15 minutes, and each other answer halves
-            it. A 429 to robots.txt closes the host for a minute, doubled up to an hour. So does a 503 to robots.txt
-            with a Retry-After, or from the target of a redirect. Any other 503 to robots.txt closes no host.
+            it. A 429 to robots.txt closes the host for a minute, doubled up to an hour. A 503 to robots.txt has the
+            same effect with a Retry-After, or from the target of a redirect. Any other 503 to robots.txt closes no
+            host.
         backoff_max_s: the longest time for which an answer closes a host, even if Retry-After is longer.
         refused_min_s: how long a host that refuses this crawler is closed at first, in seconds; positive. Each further
             refusal doubles the time. See the guide "When a site refuses".

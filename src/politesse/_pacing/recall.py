@@ -6,8 +6,8 @@ the host is in the phase RECALLING: requests wait in line, and ``try_start`` ans
     new host -> RECALLING -> recalled:        its state is added to the host
                           -> failed, or late: the host counts as requested just now
 
-When a host is recalled, its callbacks are called even if no request may start there yet, because the owner of a
-callback may give up a host that is closed for a long time. Each change of a host is noted in the memory. A note costs
+When a host is recalled, its callbacks are called even if no request may start there yet. The owner of a callback may
+then give up a host that is closed for a long time. Each change of a host is noted in the memory. A note costs
 little, because the memory reads the state later, once for several notes.
 """
 

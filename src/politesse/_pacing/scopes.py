@@ -145,7 +145,7 @@ class ScopedPermit:
         parts: the permits of the scopes, in their order.
         started_mono: when all scopes had granted the permit.
         waited: whether the request had to wait in any scope.
-        others: the set of all permits of the pacer that have not ended.
+        others: all permits of the pacer that have not ended, as the keys of a dict.
     """
 
     host: str

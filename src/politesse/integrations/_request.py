@@ -1,7 +1,7 @@
 """The steps of a request that all integrations share.
 
-They check the URL, name the crawler, take and end the turn, follow redirects, and choose the part of a response from
-which the directives of a page are read.
+The functions check the URL, name the crawler, take and end the turn, and follow redirects. They also choose the part of
+a response from which the directives of a page are read.
 """
 
 from __future__ import annotations

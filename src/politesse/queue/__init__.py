@@ -11,7 +11,7 @@ The modules of this folder::
     _journal.py         keeps the queue for the next run; has the theory of operation
       _journal_file.py  the tables of the journal in an SQLite file
     _crawl.py           ``PoliteQueue.crawl``: the loop over the queue
-      _limits.py        what a crawl leaves out
+      _limits.py        the limits of a crawl
       _tally.py         the counts of a crawl
       _sitemaps.py      puts sitemap files, and queues their URLs
         _sitemap_file.py  reads a sitemap file

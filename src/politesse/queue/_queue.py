@@ -179,8 +179,8 @@ class PoliteQueue(Generic[Item]):
         URLs of that origin. The crawl refuses other URLs, and logs how many (WARNING). It reads at most 50,000
         entries and 52,428,800 octets of a file (https://www.sitemaps.org/protocol.html).
 
-        The files of a host come after its pages, and are not counted as pages. Their URLs have the depth 0, unless a
-        link has led to them before. ``maxsize`` does not limit the URLs of files. If a file cannot be read, or only in
+        The files of a host come after its pages, and are not counted as pages. A URL of a file has the depth 0, unless
+        a link has led to it before. ``maxsize`` does not limit the URLs of files. If a file cannot be read, or only in
         part, the crawl counts it as failed, logs it (WARNING), and passes PageFailed to ``on_error``. A missing
         ``/sitemap.xml`` is no failure.
 

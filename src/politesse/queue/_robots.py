@@ -5,10 +5,10 @@ has not started. ``fetching`` maps the task of each fetch to its origin; the res
 ``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the timer that moves them back
 to ``_unfetched``. Each step is O(1).
 
-While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. This counts fetched origins, too, until
-one of their URLs is handed out or refused. So a long queue does not fetch files long before it needs them. While a
-worker waits, all origins are fetched, and the cache bounds how many requests are under way: a thousand servers that
-never answer delay no other origin.
+While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. A fetched origin counts, too, until one
+of its URLs is handed out or refused. So a long queue does not fetch files long before it needs them. While a worker
+waits, all origins are fetched, and the cache bounds how many requests are under way: a thousand servers that never
+answer delay no other origin.
 
 If a robots.txt is no longer in memory when its host has its turn, the file is loaded again; no limit of fetches
 applies. After the load, its host is first in line. No host is tried while ``_MAX_RELOADING`` files are being loaded. If

@@ -10,8 +10,8 @@ Names are compared without namespaces, because many files state none, or a wrong
 than the root belongs to an extension, such as ``<image:loc>``.
 
 The file is untrusted. A slice of 8 KiB takes less than 3 ms. Memory is bounded by limits on the length of a tag and of
-a text, on the nesting, and on the number of different names, which expat keeps. A document type could declare entities,
-so it ends the file. So does each limit. The entries before a fault are valid.
+a text, on the nesting, and on the number of different names, which expat keeps. A file that exceeds a limit ends there.
+A file also ends at a document type, which could declare entities. The entries before a fault are valid.
 
 Source: https://www.sitemaps.org/protocol.html, W3C NOTE-datetime, RFC 4287 (Atom), the specification of RSS 2.0.
 """

@@ -8,11 +8,11 @@ The files of a host wait behind its pages, and behind the file that is being rea
 are never queued together, unless the files list URLs of another host. ``maxsize`` does not count here, because the
 crawl would wait for itself.
 
-A file may list URLs at its own origin below its own folder, and an index may list files at its own origin. If the
-robots.txt of an origin lists a file, or an index with the file, then the file may also list any URL and any file of
-that origin (sitemaps.org, "Sitemap file location", "Submitting Sitemaps via robots.txt"). The same holds for the
-``/sitemap.xml`` of an origin whose robots.txt lists no sitemap. After redirects, the folder and the origin of the first
-URL count. All other entries are refused, counted and logged.
+A file may list URLs at its own origin below its own folder, and an index may list files at its own origin. Some files
+may also list any URL and any file of an origin: the files that its robots.txt lists, and the files of their indexes
+(sitemaps.org, "Sitemap file location", "Submitting Sitemaps via robots.txt"). If a robots.txt lists no sitemap, the
+``/sitemap.xml`` of its origin is such a file. After redirects, the folder and the origin of the first URL count. All
+other entries are refused, counted and logged.
 """
 
 from __future__ import annotations

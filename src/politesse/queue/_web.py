@@ -1,7 +1,7 @@
 """The clients of a crawl (aiohttp, httpx and httpx2), its links and their normal forms, and the URLs that it has seen.
 
-The queue imports no client library: it recognises a client by its methods. In each turn, a client requests the URL
-without following a redirect, reports the answer to the pacer as soon as the headers have come, and ends the turn with
+The queue imports no client library: it recognises a client by its methods. In each turn, a client requests the URL,
+and follows no redirect. It reports the answer to the pacer as soon as the headers have come, and ends the turn with
 the response. With httpx, the crawl then reads the body, and ends the turn before it calls the handler; with aiohttp,
 the handler reads the body within the turn. The body of a sitemap file is read as a stream, within the turn.
 """

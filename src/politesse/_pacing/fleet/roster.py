@@ -2,9 +2,9 @@
 
 Theory of operation. The server keeps a roster (``member.lua``): each process with its session, the number of its
 connection. A round is a time in which the server loses no data and its clock is not set. Each round has a name, the
-epoch. A round ends when the roster is gone (FLUSHALL), when another run of the server has taken over (a restart, a
-failover), or when a process finds that the clock of the server was set. Each batch of scripts checks the epoch in the
-same round trip, so a process notices the end of a round before it uses a grant of the next round.
+epoch. A round ends when the roster is gone (FLUSHALL), or when another run of the server has taken over (a restart, a
+failover). A round also ends when a process finds that the clock of the server was set. Each batch of scripts checks the
+epoch in the same round trip. So a process notices the end of a round before it uses a grant of the next round.
 
 In a new round each process reports: it renews its tickets in a new session, tells the server again which hosts are
 closed, and notes in the roster that it has reported. Each process of an earlier round also names all other processes

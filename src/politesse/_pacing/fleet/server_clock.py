@@ -2,7 +2,8 @@
 
 Theory of operation. Redis has only the time of the wall clock of its machine, which may be set, or run too fast. A
 clock that is set forward lets intervals and leases end early. So each reading is compared with earlier readings. The
-server reads its clock after the call was sent and before the answer came. This bounds the offset between both clocks:
+server reads its clock after the call was sent and before the answer came. So these two times bound the offset between
+both clocks:
 
     offset - at most: at - sent_mono    offset - at least: at - received_mono
 

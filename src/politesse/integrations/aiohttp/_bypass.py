@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 class MiddlewareBypassed(Event):
     """A request was sent without having been judged.
 
-    Either the ``middlewares=`` of the request replaced the list of the session, without RobotsMiddleware, or a
-    middleware after RobotsMiddleware changed the URL or the Host header, or repeated the request without a turn.
+    There are two causes. The ``middlewares=`` of the request replaced the list of the session, without
+    RobotsMiddleware. Or a middleware after RobotsMiddleware changed the URL or the Host header, or repeated the request
+    without a turn.
 
     Attributes:
         method: the method of the request.

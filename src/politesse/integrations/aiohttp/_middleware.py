@@ -30,8 +30,8 @@ class RobotsMiddleware:
     With ``pace=True`` the middleware also takes a turn for each hop; the turn ends with the response. aiohttp calls a
     middleware within the request, so the wait for a turn counts against ``ClientTimeout.total``. Give the session a
     total timeout that is longer than any wait, or use PoliteSession, which takes the first turn before the timeout
-    starts. As in PoliteSession, the request uses a turn that the task holds for the URL, a second request of the task
-    to the host of an open response raises TurnHeld, and a dropped response ends its turn.
+    starts. Three rules are the same as in PoliteSession. The request uses a turn that the task holds for the URL. A
+    second request of the task to the host of an open response raises TurnHeld. A dropped response ends its turn.
 
     List this middleware last. aiohttp calls middlewares in their order. So the last middleware sees each request after
     the changes of all earlier middlewares, and sees each repetition and each redirect. A later middleware could change

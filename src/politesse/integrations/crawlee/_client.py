@@ -6,8 +6,8 @@ so, this client sends nothing more. The first hop of a request is made in the tu
 task that sends a hop enters its turn, because Crawlee fetches requests in another task. A turn ends before the next hop
 waits for another turn, and before Crawlee calls the handler.
 
-The options of Crawlee that this client does not use (session, proxy, timeout) are passed on. They are of type Any,
-because each method of the wrapped client types its own.
+The options of Crawlee that this client does not use (session, proxy, timeout) are passed on. Their type is Any, because
+each method of the wrapped client has other options.
 """
 
 from __future__ import annotations

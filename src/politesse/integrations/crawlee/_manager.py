@@ -50,23 +50,24 @@ _READ_AHEAD: Final = 1_000
 class PoliteRequestManager(RequestManager):
     """A request manager that hands out requests whose turn has come; all others wait in ``inner``, or are refused.
 
-    A disallowed request is marked as handled without a request to the site. So is a request whose site is given up:
-    after ``max_wait_s``, or after ``max_refusals``. While no turn is due, the manager looks empty to Crawlee, but not
-    finished. The turn of a request ends when PoliteHttpClient has the answer; without that client, it ends when the
-    crawler is done with the request. A reclaimed request waits for another turn.
+    A disallowed request is marked as handled without a request to the site. The same happens to a request whose site is
+    given up, after ``max_wait_s`` or ``max_refusals``. While no turn is due, the manager looks empty to Crawlee, but
+    not finished. The turn of a request ends when PoliteHttpClient has the answer; without that client, the turn ends
+    when the crawler is done with the request. A reclaimed request waits for another turn.
 
     Args:
         gate: judges and paces.
         inner: keeps the requests. Other programs must not read from it at the same time.
         on_disallowed: called with each request that is refused, and the verdict. If the request is given up, the reason
-            is UNREACHABLE, WAIT_TOO_LONG or REFUSED. If it raises an error, Crawlee logs the error.
+            is UNREACHABLE, WAIT_TOO_LONG or REFUSED. If ``on_disallowed`` raises an error, Crawlee logs the error.
         max_wait_s: how long a site may make its pages wait without a break, in seconds; 0 or more; None for no limit.
             The limit also applies to an unreachable robots.txt.
         max_refusals: a site is given up once it has refused this crawler this many times in a row; 1 or more.
 
     At most 1,000 requests are read ahead: hosts whose requests come later in ``inner`` wait until there is room again.
     ``aclose``, or the end of an ``async with`` block, reclaims the requests that were read and not handled, so that
-    ``inner`` has all remaining requests. Call it after ``crawler.run``; the manager can be used again afterwards.
+    ``inner`` has all remaining requests. Call ``aclose`` after ``crawler.run``; the manager can be used again
+    afterwards.
 
     Raises:
         ConfigurationError: for invalid options.

@@ -38,7 +38,7 @@ class PolitesseAddon:
     ``CONCURRENT_REQUESTS_PER_DOMAIN`` 1, ``ROBOTSTXT_PARSER`` RobotParser. A project may set each of these four
     settings itself.
 
-    Its own settings:
+    The settings of politesse:
 
     ``POLITESSE_ON_ERROR``
         ``"disallow"``, or ``"allow"`` to crawl sites whose robots.txt cannot be fetched.
