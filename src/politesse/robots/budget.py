@@ -18,8 +18,9 @@ not suffice, all remaining rules with a cost are undecided: a Disallow counts as
 the first undecided Disallow that precedes the best known match decides, and an Allow never wins because a comparison
 was skipped:
 
-* Suppose a Disallow D decides without a bound. With the bound, either all rules before D are compared and do not match,
-  so that D decides or is undecided; or a Disallow before D is undecided. In each case a Disallow decides.
+* Suppose a Disallow D decides without a bound. With the bound, one of two cases applies. Either all rules before D are
+  compared and do not match, so that D decides or is undecided. Or a Disallow before D is undecided. In both cases a
+  Disallow decides.
 * Suppose an Allow decides with the bound. Then this Allow was compared, and so was each Disallow that precedes it. So
   the Allow decides without the bound, too.
 """

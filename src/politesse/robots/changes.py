@@ -124,8 +124,8 @@ class RobotsDiff:
 def _rule_changes(agents: tuple[str, ...], before: RuleSet, after: RuleSet) -> Iterator[RobotsChange]:
     old, new = ({rule.pattern: rule for rule in rules.rules} for rules in (before, after))
     patterns = old | new
-    # The longest pattern that matches a target decides. Without wildcards, the text of this pattern, taken as a target,
-    # gets the same decision, because each shorter pattern that matches the target is a prefix of the longest pattern.
+    # The longest pattern that matches a target decides. Without wildcards, each shorter pattern that matches the target
+    # is a prefix of the longest pattern. So the longest pattern itself, taken as a target, gets the same decision.
     is_plain = all(map(_PLAIN.fullmatch, patterns))
     has_effect = not is_plain or any(before.allowed(pattern) is not after.allowed(pattern) for pattern in patterns)
     for pattern in sorted(patterns, key=lambda pattern: patterns[pattern].line):

@@ -1,8 +1,8 @@
 """The table of all differences between the dialects of robots.txt; other modules never check for a dialect.
 
-Each dialect is a row. Each difference is a value, or a small pure function: how lines are read (Syntax), which group
-binds which crawler (Grouping), how paths are compared (Matching), which rule decides (``rule_set``), what a response to
-the request for robots.txt means and how long it holds (Outcomes).
+Each dialect is a row. Each difference is a value, or a small pure function. Syntax defines how lines are read, Grouping
+which group binds which crawler, Matching how paths are compared. ``rule_set`` decides which rule wins. Outcomes defines
+the meaning and the lifetime of each response to the request for robots.txt.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Matches targets against patterns: an index of literal prefixes, and wildcards without backtracking.
 
-The prefixes of a target are found by one look-up among the sorted prefixes and a walk along their links. A match of a
-wildcard pattern reads each octet of the target at most once for each octet of the pattern: each segment is searched for
-only after the previous segment, and the first segment that is not found ends the match.
+The prefixes of a target are found by one look-up among the sorted prefixes and a walk along their links. Matching a
+wildcard pattern compares each octet of the target at most once with each octet of the pattern. Each segment is searched
+for after the previous segment, and the first segment that is not found ends the match.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class _CutEscapes(Wildcard):
     """A wildcard with segments that end in ``%`` and one hex digit, for which a target has two spellings.
 
     At the end of a segment, ``%4`` matches the start of an escape such as ``%4F``, and also the text ``%4``, which is
-    ``%254`` in a target. (``%2`` needs only one spelling, because ``%25`` starts with ``%2``.) The search looks for the
-    segment up to its ``%``, with which both spellings start, so that each place is passed once.
+    ``%254`` in a target. (``%2`` needs only one spelling, because ``%25`` starts with ``%2``.) Both spellings start
+    with the segment up to its ``%``. The search looks for this common start, so that each place is passed once.
     """
 
     __slots__ = ("_digits",)

@@ -1,9 +1,9 @@
 """The normal forms in which paths and path patterns are compared.
 
-Both sides of a comparison get the same form (RFC 9309 2.2.2, RFC 3986 6.2.2): octets that a URI cannot contain are
-percent-encoded, unreserved octets are decoded, hex digits are upper case, reserved octets stay as written. In the
-query, the six characters ``: / ? @ [ ]`` need no escape there, and equal their escapes. A literal ``*`` or ``$`` is
-``%2A`` or ``%24``. The form is ASCII, so that its length in characters is its length in octets. In a pattern a ``%``
+Both sides of a comparison get the same form (RFC 9309 2.2.2, RFC 3986 6.2.2). Octets that a URI cannot contain are
+percent-encoded. Escapes of unreserved octets are decoded. Hex digits are upper case. Reserved octets stay as written.
+In the query, the six characters ``: / ? @ [ ]`` need no escape there, and equal their escapes. A literal ``*`` or ``$``
+is ``%2A`` or ``%24``. The form is ASCII, so that its length in characters is its length in octets. In a pattern a ``%``
 without two hex digits does not change, and counts as one octet; see ``match_form``.
 
 The dialect RFC9309 uses this form. Other dialects use other forms. One form decodes every escape but ``%2F``
@@ -175,9 +175,8 @@ def keep_prefix(value: str) -> str:
 def query_as_written(target: str) -> str | None:
     """Return the normal form of a target, but with its query as written; None if that is the normal form.
 
-    If a pattern reaches the query only through its star, the whole pattern was normalised as a path, so the escapes of
-    the query's six characters were not decoded. Such a pattern is also compared with this form, so that equal octets
-    match.
+    A pattern that reaches the query only through its star was normalised as a path. So its escapes of the query's six
+    characters were not decoded. Such a pattern is also compared with this form, so that equal octets match.
     """
     path, question, query = target.partition("#")[0].partition("?")
     if _query_escape(query) is None:
@@ -221,8 +220,8 @@ def match_form(pattern: str) -> str:
     """Return the text with which targets are compared, from ``pattern`` in normal form.
 
     A trailing ``*`` or ``*$`` is dropped, because it does not change the matches. A ``%`` without two hex digits
-    becomes ``%25``, as in targets. But if the pattern ends, or has a star, right after the ``%`` or after one hex
-    digit, the ``%`` stays, and matches the start of any escape in the target.
+    becomes ``%25``, as in targets. An incomplete escape is an exception: a ``%``, alone or with one hex digit, before a
+    star or at the end of the pattern. This ``%`` stays, and matches the start of any escape in the target.
     """
     unanchored = pattern.removesuffix("$")
     if unanchored.endswith("*"):

@@ -1,8 +1,8 @@
 """Finds rules that never decide, because they match no target, or because another rule always precedes them.
 
 Every report is proven, so there are no false positives. The check misses a rule that only several rules together
-shadow. Rule A covers rule B if the pieces of A are found in the text of B, in which each star counts as a letter that
-only a star matches.
+shadow. Rule A covers rule B if the pieces of A occur in the text of B, in order. In this text, a star of B is a letter
+that only a star of A matches.
 """
 
 from __future__ import annotations

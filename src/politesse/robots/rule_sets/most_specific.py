@@ -2,7 +2,7 @@
 
 Three kinds of rules have their own tables, in which the best match is found:
 
-* Literal prefixes are sorted, and each prefix has a link to the next shorter prefix of itself (``prefixes``).
+* Literal prefixes are sorted, and each prefix has a link to the next shorter prefix of itself (``PrefixIndex``).
 * Literals that end in ``$`` are keys of a dict.
 * Wildcards are compared one after the other, the most specific first, within a budget (``budget``). Wildcards that rank
   below the best literal are not compared.

@@ -78,7 +78,7 @@ class SiteRuleSet(FirstMatchRuleSet):
     """A FirstMatchRuleSet whose rules may be URLs, absolute or relative to robots.txt (WWW::RobotRules, ``parse``).
 
     A rule with a URL of another site is ignored. If the origin of the file is unknown, the file counts for the site of
-    each judged URL; a target without a site then counts for the site of each rule.
+    each judged URL, and a target without a site counts for the site of each rule.
     """
 
     __slots__ = ("_said",)
