@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from politesse._pacing.local import LocalPacer
     from politesse._pacing.scopes import ScopePermit
     from politesse.events import Publisher
-    from politesse.ports import PacedLine, Permit, Resolver, TurnRequest
+    from politesse.ports import FetchPermit, PacedLine, Permit, Resolver, TurnRequest
     from politesse.status import HostStatus
 
     ScopePacer: TypeAlias = LocalPacer | FleetPacer
@@ -176,9 +176,13 @@ class ScopedPacer:
         All keys are looked up before the request, so that the request counts before a page is granted.
         """
         first, *others = await self._parts(request, None)
-        permits = [await self._first.start_fetch(first, made=made)]
-        for scope, part in zip(self._scopes[1:], others, strict=True):
-            permits.append(await scope.pacer.start_fetch(part, made=True))
+        permits: list[FetchPermit] = [await self._first.start_fetch(first, made=made)]
+        try:
+            for scope, part in zip(self._scopes[1:], others, strict=True):
+                permits.append(await scope.pacer.start_fetch(part, made=True))
+        except BaseException:
+            permits[0].give_back()  # otherwise the requests behind this request would wait for ever
+            raise
         return ScopedFetch(permits)
 
     def hosts(self) -> dict[str, HostStatus]:

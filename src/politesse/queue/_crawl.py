@@ -122,7 +122,7 @@ class Crawl(Generic[Item, Response]):
                 try:
                     await self._over.wait()
                 finally:
-                    self._over.set()  # ends a worker whose client takes its cancellation for a timeout, as aiohttp may
+                    self._over.set()  # a worker ends then, even if its client takes the cancellation for a timeout
                 for task in tasks:
                     task.cancel()
         except BaseException as error:

@@ -166,7 +166,7 @@ class CrawlReport(CrawlCounts):
 
 
 def finished_words(counts: CrawlCounts) -> str:
-    """Return the counts of the URLs that are finished as text."""
+    """Return the counts of the finished URLs in words."""
     sitemaps = f", {counted(counts.sitemaps, 'sitemap')}" if counts.sitemaps else ""
     return (
         f"{counted(counts.pages, 'page')}, {counts.failed:,} failed, {counted(counts.redirects, 'redirect')}, "

@@ -225,7 +225,7 @@ class Frontier(Generic[Item]):
             self._finished.clear()
             self._enter(queued)
         else:
-            origin_queue.add(queued)  # a crawl puts back URLs that were under way, and they stay queued
+            origin_queue.add(queued)  # a crawl puts back the URLs that were under way; ``left`` returns these URLs
         if self.journal is not None and not is_resumed:
             self.journal.added(queued, instead_of)
 

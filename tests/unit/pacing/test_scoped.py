@@ -262,6 +262,21 @@ async def test_the_close_tells_everybody() -> None:
         await desk.pacer.start_fetch(fetching("b.example"))
 
 
+async def test_fetches_that_wait_in_line_end_after_the_pacer_has_closed() -> None:
+    desk = Desk(by_address())
+    await desk.know("a.example")
+    under_way = await desk.pacer.start_fetch(fetching("a.example"))
+    waiting = [asyncio.ensure_future(desk.pacer.start_fetch(fetching("a.example"))) for _ in range(2)]
+    await settle()
+    await desk.pacer.aclose()
+    under_way.end(200)
+    await desk.pass_time(120.0)
+    ended, _ = await asyncio.wait(waiting, timeout=1.0)
+    assert ended == set(waiting)
+    for fetch in ended:
+        assert isinstance(fetch.exception(), ClosedError)
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [({"key": "ip"}, "host"), ({"key": "address", "address": Limit()}, "address"), ({"domain": 3}, "Limit")],

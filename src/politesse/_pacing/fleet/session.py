@@ -35,7 +35,7 @@ HOLD_S: Final = 1.0
 RETRY_S: Final = 0.05
 
 _LOOK_S: Final = 5.0  # the time between two reports; a third of lease_s if that is shorter
-_OTHERS_S: Final = 1.0  # the time between reports, and until the wait is published, while others have to report
+_OTHERS_S: Final = 1.0  # while other processes have to report: the time between reports, and until a wait is published
 _ROSTER: Final = "members"
 _MOST_NAMES: Final = 10  # a message names at most this many processes
 _MOST_UNUSABLE: Final = 1_000  # this many unusable keys are remembered, so that each key is reported once
