@@ -304,7 +304,7 @@ class HeaderOverruled(Event):
 
 @dataclass(frozen=True, slots=True)
 class AddressNotFound(Event):
-    """No address was found for a host that is paced by its address; it is paced by its name for a minute.
+    """No address was found for a host that is paced by its address; the host is paced by its name for a minute.
 
     >>> AddressNotFound("example.com", "OSError: no such host").host
     'example.com'

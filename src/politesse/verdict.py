@@ -294,6 +294,6 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
         lines.append(f"  tried:  {age_s:.0f} s ago")  # "not before" is the time of the next fetch
     else:
         lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")
-    if source.fault and source.result is not AccessResult.UNREACHABLE:  # otherwise the reason has it
+    if source.fault and source.result is not AccessResult.UNREACHABLE:  # the line of UNREACHABLE has the fault already
         lines.append(f"  fault:  {printable(source.fault)}")
     return lines

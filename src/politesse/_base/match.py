@@ -52,8 +52,8 @@ class Match:
         allowed: the answer.
         rule: the most specific match, or None if no rule decided.
         reason: the reason; from a file: ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or ROBOTS_TXT.
-        bound_reached: whether the decision reached the bound on its matching work. Then each Disallow that was not
-            compared counts as a match, and each such Allow does not.
+        bound_reached: whether the decision reached the bound on its matching work. In that case, each Disallow that was
+            not compared counts as a match, and no Allow that was not compared counts.
     """
 
     reason: Reason
@@ -74,7 +74,7 @@ class Match:
 WITHOUT_RULE: Final = {reason: Match(reason) for reason in Reason}
 """Maps each reason to a match without a rule."""
 
-_ALLOW_RULE, _DISALLOW_RULE = Reason.ALLOW_RULE, Reason.DISALLOW_RULE  # in CPython 3.11, members are slow to look up
+_ALLOW_RULE, _DISALLOW_RULE = Reason.ALLOW_RULE, Reason.DISALLOW_RULE  # CPython 3.11 is slow to look up enum members
 
 
 def match_of_rule(

@@ -38,7 +38,7 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    # Does not use the codec unicode_escape, which cannot be found while the interpreter exits.
+    # The codec unicode_escape is not used, because it cannot be found while the interpreter exits.
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -93,7 +93,7 @@ def printable_traceback(error: BaseException) -> str:
     """Return the traceback of ``error`` for a log. Unlike ``exc_info``, it escapes unprintable characters.
 
     Messages of exceptions may quote remote text. Each line is indented, so that no line looks like a log record. Long
-    lines are shortened. If there are many lines, only the last are kept, because they name the exception.
+    lines are shortened. If there are many lines, only the last lines are kept, because they name the exception.
     """
     lines = [line for line in "".join(traceback.format_exception(error)).split("\n") if line]
     return "\n".join(f"  {shortened(line, _MAX_LINE)}" for line in lines[-_MAX_LINES:])

@@ -127,7 +127,7 @@ class FileEntry:
         return max(now_mono - self.confirmed_mono, now_wall - self.source.fetched_wall)
 
     def set_back(self, now_mono: float, now_wall: float) -> bool:
-        """Return whether the wall clock was set back; if so, move the wall times of the entry back as far."""
+        """Return whether the wall clock was set back; if so, move the wall times of the entry back by the same time."""
         source = self.source
         by_s = (now_mono - self.confirmed_mono) - (now_wall - source.fetched_wall)
         if by_s < AGREE_S:
@@ -235,7 +235,7 @@ class Flights(dict[str, FlightKind]):
         self[key] = flight
 
         def ended(task: asyncio.Task[None]) -> None:
-            # A callback, because a task that is cancelled before its first step runs no code.
+            # This is a callback, because a task that is cancelled before its first step runs no code.
             self.end(key, flight)
             error = None if task.cancelled() else task.exception()
             if error is None:
@@ -316,7 +316,7 @@ class FileFlight(Flight[EntryKind]):
         """Call ``kept`` with the source of the new entry, its file, and the headers of the answer."""
         copy, answer, is_file = self.copy, self.answer, source.result is AccessResult.SUCCESSFUL
         if is_file and copy is None:
-            return  # the store has lost the file, which was recorded when it was new
+            return  # the store has lost the file; ``kept`` got the file when it was new
         headers = {}
         if copy is not None:
             headers = {"etag": copy.etag, "last-modified": copy.last_modified, "content-type": copy.content_type}

@@ -116,7 +116,7 @@ class GuardedStore:
         return task
 
     async def aclose(self) -> StoreError | None:
-        """Wait for pending work within the time limit, then close the store; raises as its ``aclose`` does.
+        """Wait for pending work within the time limit, then close the store; raises the errors of its ``aclose``.
 
         Returns:
             None, or an error if the store does not close in time.

@@ -99,7 +99,7 @@ class StoredHosts:
     async def _replace(self, key: str, take: Callable[[], HostState]) -> None:
         """Write the state of a host; publish an error."""
         try:
-            state = take()  # taken here, because the store may merge it in another thread
+            state = take()  # called in this thread, because the store may merge the states in another thread
             await self._store.update(self._prefix + key, lambda kept: _joined(key, state, kept))
         except StorePaused:
             self._write_later(key, take)
@@ -108,7 +108,7 @@ class StoredHosts:
             self._write_later(key, take)
 
     def _write_later(self, key: str, take: Callable[[], HostState]) -> None:
-        """Write the state of a closed host again later, because there may be no further request that notes it."""
+        """Write the state of a closed host again later, because no further request may note the state."""
         answers = take().answers
         if answers is None or not answers.binds or len(self._unwritten) >= _MAX_UNWRITTEN:
             return

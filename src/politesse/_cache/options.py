@@ -45,8 +45,8 @@ class CacheOptions:
         retry_max_s: the longest such wait.
         max_entries_bytes: about how much memory the compiled rules may take; the store has its own bound. The newest
             file is kept even if it alone takes more.
-        max_site_files_bytes: about how much memory other files than robots.txt, such as data.txt, may take; the newest
-            is kept, too.
+        max_site_files_bytes: about how much memory other files than robots.txt, such as data.txt, may take. The newest
+            file is kept even if it alone takes more.
         max_concurrent_fetches: how many files of sites are fetched at once; positive. A fetch that takes longer than 50
             ms does not count while other fetches wait. Up to twenty times as many such fetches may be under way, but at
             most half as many as the process may open files. A host gets one request at a time.
@@ -172,7 +172,7 @@ class AccessPolicy:
             return AccessResult.FORBIDDEN
         if status in _CLIENT_ERRORS:  # RFC 9309 2.3.1.3: unavailable means that any resource may be accessed
             return AccessResult.UNAVAILABLE
-        # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow; here every undefined status, too.
+        # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow. Every undefined status is read as this.
         return AccessResult.UNREACHABLE
 
 

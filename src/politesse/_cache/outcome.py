@@ -26,9 +26,9 @@ faults). An answer changes the record (``advance``); time changes only its meani
     any                 none of these                          fetch
 
 All times are wall times; the caller has corrected the record with both clocks (see ``record``). The table is RFC 9309.
-Dialect and options may change the meaning of 429 and of too many redirects. They also set how long a copy serves
-(``stale_s``), how long no copy serves after the first failure (``closed_s``), and the meaning without a copy after that
-time.
+Dialect and options may change the meaning of 429 and of too many redirects. Dialect and options also set how long a
+copy serves (``stale_s``), how long no copy serves after the first failure (``closed_s``), and the meaning without a
+copy after that time.
 
 R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. A closed host gets no request;
 R is then the time at which the host opens, if the pacer knows that time.
@@ -282,7 +282,7 @@ def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy
 
 
 def _confirmed(copy: Copy, response: FetchResponse, now_wall: float, policy: AccessPolicy) -> Copy:
-    """RFC 9111 4.3.4: headers of the 304 replace headers of the copy; the others stay."""
+    """RFC 9111 4.3.4: headers of the 304 replace headers of the copy; all other headers of the copy stay."""
     confirmed_wall = now_wall - response.age_s
     says_how_long = "cache-control" in response.headers or "expires" in response.headers
     return replace(

@@ -2,8 +2,8 @@
 
 The times of a record are readings of the wall clock. A wall clock may be set, and a monotonic clock may stop while the
 machine sleeps, so the clock that shows more elapsed time counts. If the wall clock was set back, the times of a record
-are moved back as far before the record is judged (``ClockCorrection``). If the clock was set forward, the record counts
-as older.
+are moved back by the same time before the record is judged (``ClockCorrection``). If the clock was set forward, the
+record counts as older.
 """
 
 from __future__ import annotations

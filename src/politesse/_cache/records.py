@@ -89,7 +89,7 @@ class Records:
         """Delete the record of ``origin``."""
 
     async def aclose(self) -> None:
-        """Wait for pending calls within the time limit, then close the store; raises as its ``aclose`` does."""
+        """Wait for pending calls within the time limit, then close the store; raises the errors of its ``aclose``."""
 
 
 class ReadingThreads:

@@ -169,7 +169,7 @@ class RobotsCache(FileCache[Entry]):
 
     what = "robots.txt"
     component = "cache"
-    weight_bytes: int  # FileCache counts the rest
+    weight_bytes: int  # ``_rules`` adds the rules of new agents to the sum of FileCache
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ class RobotsCache(FileCache[Entry]):
             return entry
         if now.mono >= ends_mono or now.wall >= ends_wall:
             return entry
-        known = copy(known)  # its size may change
+        known = copy(known)  # the size of an entry in the cache must not change
         known.record = entry.record
         known.deadline_mono, known.deadline_wall = ends_mono, ends_wall
         known.refresh_mono, known.refresh_wall = min(entry.deadline_mono, ends_mono), ends_wall

@@ -264,7 +264,7 @@ async def turn_now(agent: Agent, url: str) -> Turn | NotYet | Verdict:
 
 
 def granted(agent: Agent, *answers: object, since_mono: float | None = None) -> None:
-    """Publish the turns among some answers; their caller has waited since ``since_mono``, or not at all (None)."""
+    """Publish each turn among ``answers``; the caller has waited since ``since_mono``, or not at all (None)."""
     publisher = agent.state.publisher
     for answer in answers if publisher.subscribers else ():
         if isinstance(answer, Turn):

@@ -10,8 +10,9 @@ redirect targets included, are made one at a time. After the first two in a minu
 page request comes a whole pause after the robots.txt that opened its site. A later copy does not restart the pause. The
 target of a robots.txt redirect is fetched for the first origin, and does not count for the pace of pages.
 
-A page and a robots.txt may be under way together. If the answer to one states a Retry-After, the other may have been
-sent before the crawler read that answer, and may reach the server after it. So the first such request is no violation.
+A page and a robots.txt may be under way together. If the answer to one request states a Retry-After, the crawler may
+have sent the other request before it read that answer, and the other request may reach the server later. So the first
+such request is no violation.
 
 Memory. Exchanges come in the order of their starts, so a history keeps only the times that still matter: the
 last time before the present start, and later times. If there are too many hosts, the host that was
@@ -77,7 +78,7 @@ class _HostHistory:
     fetches_ended: list[float] = field(default_factory=list)
     page_ended: float = NEVER
     robots_ended: Times = field(default_factory=Times)
-    _closings: tuple[Closings, Closings] = field(default_factory=lambda: (Closings(), Closings()))  # for pages, fetches
+    _closings: tuple[Closings, Closings] = field(default_factory=lambda: (Closings(), Closings()))  # pages, robots.txt
 
     def last_ended(self, at: float) -> float:
         """Return the end of the last request that counts. Pages may be requested while a robots.txt is under way."""

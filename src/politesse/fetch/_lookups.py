@@ -146,7 +146,8 @@ class SystemResolver:
 
 def _ask_system(host: str) -> list[str]:
     """Return the addresses of ``host`` in the order of RFC 6724; blocks."""
-    # As in aiohttp, only address families that this machine uses. On some systems this flag finds no localhost.
+    # AI_ADDRCONFIG selects the address families that this machine uses, as in aiohttp. On some systems it finds no
+    # localhost.
     flags = 0 if host.rstrip(".").lower() == "localhost" else socket.AI_ADDRCONFIG
     found = []
     for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags):

@@ -30,7 +30,7 @@ _BODIES: Final = "CREATE TABLE ledger_bodies (digest BLOB PRIMARY KEY, body BLOB
 LEDGER: Final = Part("ledger", (_ROWS, _BODIES), is_alone=True)
 """The tables of a ledger: rows as in LedgerRow, and the bodies of the snapshots by their SHA-256."""
 
-_TOGETHER: Final = 64  # SQLite lets other threads run while it writes, so a short list lets them wait less
+_TOGETHER: Final = 64  # other threads run while SQLite writes, so short lists shorten their waits
 _NUMBERED: Final = re.compile(r"(.+)\.(\d{4,})")
 
 
@@ -40,7 +40,7 @@ def member(path: Path, number: int) -> Path:
 
 
 def members(path: Path) -> dict[int, Path]:
-    """Return the existing files of a series by their numbers, in order; a later file as ``path`` begins the series."""
+    """Return the existing files of a series by their numbers, in order, from ``path`` on if it is a later file."""
     first, numbered = 1, _NUMBERED.fullmatch(path.stem)
     if numbered is not None:
         path, first = path.with_name(numbered[1] + path.suffix), int(numbered[2])

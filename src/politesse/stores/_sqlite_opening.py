@@ -39,7 +39,7 @@ _NO_SQLITE: Final = (
     "a file needs the standard module sqlite3, and this Python was built without it: "
     "install the package of your system that holds it, or another Python"
 )
-_READER_WAIT_S: Final = 4.0  # for a process that is just setting up the file
+_READER_WAIT_S: Final = 4.0  # the wait of a reader for a process that is setting up the file
 
 # The open files, including those of the parent process: process, device, inode, connection.
 _OPEN: Final[set[tuple[int, int, int, int]]] = set()
@@ -301,7 +301,7 @@ def _is_politesse(path: Path, connection: sqlite3.Connection) -> bool:
     Raises:
         StoreError: the file is of another program.
     """
-    # One statement, so that it sees one state of the file while another process sets it up.
+    # One statement sees one state of the file, even while another process sets up the file.
     query = "SELECT application_id, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id"
     number, tables = connection.execute(query).fetchone()
     if number == _APPLICATION_ID:

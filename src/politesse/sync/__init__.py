@@ -162,8 +162,8 @@ class Gate(ThreadView):
     ``with`` or ``close`` closes the gate. A gate that is dropped, or still open when the interpreter exits, is closed
     without an error. Create a gate after a fork: in the child of a fork its methods raise WrongEventLoop.
 
-    Each method blocks its thread. So it raises WrongEventLoop if an event loop runs in that thread, because the call
-    would block every task of the loop. The tasks can use a Gatekeeper.
+    Each method blocks its thread. In a thread with a running event loop a method raises WrongEventLoop, because the
+    call would block every task of the loop. The tasks can use a Gatekeeper.
 
     Args:
         gatekeeper: a new Gatekeeper. The Gate closes it. Use it for ``subscribe`` and ``statistics`` only: its
