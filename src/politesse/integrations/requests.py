@@ -111,7 +111,7 @@ class PoliteAdapter(HTTPAdapter):
     """An adapter that checks and paces every request: ``session.mount("https://", PoliteAdapter(gate))``.
 
     Every hop of every request is checked and has a turn, including redirects and the requests that an auth handler
-    repeats. Mount it for ``https://`` and for ``http://``: requests that another adapter sends are not judged. The gate
+    repeats. Mount a PoliteAdapter for ``https://`` and ``http://``: other adapters send unjudged requests. The gate
     fetches robots.txt with its own client, which shares no connections, cookies, proxies or credentials with the
     session.
 

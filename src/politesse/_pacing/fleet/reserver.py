@@ -266,7 +266,7 @@ class Reserver:
         reservation = permit.reservation
         if self.is_void(reservation):
             return False
-        if permit.is_alone:  # while its lease holds, no other request starts, so a late start does no harm
+        if permit.is_alone:  # until its lease ends, no other request starts, so a late start does no harm
             late_s = reservation.late_s(self._clock.monotonic(), self._link.clocks.stretch)
             return late_s <= 0.5 * self._link.options.lease_s
         return self.is_in_time(reservation)

@@ -83,7 +83,7 @@ def sent_url(request: ClientRequest) -> str:
     """Return the URL that is sent; raises InvalidURL if the server would read another URL from the request."""
     url = request.url
     judged = judged_url(url)
-    # Only URL(..., encoded=True) can have dot segments here: yarl resolves the dot segments of all others.
+    # Only URL(..., encoded=True) can have dot segments here: yarl resolves the dot segments of all other URLs.
     check_sent(judged, url.raw_path, request.headers.getall(hdrs.HOST, ()), url.raw_authority)
     return judged
 

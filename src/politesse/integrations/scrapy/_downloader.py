@@ -12,12 +12,12 @@ scheduler, so that JOBDIR keeps the request. Requests that bypass the scheduler,
 ``engine.download_async``, wait in the downloader.
 
 A scheduler without PolitePriorityQueue, such as the scheduler of scrapy-redis, hands out all its requests. All these
-requests wait here, or in the middleware if robots.txt is unreachable. When the spider closes, they go back to the
-scheduler, because only the scheduler knows whether another run follows.
+requests wait here, or in the middleware if robots.txt is unreachable. When the spider closes, these requests go back to
+the scheduler, because only the scheduler knows whether another run follows.
 
-In a fleet, asking whether a host has a turn now would reserve that turn in Redis. So the downloader does not ask. A
-request of the scheduler waits here for its turn, which may be behind other processes, and goes back to the scheduler
-after 30 seconds. Each host has at most one such request.
+In a fleet, a check whether a host has a turn now would reserve that turn in Redis. So the downloader makes no such
+check. A request of the scheduler waits here for its turn, which may be behind other processes, and goes back to the
+scheduler after 30 seconds. Each host has at most one such request.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class PoliteDownloader(_internals.SteppedDownloader):
     """Scrapy's downloader with a turn for every request that has a host; for the setting ``DOWNLOADER``.
 
     Requests to a host never overlap. The pause before the next request counts from the end of the previous request; no
-    slot, delay, jitter or ``download_slot`` can shorten it. A 429 or 503 closes the host. The slot of a request is its
-    host. URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com. ``data:`` and
+    slot, delay, jitter or ``download_slot`` can shorten it. A 429, 502, 503 or 504 closes the host. The slot of a
+    request is its host. URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com. ``data:`` and
     ``file:`` have no host, and no delay. A request that does not come from the scheduler, and would wait longer than
     ``POLITESSE_MAX_WAIT`` seconds, is ignored (stat ``politesse/too_far``). PolitesseAddon sets ``DOWNLOADER =
     "politesse.integrations.scrapy.PoliteDownloader"``.
@@ -288,7 +288,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return None if self._robots is None else self._robots.judge(request)
 
     def _rest(self, origin: Origin, request: Request, *, has_ended: bool = False) -> bool:
-        """Let a host wait until the pacer has a turn; return False if it has a turn now, or may have one.
+        """Let a host wait until the pacer has a turn; return False if the pacer may have a turn now.
 
         Args:
             origin: the origin of the request.

@@ -6,8 +6,8 @@ origin of its host. Scrapy calls the name of such a queue a slot.
 In a large crawl most slots wait, for the pace of their host or for a request that is under way. Checking every
 slot whenever the engine asks for a request would cost more than the request. So the slots stand in a line, and only the
 slots at its front are checked. A slot that is not ready leaves the line, and sleeps until a request or a wait ends at
-its host. Then it goes to the end of the line, to be checked again. So not every slot in the line is ready, but every
-ready slot is in the line.
+its host. Then it goes to the end of the line, to be checked again. So every ready slot is in the line, but a slot in
+the line may not be ready.
 
 If a site was given up, its requests do not count as pending. So Scrapy finds the spider idle in its usual way, and
 closes it. Requests on disk stay for the next run. Requests in memory would be lost, so the queue hands them out when
