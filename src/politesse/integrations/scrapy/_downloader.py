@@ -77,10 +77,10 @@ class PoliteDownloader(_internals.SteppedDownloader):
 
     Requests to a host never overlap. The pause before the next request counts from the end of the previous request; no
     slot, delay, jitter or ``download_slot`` can shorten it. A 429, 502, 503 or 504 closes the host. The slot of a
-    request is its host. URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com. ``data:`` and
-    ``file:`` have no host, and no delay. A request that does not come from the scheduler, and would wait longer than
-    ``POLITESSE_MAX_WAIT`` seconds, is ignored (stat ``politesse/too_far``). PolitesseAddon sets ``DOWNLOADER =
-    "politesse.integrations.scrapy.PoliteDownloader"``.
+    request is its host. URLs of other schemes are paced as well: ``ftp://example.com/`` takes its turn at example.com.
+    ``data:`` and ``file:`` have no host, and no delay. A request that does not come from the scheduler, and would wait
+    longer than ``POLITESSE_MAX_WAIT`` seconds, is ignored (stat ``politesse/too_far``). PolitesseAddon sets
+    ``DOWNLOADER = "politesse.integrations.scrapy.PoliteDownloader"``.
     """
 
     def __init__(self, crawler: Crawler) -> None:
