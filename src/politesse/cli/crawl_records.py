@@ -102,7 +102,7 @@ class CrawlRecords:
 
 
 def archive_of(path: Path | None) -> AbstractAsyncContextManager[WarcFile | None]:
-    """Return the new archive of the pages, or no archive.
+    """Return a context manager that yields the new archive of the pages, or None without a path.
 
     Raises:
         ConfigurationError: the file exists.

@@ -47,8 +47,8 @@ class CrawlBar:
     """Shows the progress of a crawl: pass a CrawlBar as ``on_progress``. Needs the extra ``cli``.
 
     In a terminal a CrawlBar updates four lines: a bar of the finished URLs among all URLs, the count of each outcome,
-    the queue, and the last URL. Elsewhere it prints a line every five seconds. The last state stays when the block
-    ends. ::
+    the queue, and the last URL. If the output is no terminal, a CrawlBar prints a line every five seconds. The last
+    state stays when the block ends. ::
 
         with CrawlBar() as bar:
             await queue.crawl(web, handle, on_progress=bar)

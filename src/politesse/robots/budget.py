@@ -21,8 +21,8 @@ was skipped:
 * Suppose a Disallow D decides without a bound. With the bound, one of two cases applies. Either all rules before D are
   compared and do not match, so that D decides or is undecided. Or a Disallow before D is undecided. In both cases a
   Disallow decides.
-* Suppose an Allow decides with the bound. Then this Allow was compared, and so was each Disallow that precedes it. So
-  the Allow decides without the bound, too.
+* Suppose an Allow decides with the bound. Then this Allow and each Disallow that precedes it were compared. So the
+  Allow decides without the bound, too.
 """
 
 from __future__ import annotations

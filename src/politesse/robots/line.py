@@ -87,7 +87,7 @@ def usual_spellings(name: str) -> tuple[str, ...]:
 
 
 def is_usual(name: FieldName) -> bool:
-    """Whether a name is spelled as nearly all files spell it."""
+    """Whether a name has one of the usual spellings."""
     return name.spelling in usual_spellings(name.field)
 
 

@@ -82,7 +82,7 @@ class Outline:
         return bisect_right(self.starts, number) - 1
 
     def rule_set(self, found: Sequence[Span], directives: Directives, origin: Origin | None) -> RuleSet:
-        """Return the rules of some groups. A rule with a control character binds no crawler (RFC 9309 3)."""
+        """Return the compiled rules of groups. A rule with a control character binds no crawler (RFC 9309 3)."""
         rows = [row for span in found for row in rows_in(self._rules, span) if row[0] not in self._control]
         return self._traits.rule_set(rows, directives, self._traits.matching, origin)
 
@@ -146,7 +146,7 @@ class Outline:
         self._versions.append(VERSION_1)
 
     def _is_unnamed(self, number: int) -> bool:
-        """Whether a rule outside of named groups belongs to the unnamed group; if not, the rule binds no crawler.
+        """Whether a rule outside of named groups belongs to the unnamed group. Otherwise the rule binds no crawler.
 
         The unnamed group has the rules before the first user-agent line, if such rules bind crawlers in the dialect.
         """

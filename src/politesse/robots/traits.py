@@ -169,7 +169,8 @@ class Outcomes:
     Attributes:
         forbidden_disallows: whether 401 and 403 disallow the whole site.
         too_many_requests: access result of a 429.
-        unavailable_copy_s: time after its last confirmation for which a copy serves while robots.txt is unavailable.
+        unavailable_copy_s: the time after its last confirmation for which a copy is used while robots.txt is
+            unavailable.
         max_redirects: number of redirects that are followed.
         too_many_redirects: access result of more redirects, or of a loop.
         lifetimes: how long a response stays fresh.

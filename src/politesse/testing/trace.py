@@ -39,9 +39,9 @@ def assert_polite(
     over, the host gets no request at all, not even for robots.txt.
 
     Requests for robots.txt need not wait for pages. Two requests for the same robots.txt must be ``min_refetch_s``
-    apart. Requests for robots.txt to one host, including redirect targets, must come one at a time, and after the first
-    two in a minute ``min_delay_s`` apart. An exchange that ends before its start is a violation, because the log is
-    wrong.
+    apart. Requests for robots.txt to one host, including redirect targets, must come one at a time. After the first two
+    in a minute, they must be ``min_delay_s`` apart. An exchange that ends before its start is a violation, because the
+    log is wrong.
 
     The rules are read literally by RFC 9309, without any code of politesse's parser.
 
