@@ -4,9 +4,9 @@ Theory of operation. One task reads the source. An item with a cached verdict go
 Any other item waits for its origin: one task fetches robots.txt once and then answers all waiting items of the origin.
 The caller's generator takes from the queue of answers. At most ``max_pending`` items are read and not yet yielded. At
 most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. After the answers to all items, the
-reader puts the error of the source into the queue, or None. The generator raises an error of the gate at once, because
-the source may never yield again. When the gate closes, the generator raises ClosedError at once as well. The generator
-cancels all tasks when it ends.
+reader puts the error of the source into the queue, or None. An error of the gate, and ClosedError when the gate closes,
+go into the queue without waiting for the source, because the source may never yield again. The generator cancels all
+tasks when it ends.
 """
 
 from __future__ import annotations
