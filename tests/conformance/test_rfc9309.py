@@ -20,4 +20,5 @@ def test_product_token_is_found_in_the_identification_string_of_figure_1() -> No
 def test_a_pattern_of_many_stars_costs_no_more_than_pattern_times_path() -> None:
     rules = RobotsTxt.parse("User-agent: *\nDisallow: /" + "*a" * 200 + "b").rules_for("ExampleBot")
     assert rules.allowed("/" + "a" * 8_192)
+    assert rules.allowed("/" + "a" * 199 + "b")
     assert not rules.allowed("/" + "a" * 8_192 + "b")

@@ -108,11 +108,20 @@ def test_a_target_of_the_longest_length_is_judged(dialect: Dialect) -> None:
 
 
 @every_dialect
-def test_a_target_longer_than_servers_accept_is_refused(dialect: Dialect) -> None:
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("/" + "a" * MAX_URL_LENGTH, "/?" + "a/" * 500_000, "/" + "../" * 300_000, "/" + "%2e%2e/" * 140_000 + "a"),
+        *("/" + "é" * 3_500, "/y?" + "é" * 300_000, "/?" + "%c3" * 7_000),
+    ],
+    ids=["plain", "megabyte", "dots", "escaped dots", "grows when escaped", "megabyte when escaped", "escapes"],
+)
+def test_a_target_longer_than_servers_accept_is_refused(dialect: Dialect, target: str) -> None:
     rules = read(dialect, "Disallow: /x")
-    for target in ("/" + "a" * MAX_URL_LENGTH, "/" + "%2e%2e/" * 140_000 + "a", "/y?" + "é" * 300_000, "/é" * 3_000):
-        with pytest.raises(InvalidURL, match="are more than servers take"):
-            rules.match(target)
+    for url in (target, f"https://example.com{target}"):
+        for ask in (rules.match, rules.allowed):
+            with pytest.raises(InvalidURL, match="are more than servers take"):
+                ask(url)
 
 
 def test_thousands_of_rules_that_are_urls_are_read_for_one_site() -> None:

@@ -85,12 +85,3 @@ def test_a_decision_does_not_depend_on_earlier_decisions(case: Case) -> None:
     alone = [RobotsTxt.parse(case.robots_txt).rules_for("ExampleBot").match(target) for target in case.targets]
     assert first == again[::-1]  # the very same values: nothing is made anew
     assert [(match.allowed, _octets(match)) for match in first] == [(match.allowed, _octets(match)) for match in alone]
-
-
-@settings(max_examples=2_000, deadline=None)
-@given(ONE_GROUP)
-def test_a_url_is_judged_as_its_target_is(case: Case) -> None:
-    rules = RobotsTxt.parse(case.robots_txt).rules_for("ExampleBot")
-    for target in case.targets:
-        assert rules.match(f"https://example.com{target}") == rules.match(target), target
-        assert rules.match(f"HTTP://user@EXAMPLE.com:8080{target}#top") == rules.match(target), target

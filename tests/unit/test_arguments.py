@@ -268,6 +268,7 @@ OUT_OF_RANGE: Final[dict[Callable[..., object], list[dict[str, Any]]]] = {
         *({"min_delay_s": inf}, {"max_concurrent": 0}, {"max_crawl_delay_s": 0.0}),
         *({"adaptive_factor": inf}, {"adaptive_max_s": inf}, {"backoff_min_s": 0.0}, {"backoff_max_s": 1e6}),
         *({"backoff_min_s": 100.0, "backoff_max_s": 10.0}, {"on_long_crawl_delay": "ignore"}),
+        *({"refused_min_s": 0.0}, {"refused_min_s": DAY_S + 1}, {"refused_after": 0}),
     ],
     Limit: [{"max_concurrent": 0}],
 }

@@ -77,7 +77,7 @@ def test_directives_bind_a_crawler_from_the_line_on_that_names_it(dialect: Diale
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-@pytest.mark.parametrize("agent", ["", "*", "/1.0", " "])
+@pytest.mark.parametrize("agent", ["", "*", "/1.0", " ", "ツ"])
 def test_crawler_without_a_name_is_everybody(dialect: Dialect, agent: str) -> None:
     robots = RobotsTxt.parse("user-agent: foo\ndisallow: /f\n\nuser-agent: *\ndisallow: /e\n", dialect)
     rules = robots.rules_for(agent)

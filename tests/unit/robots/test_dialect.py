@@ -61,7 +61,9 @@ def test_repr_of_a_rule_set_has_its_dialect_and_number_of_rules(dialect: Dialect
     rules = RobotsTxt.parse("User-agent: *\nDisallow: /a\nDisallow: /a\nDisallow: /b\n", dialect).rules_for("x")
     assert len(rules) == 2
     assert repr(rules) == f"<RuleSet {dialect.value}: 2 rules, crawl_delay=None>"
-    more = RobotsTxt.parse(f"User-agent: *\nDisallow: /a\nDisallow: /{'b' * 10_000}\n", dialect).rules_for("x")
+    body = f"User-agent: *\nCrawl-delay: 2\nDisallow: /{'b' * 10_000}\n"
+    more = RobotsTxt.parse(body, dialect).rules_for("x")
+    assert repr(more) == f"<RuleSet {dialect.value}: 1 rules, crawl_delay=2.0>"
     assert more.weight_bytes > rules.weight_bytes + 9_000
 
 

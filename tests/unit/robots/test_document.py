@@ -120,12 +120,6 @@ def test_the_first_token_that_has_a_group_counts() -> None:
     assert denied(robots.rules_for([]), *everything) == {"/e"}
 
 
-@pytest.mark.parametrize("agent", ["", "*", "/1.0", "ツ"])
-def test_agent_without_a_token_obeys_the_group_for_everybody(agent: str) -> None:
-    robots = read("user-agent: foo", "disallow: /f", "user-agent: *", "disallow: /e")
-    assert denied(robots.rules_for(agent), "/f", "/e") == {"/e"}
-
-
 def test_rules_before_any_agent_bind_no_crawler() -> None:
     robots = read("disallow: /", "allow: /a", "user-agent: *", "disallow: /b")
     assert [line.quirks for line in robots.lines] == [(Quirk.BEFORE_ANY_GROUP,), (Quirk.BEFORE_ANY_GROUP,), (), ()]

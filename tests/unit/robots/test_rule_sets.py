@@ -132,18 +132,6 @@ def test_url_and_target_are_judged_alike(url: str) -> None:
     assert not ruleset.allowed(url)
 
 
-def test_url_without_a_path_asks_for_the_root() -> None:
-    ruleset = rules("disallow: /$", "disallow: /?a")
-    for url in ("http://example.com", "http://example.com/", "http://example.com#a", "http://example.com?a", "/"):
-        assert not ruleset.allowed(url), url
-    assert ruleset.allowed("http://example.com?b")
-
-
-def test_two_slashes_at_the_start_are_a_target_and_no_host() -> None:
-    assert not rules("disallow: //h/").allowed("//h/x")
-    assert rules("disallow: /x").allowed("//h/x")
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -199,10 +187,4 @@ def test_length_of_a_ruleset_is_its_number_of_different_rules() -> None:
     assert len(rules("disallow:", "allow:", "disallow: x", "disallow: /\0")) == 0
     assert (
         len(rules("disallow: /a", "disallow: /b$", "disallow: /c*d", "disallow: *e", "disallow: /*f", "allow: /a")) == 5
-    )
-
-
-def test_repr_shows_dialect_rules_and_delay() -> None:
-    assert (
-        repr(rules("disallow: /a", "crawl-delay: 2")) == f"<RuleSet {Dialect.RFC9309.value}: 1 rules, crawl_delay=2.0>"
     )
