@@ -247,7 +247,7 @@ def rough(seconds: float) -> str:
 
 
 def _trouble(status: HostStatus) -> str:
-    """Return the reason and the end of a closing of a host, or of one of its origins; empty if all are open."""
+    """Return the reason and the end of a closing of a host or of its origins; empty if all are open."""
     for robots in status.robots:
         if robots.result in _TROUBLE and robots.next_fetch is not None and not robots.fetching:
             answer = "no answer" if robots.status is None else robots.status
