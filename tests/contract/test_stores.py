@@ -18,6 +18,7 @@ from politesse.ports import Lease, LeaseHeld, LeasingStore, Store, UpdatingStore
 from politesse.stores import MemoryStore, SharedMemoryStore, SqliteStore
 from politesse.stores.redis import RedisStore
 from tests.support.redis_servers import EXECUTABLES, shared_server
+from tests.support.stores import KEY, leased
 from tests.support.tasks import settle
 
 GUIDE: Final = (pathlib.Path(__file__).parents[2] / "src/politesse/guides/restarts.md").read_text()
@@ -70,7 +71,6 @@ STORES: dict[str, Callable[[Path], Store]] = {
     **PERSISTENT,
 }
 
-KEY = "https://example.com"
 
 stores = pytest.mark.parametrize("make", STORES.values(), ids=STORES)
 updating_stores = pytest.mark.parametrize("make", UPDATING.values(), ids=UPDATING)
@@ -398,12 +398,6 @@ async def leasing(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     made = LEASING[request.param](tmp_path)
     yield made
     await made.aclose()
-
-
-async def leased(store: LeasingStore, key: str = KEY, version: str = "") -> Lease:
-    lease = await store.get_or_lease(key, version)
-    assert isinstance(lease, Lease)
-    return lease
 
 
 async def test_one_at_a_time_has_the_lease_of_a_key(leasing: LeasingStore) -> None:

@@ -1,9 +1,11 @@
 """Two servers on loopback, a gate without a pause, and the clients that ask it; a file may serve a Site of its own."""
 
 from collections.abc import AsyncIterator, Iterator
+from secrets import token_hex
 
 import httpx
 import pytest
+import trustme
 
 from politesse import Gatekeeper
 from politesse.integrations.aiohttp import PoliteSession
@@ -63,3 +65,14 @@ def redis_server() -> Iterator[RedisServer]:
     """Return a server that the test may do anything to."""
     with RedisServer() as server:
         yield server
+
+
+@pytest.fixture
+def prefix() -> str:
+    """Return a prefix that no other test uses for its keys in Redis."""
+    return f"{token_hex(4)}:"
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    return trustme.CA()

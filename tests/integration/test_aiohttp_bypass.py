@@ -93,7 +93,7 @@ async def test_bypass_is_reported_when_it_is_sent(
 
 
 async def test_websocket_that_bypasses_is_reported(
-    site: Site, gate: Gatekeeper, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
+    site: Site, robots: RobotsMiddleware, told: list[MiddlewareBypassed]
 ) -> None:
     async with (
         aiohttp.ClientSession(trace_configs=[robots.trace_config()]) as forgetful,

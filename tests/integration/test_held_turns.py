@@ -152,7 +152,7 @@ async def test_turn_of_another_agent_is_not_used(site: Site, gate: Gatekeeper, c
     assert site.pages == []
 
 
-async def test_turn_of_another_gatekeeper_is_not_used(site: Site, gate: Gatekeeper, client: Client) -> None:
+async def test_turn_of_another_gatekeeper_is_not_used(site: Site, client: Client) -> None:
     async with Gatekeeper(UA, pacing=EAGER) as another, another.turn(f"{site.base}/page") as turn:
         assert await client.get(turn.url) == 200
         assert turns(another) == 1

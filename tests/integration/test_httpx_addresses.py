@@ -72,11 +72,6 @@ class Wire:
         return sender
 
 
-@pytest.fixture(scope="session")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
 @pytest.fixture
 async def wire(library: Library, request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
     wire = Wire(library)

@@ -5,7 +5,6 @@ import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Final
 
 import pytest
@@ -19,22 +18,17 @@ from politesse.testing import ScriptedFetcher
 from tests.integration.sites import UA
 from tests.support.events import failures_of
 from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, serving_by_tls, shared_server
+from tests.support.stores import KEY, leased
 from tests.support.tiers import first_of
 
 pytestmark = pytest.mark.realtime
 
 DAY_S: Final = 86_400
-KEY: Final = "https://example.com"
 
 
 @pytest.fixture(params=first_of(1, EXECUTABLES))
 def url(request: pytest.FixtureRequest) -> str:
     return shared_server(request.param).url
-
-
-@pytest.fixture
-def prefix() -> str:
-    return f"{token_hex(4)}:"
 
 
 @pytest.fixture
@@ -59,12 +53,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
 
 async def command(client: Redis, *words: str | int | bytes) -> Any:
     return await client.execute_command(*words)  # type: ignore[no-untyped-call] # redis-py gives it no types
-
-
-async def leased(store: RedisStore, key: str = KEY, version: str = "") -> Lease:
-    lease = await store.get_or_lease(key, version)
-    assert isinstance(lease, Lease)
-    return lease
 
 
 # What expires.

@@ -244,7 +244,7 @@ def test_host_that_the_pool_connects_to_is_judged(site: Moody, session: requests
     assert site.pages == []
 
 
-def test_ipv6_literal(session: requests.Session, gate: Gate) -> None:
+def test_ipv6_literal(session: requests.Session) -> None:
     with pytest.raises(Disallowed) as caught:  # robots.txt is unreachable
         session.get("http://[::1]:9/page")
     assert caught.value.verdict.url == "http://[::1]:9/page"

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from politesse import ConfigurationError, Gatekeeper, PoliteQueue, PoliteSession
 from politesse.integrations.httpx import PoliteTransport
 from politesse.integrations.warc import WarcFile
 from politesse.queue import CrawlPage
-from tests.integration.sites import EAGER, UA, Site
+from tests.integration.sites import UA, Site
 
 pytestmark = pytest.mark.realtime
 
@@ -36,12 +35,6 @@ class Packed(Site):
 @pytest.fixture
 def site_class() -> type[Packed]:
     return Packed
-
-
-@pytest.fixture
-async def gate() -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        yield gate
 
 
 def read(path: Path) -> list[tuple[str, str, Any, bytes]]:
@@ -109,9 +102,7 @@ async def test_part_of_a_body_is_truncated_and_secrets_are_left_out(
     assert (record.rec_headers.get_header("WARC-Truncated"), len(payload)) == ("length", 10)
 
 
-async def test_pages_at_once_and_a_cancelled_task_leave_whole_records(
-    site: Packed, gate: Gatekeeper, tmp_path: Path
-) -> None:
+async def test_pages_at_once_and_a_cancelled_task_leave_whole_records(site: Packed, tmp_path: Path) -> None:
     async with (
         WarcFile(tmp_path / "a.warc.gz") as archive,
         aiohttp.ClientSession() as web,

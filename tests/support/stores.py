@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from politesse.clock import Clock
-from politesse.ports import Lease, LeaseHeld, VersionedRecord
+from politesse.ports import Lease, LeaseHeld, LeasingStore, VersionedRecord
+
+KEY: Final = "https://example.com"
 
 
 class KeptStore:
@@ -169,3 +172,10 @@ class LeasingDict(KeptStore):
     def _holder(self, key: str) -> tuple[str, float] | None:
         holder = self.leases.get(key)
         return None if holder is None or holder[1] <= self._clock.monotonic() else holder
+
+
+async def leased(store: LeasingStore, key: str = KEY, version: str = "") -> Lease:
+    """Return the lease of a key that nobody has leased."""
+    lease = await store.get_or_lease(key, version)
+    assert isinstance(lease, Lease)
+    return lease

@@ -215,9 +215,7 @@ async def test_exposition_is_read_by_both_parsers_of_prometheus(
         assert family.samples
 
 
-async def test_two_gates_have_their_own_figures(
-    watched: Gatekeeper, fetcher: ScriptedFetcher, registry: CollectorRegistry
-) -> None:
+async def test_two_gates_have_their_own_figures(watched: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     async with Gatekeeper("Other/1.0", fetcher=fetcher) as other:
         metrics = GateMetrics(CollectorRegistry())
         metrics.watch(other)

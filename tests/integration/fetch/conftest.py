@@ -3,7 +3,6 @@ import gc
 from collections.abc import AsyncIterator
 
 import pytest
-import trustme
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +19,3 @@ async def nothing_is_left_behind() -> AsyncIterator[None]:
     await asyncio.sleep(0)
     assert left == set()
     assert complaints == []
-
-
-@pytest.fixture(scope="session")
-def authority() -> trustme.CA:
-    return trustme.CA()

@@ -1,6 +1,5 @@
 import time
 from collections.abc import AsyncIterator, Iterator
-from secrets import token_hex
 
 import pytest
 from redis.asyncio import Redis
@@ -16,11 +15,6 @@ def server(request: pytest.FixtureRequest) -> RedisServer:
     server = shared_server(request.param)
     time.sleep(max(0.0, 3.0 - server.age_s))
     return server
-
-
-@pytest.fixture
-def prefix() -> str:
-    return f"{token_hex(4)}:"
 
 
 @pytest.fixture

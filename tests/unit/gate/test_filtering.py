@@ -114,7 +114,7 @@ async def test_source_that_raises_loses_no_earlier_item(gate: Gatekeeper) -> Non
     assert sorted(seen) == ["https://s1.example/yes", "https://s2.example/no"]
 
 
-async def test_generator_closed_early_leaves_no_task_behind(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_generator_closed_early_leaves_no_task_behind(gate: Gatekeeper) -> None:
     before = asyncio.all_tasks()
 
     async def endless() -> AsyncIterator[str]:

@@ -264,9 +264,7 @@ async def test_url_without_a_host_is_reported_as_httpx_spells_it(
     assert wire.sent == []
 
 
-async def test_host_header_of_another_site_is_not_sent(
-    client: httpx.AsyncClient, wire: Wire, fetcher: ScriptedFetcher, library: Library
-) -> None:
+async def test_host_header_of_another_site_is_not_sent(client: httpx.AsyncClient, wire: Wire, library: Library) -> None:
     for host in ("other.example", "example.com:444", "example.com, example.com", ""):
         with pytest.raises(library.polite.RequestInvalidURL):
             await client.get(f"{SITE}/a", headers={"Host": host})
@@ -494,7 +492,6 @@ async def leave(transport: PoliteTransport) -> None:
 async def test_closing_ends_the_turns_of_open_responses(
     polite: PoliteTransport,
     gate: Gatekeeper,
-    wire: Wire,
     close: Callable[[PoliteTransport], Coroutine[None, None, None]],
     library: Library,
 ) -> None:

@@ -507,9 +507,7 @@ def test_a_read_only_file_or_folder_is_refused(path: Path, locked: str, monkeypa
         SqliteFile(path, [WORDS])
 
 
-async def test_a_full_disk_fails_the_write_and_keeps_what_was_acknowledged(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_fails_the_write_and_keeps_what_was_acknowledged(path: Path) -> None:
     file = SqliteFile(path, [WORDS])
     await file.write(add, "kept")
 
