@@ -352,12 +352,7 @@ class PacerMachine(RuleBasedStateMachine):
     @rule(rounds=st.integers(1, 3))
     def run(self, rounds: int) -> None:
         """Let tasks run, but not as far as they can."""
-
-        async def some() -> None:
-            for _ in range(rounds):
-                await asyncio.sleep(0)
-
-        self.loop.run_until_complete(some())
+        self.loop.run_until_complete(settle(rounds))
         self._sweep()
 
     @rule()

@@ -12,8 +12,8 @@ import pytest
 from politesse import ConfigurationError, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
 from politesse.errors import TooFar, TurnHeld
 from politesse.integrations.httpx import PoliteTransport
-from politesse.ports import FetchRequest, FetchResult
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.unit.conftest import SlowFetcher
 
 UA = "newbot/1.0 (+https://example.com/bot)"
 SITE = "https://a.example"
@@ -80,19 +80,9 @@ async def test_a_second_turn_for_the_same_url_says_that_a_turn_serves_one_reques
             await gate.turn(SITE).__aenter__()
 
 
-class SlowFetcher(ScriptedFetcher):
-    """Takes a tenth of a second for each robots.txt."""
-
-    clock = ManualClock(autojump=True)
-
-    async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        await self.clock.sleep(0.1)
-        return await super().fetch(request)
-
-
 async def test_too_far_names_the_wait_that_was_given() -> None:
-    fetcher = SlowFetcher()
-    async with Gatekeeper(UA, fetcher=fetcher, clock=fetcher.clock) as gate:
+    clock = ManualClock(autojump=True)
+    async with Gatekeeper(UA, fetcher=SlowFetcher(clock), clock=clock) as gate:
         with pytest.raises(TooFar, match=r"within 0\.5 s") as far:
             await gate.turn(SITE, max_wait_s=0.5).__aenter__()
     assert far.value.max_wait_s == 0.5

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from politesse.ports import FetchRequest, FetchResult
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.events import failures_of
+from tests.support.pacing import Resolving
 from tests.support.stores import FailingStore
 from tests.support.tasks import settle
 
@@ -87,13 +87,10 @@ async def test_max_wait_bounds_the_fetch_of_tdmrep_json(clock: ManualClock) -> N
 
 
 async def test_max_wait_bounds_the_lookup_of_the_address_that_a_host_is_paced_by(clock: ManualClock) -> None:
-    class Lost:
-        async def resolve(self, host: str, port: int, /) -> Sequence[str]:
-            await asyncio.Event().wait()
-            return []
-
+    hanging = Resolving({})
+    hanging.gate.clear()
     pacing = PacingOptions(address=Limit())
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing, resolver=Lost()) as gate:
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing, resolver=hanging) as gate:
         gate.set_policy("example.com", HostPolicy(exempt=True, reason="a partner"))
         assert (await _too_far(gate, clock)).not_yet.bound_by is Bound.ADDRESS
 

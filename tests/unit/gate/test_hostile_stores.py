@@ -8,11 +8,11 @@ import pytest
 
 from politesse import CacheOptions, Gatekeeper, Reason
 from politesse.errors import StoreError
-from politesse.ports import FetchRequest, FetchResult
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.events import failures_of
 from tests.support.stores import FailingStore, KeptStore
 from tests.support.tasks import settle
+from tests.unit.conftest import SlowFetcher
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE = "https://example.com"
@@ -40,18 +40,6 @@ FAILURES: dict[str, Callable[[], object] | None] = {
 
 
 UNEXPECTED = {"OSError", "CancelledError", "BaseException"}
-
-
-class SlowFetcher(ScriptedFetcher):
-    """Takes a tenth of a second for each answer."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__()
-        self.clock = clock
-
-    async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        await self.clock.sleep(0.1)
-        return await super().fetch(request)
 
 
 @pytest.mark.parametrize("failure", FAILURES)

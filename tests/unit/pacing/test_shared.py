@@ -13,6 +13,7 @@ from politesse.events import Event, HeaderOverruled
 from politesse.options import FleetOptions, Limit, SharedPacer
 from politesse.ports import TurnRequest
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
+from tests.support.pacing import Resolving
 from tests.support.tasks import settle
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -135,12 +136,9 @@ async def test_gates_share_the_pace_of_an_address(clock: ManualClock, options: P
 
 
 async def test_close_of_the_last_gate_ends_what_they_shared(clock: ManualClock) -> None:
-    class Hanging:
-        async def resolve(self, host: str, port: int, /) -> Sequence[str]:
-            await asyncio.Event().wait()
-            return []
-
-    pacer = SharedPacer(PacingOptions(key="address"), clock=clock, resolver=Hanging())
+    hanging = Resolving({})
+    hanging.gate.clear()
+    pacer = SharedPacer(PacingOptions(key="address"), clock=clock, resolver=hanging)
     first, last = gate_of(pacer), gate_of(pacer)
     before = asyncio.all_tasks()
     waiting = asyncio.create_task(first.take_turn(f"{SITE}/robots.txt"))  # the address of its host is looked up
