@@ -330,12 +330,6 @@ async def test_a_redirect_of_a_sitemaps_page_opens_no_other_host(out: Path, eage
     assert [request.path for request in elsewhere.requests] == ["/robots.txt", "/x"]
 
 
-async def test_a_pattern_that_is_none_is_an_error_in_one_line() -> None:
-    done = await politesse("crawl", "http://a.example/", "--deny", "http://b.example/")
-    assert done.code == 2
-    assert "deny='http://b.example/': give a host or a path" in " ".join(done.err.replace("│", "").split())
-
-
 async def test_after_its_time_a_crawl_begins_no_more_requests(out: Path) -> None:
     pages = Pages({"/": links(*(f"/{number}" for number in range(50)))})
     async with serving(pages) as site:
@@ -468,6 +462,7 @@ async def test_hostile_urls_and_headers_are_written_as_ascii(out: Path, eager: N
         (["--timeout", "0", "http://127.0.0.1/"], "--timeout"),
         (["--agent", "*", "http://127.0.0.1/"], "--agent"),
         (["--agent", "ExampleBot (caf\xe9)", "http://127.0.0.1/"], "one line of printable ASCII"),
+        (["--deny", "http://b.example/", "http://a.example/"], "deny='http://b.example/': give a host or a path"),
         (["--out", "/", "http://127.0.0.1/"], "is a directory"),
         (["--out", "/missing/file", "http://127.0.0.1/"], "No such file or directory"),
     ],

@@ -107,7 +107,17 @@ async def test_tdmrep_json_is_fetched_once_in_its_turn_and_only_for_tdm() -> Non
     assert asked[1][1] - asked[0][1] >= 7.0
 
 
-@pytest.mark.parametrize("answer", [404, 410, 403, '<!doctype html><a href="/">home</a>', "[]", "[{}]"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(404, 410, 403, "[]", "[{}]"),
+        # A web page in its place:
+        '<!doctype html><a href="/">home</a>',
+        FetchResponse(200, TDMREP, {"content-type": "text/html"}, b"Sorry: there is no such page"),
+        FetchResponse(200, TDMREP, {}, "\ufeff <html>".encode()),
+        FetchResponse(200, TDMREP, {"content-type": "application/json"}, "<html>".encode("utf-16")),
+    ],
+)
 async def test_a_site_without_reservations_reserves_nothing(answer: Answer) -> None:
     async with _gate({SITE: "", TDMREP: answer}, "tdm") as gate:
         assert (await gate.check(PAGE)).reason is Reason.NO_RULE
@@ -137,19 +147,6 @@ async def test_an_unparsable_tdmrep_json_closes_the_gate(body: Answer) -> None:
         verdict = await gate.check(PAGE)
         assert verdict.reason is Reason.USAGE_UNKNOWN
         assert gate.peek(PAGE) is not None
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        FetchResponse(200, TDMREP, {"content-type": "text/html"}, b"Sorry: there is no such page"),
-        FetchResponse(200, TDMREP, {}, "\ufeff <html>".encode()),
-        FetchResponse(200, TDMREP, {"content-type": "application/json"}, "<html>".encode("utf-16")),
-    ],
-)
-async def test_web_page_in_place_of_a_tdmrep_json_reserves_nothing(answer: Answer) -> None:
-    async with _gate({SITE: "", TDMREP: answer}, "tdm") as gate:
-        assert await gate.check(PAGE)
 
 
 async def test_a_tdmrep_json_of_the_media_type_of_web_pages_is_read() -> None:
