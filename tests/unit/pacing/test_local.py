@@ -12,7 +12,7 @@ from politesse import Gatekeeper, PacingOptions
 from politesse._pacing.host_state import HostState
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.permit import LocalPermit
-from politesse.clock import SystemClock, Timer
+from politesse.clock import Timer
 from politesse.errors import ClosedError, StoreError
 from politesse.events import Event, LongWait, TurnExpired
 from politesse.ports import Permit
@@ -202,18 +202,6 @@ async def test_repr_shows_who_waits() -> None:
     assert repr(pacer) == "<LocalPacer: 1 busy hosts, 1 waiting, 1 in flight>"
     assert kept.host == HOST
     waiting.cancel()
-
-
-async def test_the_clock_of_the_machine_will_do() -> None:
-    pacer = LocalPacer(PacingOptions(min_delay_s=0.01, adaptive_factor=0.0), clock=SystemClock())
-    stamps = []
-    for _ in range(3):
-        permit = await pacer.start(wants())
-        stamps.append(permit.started_mono)
-        finish(permit, 200)
-    assert stamps[1] - stamps[0] >= 0.01
-    assert stamps[2] - stamps[1] >= 0.01
-    await pacer.aclose()
 
 
 # An event loop that stood still: nothing starts early, and no host is reported for the time that it could not use.
