@@ -14,7 +14,8 @@ In the dialects in which the most specific match decides, a compiled core (``pol
 compiles their rules. The core is used if it is built and POLITESSE_PURE is not 1. The Python modules are its reference,
 and give the same answers.
 
-All differences between dialects are rows of the table in ``dialect``; ``traits`` has its columns.
+All differences between dialects are in the table in ``dialect``, which has a row for each dialect. ``traits`` defines
+the columns of this table.
 """
 
 from politesse.robots.agents import product_token

@@ -35,11 +35,11 @@ def product_token(agent: str) -> str:
     >>> product_token("ExampleBot/1.0 (+https://example.com/bot)")
     'examplebot'
     """
-    return _TOKEN.match(agent.strip(BLANKS))[0].lower()  # type: ignore[index] # it matches the empty string, too
+    return _TOKEN.match(agent.strip(BLANKS))[0].lower()  # type: ignore[index] # _TOKEN always matches
 
 
 def checked_agent(agent: str) -> str:
-    """Return ``agent`` unchanged. A plain ``mozilla`` is accepted as a product token.
+    """Return ``agent`` unchanged. The word ``mozilla`` alone is accepted as a product token.
 
     Raises:
         ConfigurationError: ``agent`` is a User-Agent string whose first product is Mozilla.
@@ -50,7 +50,7 @@ def checked_agent(agent: str) -> str:
 
 
 def browser_refusal(given: str, instead: str) -> ConfigurationError:
-    """Return the error for a crawler with the name of a browser; the message ends with ``instead``."""
+    """Return the error for a crawler that is named like a browser. The argument ``instead`` ends the message."""
     return ConfigurationError(
         f"{given}: its first product is Mozilla, which names no crawler in a robots.txt; {instead}"
     )
@@ -64,9 +64,10 @@ def short_name(agent: str) -> str:
 
 
 def first_word(value: str) -> str:
-    """Return a name without blanks, version or other suffix, in lower case; ``*`` only for a lone star.
+    """Return the first word of a name without version or other suffix, in lower case.
 
-    The name ends before a blank, ``/``, ``;``, ``(``, ``,`` or ``*``. A name that is not ASCII becomes empty.
+    The word ends before a blank, ``/``, ``;``, ``(``, ``,`` or ``*``. The result is ``*`` only if ``value`` is exactly
+    ``*``. It is empty if the word is not ASCII.
     """
     if value == EVERYBODY:
         return EVERYBODY
@@ -88,11 +89,11 @@ def google_token(value: str) -> str:
     """
     if value[:1] == EVERYBODY and value[1:2] in _END_OR_BLANK:
         return EVERYBODY
-    return _GOOGLE_TOKEN.match(value)[0].lower()  # type: ignore[index] # it matches the empty string, too
+    return _GOOGLE_TOKEN.match(value)[0].lower()  # type: ignore[index] # _GOOGLE_TOKEN always matches
 
 
 def google_agent(agent: str) -> str:
-    """Return the name of a crawler as ``google_token`` cuts it; empty if its product has several words.
+    """Return the name of a crawler, cut by ``google_token``; empty if several words precede the version.
 
     In google/robotstxt a crawler whose name is not a token matches no group by name.
     """
@@ -109,10 +110,11 @@ def whole_value(value: str) -> str:
 
 
 def without_version(value: str) -> str:
-    """Return the value of a user-agent line without its version, in lower case; several words are one name.
+    """Return the name on a user-agent line without its version, in lower case.
 
-    ``bot/1.0`` and ``bot*`` become ``bot``; ``Bot mailto:craftbot@yahoo.com`` does not (A Standard for Robot Exclusion:
-    "the name without version information"; WWW::RobotRules, ``is_me``: the whole line).
+    ``bot/1.0`` and ``bot*`` become ``bot``. A name may have several words: ``Bot mailto:craftbot@yahoo.com`` only
+    becomes lower case. A Standard for Robot Exclusion compares "the name without version information"; WWW::RobotRules,
+    ``is_me``, compares the whole line.
     """
     if value == EVERYBODY:
         return EVERYBODY
@@ -135,7 +137,7 @@ def is_start_of(name: str, crawler: str) -> bool:
 def shares_a_name(name: str, crawler: str) -> bool:
     """Whether the crawler's name is a substring of the name in the file, or the other way around.
 
-    draft-koster-robots-00 3.2.1 defines the first rule; all other texts about the draft define the second rule.
+    draft-koster-robots-00 3.2.1 defines the first comparison. All other texts about the draft define the reverse.
     """
     named = without_version(name)
     return crawler in name or (bool(named) and named in crawler)

@@ -3,20 +3,22 @@
 Comparing all wildcards of a file of 500 KiB with a target of 20,480 octets may take as many steps as the product of the
 two lengths. So wildcards are compared within a budget. The budget counts octets, not time, so that all machines agree.
 
-A wildcard costs nothing if the target is shorter than its texts, or does not start with its head. The cost of any other
-wildcard is an upper bound on its work, and is paid before the work:
+The stars of a wildcard cut it into texts: the head, which starts the pattern, and the segments after it. A wildcard
+costs nothing if the target is shorter than all these texts together, or does not start with the head. The cost of any
+other wildcard is an upper bound on its work, and is taken from the budget before the work. The cost is the sum of:
 
-    1,000, and 100 for each segment (a text after the head),
-    and half of the octets of the target,
-    and at each place of the target that has the first octet of a segment: the octets of the longest segment, plus 4
+    1,000
+    100 for each segment
+    half the length of the target
+    for each octet of the target that is the first octet of a segment: the length of the longest segment, plus 4
 
-A search passes each place of the target once, for any number of segments, because each segment is searched for after
-the previous segment.
+Each segment is searched for after the end of the previous segment. So the search passes each octet of the target once,
+even if there are many segments.
 
-The rules are tried from the most specific to the least, so that the first that matches decides. When the budget does
-not suffice, all remaining rules with a cost are undecided: a Disallow counts as matching, an Allow as not matching. So
-the first undecided Disallow that precedes the best known match decides, and an Allow never wins because a comparison
-was skipped:
+The rules are tried in order of precedence, the most specific first, and the first matching rule decides. If the budget
+does not suffice, no further rule with a cost is compared. These rules are undecided: an undecided Disallow counts as
+matching, an undecided Allow as not matching. So the first undecided Disallow that precedes the best known match
+decides. An Allow never wins because a comparison was skipped. Proof:
 
 * Suppose a Disallow D decides without a bound. With the bound, one of two cases applies. Either all rules before D are
   compared and do not match, so that D decides or is undecided. Or a Disallow before D is undecided. In both cases a
@@ -91,7 +93,7 @@ class Meter:
     def _cost(self, segments: Sequence[str], form: str) -> int:
         starts = 0
         for first in {segment[:1] for segment in segments if segment}:
-            if (form, first) not in self._starts:  # counting takes longer than searching
+            if (form, first) not in self._starts:  # the count is kept: counting is slower than searching
                 self._starts[form, first] = form.count(first)
             starts += self._starts[form, first]
         return _without_target(segments) + len(form) // _PASSED_AT_ONCE + starts * _per_start(segments)
@@ -110,15 +112,15 @@ def _per_start(segments: Sequence[str]) -> int:
 
 
 class Wildcards:
-    """The rules with wildcards of an agent, in the order in which they are tried.
+    """Those rules of an agent that have wildcards, in the order in which they are tried.
 
     Args:
-        places: the places of the rules.
-        cut: the wildcards of the rules.
+        places: the index of each rule in the RuleTable of the agent.
+        cut: the pattern of each rule, cut at its stars.
         allows: whether each rule is an Allow.
 
     Attributes:
-        places: the places of the rules.
+        places: the index of each rule in the RuleTable.
     """
 
     __slots__ = ("_allows", "_cut", "_per_octet", "_without_target", "places")
@@ -128,16 +130,17 @@ class Wildcards:
         self._cut = tuple(cut)
         self._allows = bytes(allows)
         self._without_target = sum([_without_target(one.segments) for one in cut])
-        # Each octet may be the first octet of a segment.
+        # The upper bound assumes that each octet of the target is the first octet of a segment.
         self._per_octet = sum([1 + _per_start(one.segments) for one in cut])
 
     def __len__(self) -> int:
         return len(self._cut)
 
     def first(self, forms: Sequence[str], end: int) -> tuple[int, bool]:
-        """Return the index of the first matching wildcard before ``end``, or ``end``; and whether the bound decided.
+        """Return the index of the first matching wildcard before ``end``, and whether the budget was exceeded.
 
-        If the bound decided, the first undecided Disallow counts as matching.
+        The index is ``end`` if no wildcard matches. If the budget was exceeded, the first undecided Disallow counts as
+        matching.
         """
         if self._at_most(forms) <= BUDGET:
             for index, wildcard in enumerate(self._cut[:end]):
@@ -174,7 +177,7 @@ class Wildcards:
                 ]
 
     def _at_most(self, forms: Sequence[str]) -> int:
-        """Return an upper bound on the cost of all wildcards. For nearly all files it is within the budget."""
+        """Return an upper bound on the cost of all wildcards. For nearly all files it is less than the budget."""
         return len(forms) * (self._without_target + self._per_octet * max(map(len, forms)))
 
     @property
@@ -198,5 +201,5 @@ def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
 
 
 def meter_of(normal: str, written: str | None) -> Meter:
-    """Return a meter for the forms of a target, with half the budget, for the paths of Content-Usage lines."""
+    """Return a meter that compares the forms of a target with Content-Usage paths, within half the budget."""
     return Meter((normal,) if written is None else (normal, written), BUDGET // 2)

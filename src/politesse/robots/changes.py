@@ -54,8 +54,9 @@ class RobotsChange:
         subject: the path pattern in normal form, the field of the directive, or the URL.
         before: the statement of the earlier file, or None.
         after: the statement of the later file, or None.
-        has_effect: whether an answer or a pace may differ. False for a rule if no answer about any URL differs.
-        times: how often a past decision was made; else 1.
+        has_effect: whether the change may alter an answer or a pace. For a rule, False only if it is certain that both
+            files give the same answers about all URLs.
+        times: for a past decision, how often it was made; otherwise 1.
     """
 
     kind: str
@@ -80,7 +81,8 @@ class RobotsDiff:
     Args:
         before: the earlier file.
         after: the later file.
-        agents: the product tokens for which to compare the files instead.
+        agents: the product tokens of the crawlers to compare the files for; by default, ``*`` and the crawlers that the
+            files name.
 
     Raises:
         ConfigurationError: see ``RobotsTxt.rules_for``.
@@ -110,10 +112,10 @@ class RobotsDiff:
         yield from _directive_changes((), *lists)
 
     def decisions(self, url: StrOrURL) -> Iterator[RobotsChange]:
-        """Yield the different answers about a URL or target.
+        """Yield a change for each set of crawlers for which the files decide differently about a URL or target.
 
         Raises:
-            InvalidURL: ``url`` has no target.
+            InvalidURL: see ``RuleSet.match``.
         """
         for agents, before, after in self._rules:
             one, other = before.match(url), after.match(url)
@@ -125,7 +127,8 @@ def _rule_changes(agents: tuple[str, ...], before: RuleSet, after: RuleSet) -> I
     old, new = ({rule.pattern: rule for rule in rules.rules} for rules in (before, after))
     patterns = old | new
     # The longest pattern that matches a target decides. Without wildcards, each shorter pattern that matches the target
-    # is a prefix of the longest pattern. So the longest pattern itself, taken as a target, gets the same decision.
+    # is a prefix of the longest pattern. So the longest pattern itself, taken as a target, gets the same decision, and
+    # it suffices to try all patterns as targets.
     is_plain = all(map(_PLAIN.fullmatch, patterns))
     has_effect = not is_plain or any(before.allowed(pattern) is not after.allowed(pattern) for pattern in patterns)
     for pattern in sorted(patterns, key=lambda pattern: patterns[pattern].line):

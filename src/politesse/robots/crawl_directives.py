@@ -1,4 +1,6 @@
-"""Crawl-delay, Request-rate, Visit-time and Robot-version: parsers that return a typed value, or None; and timetables.
+"""Parses Crawl-delay, Request-rate, Visit-time and Robot-version, and makes timetables.
+
+A parser returns a typed value, or None for an invalid value.
 
 A timetable has, for each minute of the day, the interval and whether a visit is permitted. A rule set makes its
 timetable once, so that a turn does not evaluate the lines again. A file of 500 KiB may have 30,000 such lines, but a
@@ -35,7 +37,7 @@ _RATE = re.compile(rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMH
 _MINUTE_S: Final = 60.0
 _MINUTES: Final = 1_440
 _WHOLE_DAY: Final = (1 << _MINUTES) - 1
-_BYTES_OF_A_DAY: Final = 13_000  # the size of a list of minutes, with the minutes of permitted visits
+_BYTES_OF_A_DAY: Final = 13_000  # a list of 1,440 intervals, and the bits of ``open_minutes``
 _BYTES_PER_CHANGE: Final = 32
 
 
@@ -128,7 +130,7 @@ VERSION_1: Final[Version] = (1, 0, 0)
 
 
 def parse_robot_version(value: str) -> Version | None:
-    """Parse ``Robot-version``: ``2.0.0``, or ``2.0`` as in later texts (Conner 2.0)."""
+    """Parse ``Robot-version``: ``2.0.0``, or the short form ``2.0`` of later texts (Conner 2.0)."""
     matched = _VERSION.fullmatch(value)
     return None if matched is None else (int(matched[1]), int(matched[2]), int(matched[3] or 0))
 
@@ -139,7 +141,7 @@ def _window(*digits: str) -> TimeWindow:
 
 
 class Timetable:
-    """The rates and visits of a day. Times are in UTC; intervals are seconds from start to start.
+    """The request rates and the permitted visits of a day. Times are in UTC; intervals are seconds from start to start.
 
     Args:
         rates: Request-rates of a file.
@@ -148,7 +150,7 @@ class Timetable:
     Attributes:
         open_minutes: minutes of the day at which a visit is permitted, as bits; bit 0 is the minute after midnight.
         is_timed: whether the time of day matters.
-        longest_s: longest interval of all rates, at any time of day; 0 for none.
+        longest_s: longest interval of all rates, at any time of day; 0 without rates.
         weight_bytes: approximate memory that the timetable takes.
     """
 
@@ -169,11 +171,11 @@ class Timetable:
         self.weight_bytes: int = _BYTES_OF_A_DAY + _BYTES_PER_CHANGE * len(self._changes) if self.is_timed else 0
 
     def interval_s(self, wall: float) -> float:
-        """Return the interval of the slowest rate that applies at the Unix time ``wall``; 0 for none."""
+        """Return the interval of the slowest rate that applies at the Unix time ``wall``; 0 if no rate applies."""
         return self._by_minute_s[_minute(wall)] if self._by_minute_s else self._always_s
 
     def next_change(self, wall: float) -> float:
-        """Return the Unix time at which the next window of a rate begins or ends; infinite if no rate has one."""
+        """Return the Unix time at which the next window of a rate begins or ends; infinite without windows."""
         if not self._changes:
             return float("inf")
         since_midnight_s = wall % DAY_S
@@ -184,7 +186,7 @@ class Timetable:
 
 
 def next_open(open_minutes: int, wall: float) -> float:
-    """Return the first Unix time from ``wall`` on that is in ``open_minutes``; without minutes, a day later."""
+    """Return the first Unix time from ``wall`` on that is in ``open_minutes``; without minutes, ``wall`` plus a day."""
     minute = _minute(wall)
     if open_minutes >> minute & 1:
         return wall

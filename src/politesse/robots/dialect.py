@@ -1,8 +1,8 @@
 """The table of all differences between the dialects of robots.txt; other modules never check for a dialect.
 
-Each dialect is a row. Each difference is a value, or a small pure function. Syntax defines how lines are read, Grouping
-which group binds which crawler, Matching how paths are compared. ``rule_set`` decides which rule wins. Outcomes defines
-the meaning and the lifetime of each response to the request for robots.txt.
+Each dialect is a row. Each difference is a value, or a small pure function. ``Syntax`` defines how lines are read.
+``Grouping`` defines which group binds which crawler. ``Matching`` defines how paths are compared. ``rule_set`` decides
+which rule wins. ``Outcomes`` defines the meaning and the lifetime of each response to the request for robots.txt.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class Dialect(Enum):
 
     @property
     def traits(self) -> Traits:
-        """The differences of this dialect from other dialects."""
+        """The row of this dialect in the table."""
         return _TABLE[self._value_]  # the hash of a text is faster than the hash of an enum member
 
 
-# Most of the documents do not define Crawl-delay, Sitemap and the preferences, and only Conner 2.0 defines Request-rate
-# and Visit-time. But sites that send these fields expect crawlers to read them.
+# Most dialects do not define Crawl-delay, Sitemap and the preferences, and only Conner 2.0 defines Request-rate and
+# Visit-time. All dialects read these fields here, because sites that send them expect crawlers to read them.
 _OTHER_FIELDS: Final = frozenset(
     {"sitemap", "crawl-delay", "request-rate", "visit-time", "comment", CONTENT_SIGNAL, LICENSE}
 )
@@ -93,14 +93,16 @@ _MISSPELLED_USER_AGENTS: Final = ("useragent", "user agent")
 
 _RFC9309: Final = Traits(
     syntax=Syntax(
-        # Content-Usage has the paths of RFC 9309, so dialects with other paths do not read it.
+        # The path of a Content-Usage line is a pattern of RFC 9309, so dialects with other patterns do not read the
+        # field.
         fields=_FIELDS | {CONTENT_USAGE},
         # RFC 9309 2.2.4 lets parsers be lenient. Ignoring a misspelled Disallow would hurt a server, and so would
         # ignoring a User-agent, because the rules below it would bind no crawler.
         misspelled_fields=dict.fromkeys(_MISSPELLED_DISALLOWS, "disallow")
         | dict.fromkeys(_MISSPELLED_USER_AGENTS, "user-agent"),
         missing_colon=True,
-        # U+00A0 in UTF-8 and in Latin-1, and U+FEFF, are in pasted and joined files. A lost line would hurt a server.
+        # Pasted text may contain U+00A0, in UTF-8 or in Latin-1. Joined files may contain U+FEFF. A lost line would
+        # hurt a server.
         odd_blanks="\u00a0\udca0\ufeff",
     ),
     # RFC 9309 2.2.4: other records are ignored. draft-ietf-aipref-attach 3 updates it: Content-Usage is a rule.
@@ -135,8 +137,10 @@ _GOOGLE: Final = Traits(
     matching=Matching(
         dialect="google",
         normalise_target=pattern.fold_target,
-        normalise_pattern=pattern.fold_pattern,  # robots.cc, MaybeEscapePattern: keeps escapes; a trailing star counts
-        implied_allow=pattern.allowed_directory,  # robots.cc, HandleAllow: index.htm allows its directory
+        # robots.cc, MaybeEscapePattern: escapes are not decoded. A trailing star adds to the length of a pattern.
+        normalise_pattern=pattern.fold_pattern,
+        # robots.cc, HandleAllow: an Allow of index.htm also allows its directory.
+        implied_allow=pattern.allowed_directory,
         form=pattern.FOLDED,
     ),
     outcomes=Outcomes(
@@ -145,8 +149,8 @@ _GOOGLE: Final = Traits(
         # Google robots.txt specification, Caching: max-age may shorten or extend the lifetime.
         lifetimes=Lifetimes(default_s=DAY_S, max_s=7 * DAY_S, max_unavailable_s=DAY_S),
         too_many_requests=AccessResult.UNREACHABLE,  # "429 ... as if a server error"
-        # Google robots.txt specification, Handling of errors, 5xx: closed for 12 hours, then the last copy
-        # for 30 days, then open if the rest of the site answers.
+        # Google robots.txt specification, Handling of errors, 5xx: the site is closed for 12 hours. Then the last copy
+        # is used for 30 days. Then the site is open if pages other than robots.txt answer.
         grace=Grace(
             closed_s=12 * _HOUR_S,
             stale_s=30 * DAY_S,
@@ -160,7 +164,7 @@ _GOOGLE: Final = Traits(
 
 _KOSTER_2019: Final = Traits(
     syntax=_RFC9309.syntax,  # "be lenient ... Apply Postel's law"
-    grouping=Grouping(everybody=agents.first),  # draft-koster-rep-00 2.2.1: the first group for *
+    grouping=Grouping(everybody=agents.first),  # draft-koster-rep-00 2.2.1: only the first group for *
     matching=replace(_RFC9309.matching, dialect="koster-2019"),
     outcomes=replace(_RFC9309.outcomes, unavailable_copy_s=DAY_S),  # draft-koster-rep-00 2.3.1.3: use of an older copy
 )
@@ -168,7 +172,7 @@ _KOSTER_2019: Final = Traits(
 _KOSTER_1996: Final = Traits(
     syntax=Syntax(fields=_FIELDS, blank_lines=True),  # draft-koster-robots-00 3.2: records end at blank lines
     grouping=Grouping(
-        any_field_is_a_rule=True,  # draft-koster-robots-00 3.3: an extension is a rule line
+        any_field_is_a_rule=True,  # draft-koster-robots-00 3.3: an extension counts as a rule line
         name=agents.whole_value,
         names=agents.shares_a_name,
         named=agents.first,  # draft-koster-robots-00 3.2.1: the first record that matches
@@ -186,7 +190,7 @@ _KOSTER_1996: Final = Traits(
         forbidden_disallows=True,  # draft-koster-robots-00 3.1: 401 and 403 restrict access to the site completely
         max_redirects=20,  # 3.1: "until a resource can be found"; bounded, because redirects may never end
         too_many_redirects=AccessResult.UNREACHABLE,
-        # draft-koster-robots-00 3.4: seven days, which is too long for a missing file.
+        # draft-koster-robots-00 3.4: the default is seven days. For a missing file, a day is long enough.
         lifetimes=Lifetimes(default_s=7 * DAY_S, max_s=7 * DAY_S, max_unavailable_s=DAY_S),
         grace=Grace(stale_s=0.0),  # 3.1: defer visits until the resource can be retrieved
     ),
@@ -232,7 +236,7 @@ _PERL: Final = Traits(
         dialect="perl",
         normalise_target=pattern.keep_target,
         normalise_pattern=pattern.keep_prefix,
-        leading=("",),  # any other path is relative to robots.txt
+        leading=("",),  # a path without a leading slash is relative to robots.txt
         empty_disallow_ends=True,
         of_site=True,
     ),

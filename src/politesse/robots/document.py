@@ -70,13 +70,13 @@ class RobotsTxt:
 
     @classmethod
     def parse(cls, body: bytes | str, dialect: Dialect = Dialect.RFC9309, *, origin: Origin | None = None) -> RobotsTxt:
-        """Parse a robots.txt. Never raises on content; time and memory are linear in its length.
+        """Parse a robots.txt. No content raises an error; time and memory are linear in the length of the file.
 
         Args:
             body: the file; octets, or text that was decoded with ``surrogateescape``.
             dialect: how the file is read.
-            origin: the origin of the file. Only PERL needs the origin, because its rules may be URLs. By default, the
-                file counts for the origin of each judged URL.
+            origin: the origin of the file. Only PERL needs the origin, because its rules may be URLs. If the origin is
+                unknown, each URL is judged as if the file came from the origin of that URL.
 
         Raises:
             ConfigurationTypeError: the body or the dialect has the wrong type.
@@ -144,8 +144,8 @@ class RobotsTxt:
         """Return the rules that bind a crawler.
 
         RFC 9309 2.2.1: all groups that name the crawler are merged; a crawler that no group names obeys the groups of
-        ``*``. If several tokens are given, the first token that any group names counts. Other dialects compare names in
-        other ways, and some apply only one group.
+        ``*``. If several tokens are given, the first token that any group names is used. Other dialects compare names
+        in other ways, and some apply only one group.
 
         Args:
             agent: product token or User-Agent string, or several of them, the most specific first.

@@ -69,7 +69,7 @@ def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Exp
         agent: see ``RobotsTxt.rules_for``.
 
     Raises:
-        InvalidURL: ``url`` has no target.
+        InvalidURL: see ``RuleSet.match``.
         TypeError: ``url`` is neither a str nor a yarl.URL.
         ConfigurationError: see ``RobotsTxt.rules_for``.
     """
@@ -84,7 +84,7 @@ def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Exp
 
 
 def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) -> RuleSet:
-    """Return a rule set for one line of a file. The rule set has at most one rule, in some dialects two rules."""
+    """Return a rule set for one line of a file. It has at most one rule, or two in a dialect with implied rules."""
     traits = robots.dialect.traits
     row = (line.number, FieldName(line.name, line.field), line.value)
     rows = [] if Quirk.CONTROL_CHARACTER in line.quirks else [row]
@@ -92,7 +92,7 @@ def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) 
 
 
 def ending_line(robots: RobotsTxt, groups: Sequence[Group]) -> Line | None:
-    """Return the first empty Disallow of the groups if the dialect ends its search for a rule there, else None."""
+    """Return the first empty Disallow of the groups, after which the dialect tries no rule; None in other dialects."""
     if not robots.dialect.traits.matching.empty_disallow_ends:
         return None
     empty = (line for group in groups for line in group.rules if not line.value and line.field == "disallow")

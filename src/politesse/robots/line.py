@@ -68,7 +68,9 @@ _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTR
 
 
 class FieldName(NamedTuple):
-    """The field that a name stands for. All lines of a file with the same spelling share one FieldName.
+    """A field name as a file spells it, and the field that it stands for.
+
+    All lines of a file with the same spelling share one FieldName.
 
     Attributes:
         spelling: the name as written, without surrounding blanks.
