@@ -1,4 +1,4 @@
-"""One question: may this URL be requested, and when?
+"""The gate, which answers one question: may this URL be requested, and when?
 
 The steps of a request::
 

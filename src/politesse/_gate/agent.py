@@ -2,12 +2,13 @@
 
 Theory of operation. Every verdict is made in the same steps. The agent takes the entry of the origin from the cache,
 and makes evidence from the entry. ``judge`` judges the evidence, and the agent makes a verdict from the judgement.
-``hit`` is a short cut for the usual origin, whose entry is fresh and whose rules alone decide. ``peek``, ``check``,
+``hit`` is a short cut: it returns a verdict if the entry is fresh and the rules alone decide. ``peek``, ``check``,
 turns and queues all begin with ``hit``.
 
-A queue judges a URL several times: when the URL is put, and each time its host is not ready. So judging counts no
-verdict. A method that returns a verdict to the user passes the verdict to ``counted``, which counts and publishes the
-verdict. In this module ``invalid``, ``site_file``, and ``turn_request`` for TOO_SLOW call ``counted``.
+A queue judges a URL several times: when the URL is put, and each time its host is not ready. So the methods that judge
+a URL do not count the verdict. A method that returns a verdict to the user passes the verdict to ``counted``, which
+counts and publishes the verdict. In this module, ``invalid`` and ``site_file`` call ``counted``, and ``turn_request``
+calls it for a TOO_SLOW verdict.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ class Agent:
     def hit(self, url: str) -> tuple[Verdict, Entry] | None:
         """Return the verdict on ``url`` and its entry, if fresh rules alone decide.
 
-        All keys of entries are valid origins, so the part of ``url`` before the third slash is the key. A target
-        without special characters is matched unchanged. The context of the verdict is ``(entry, None, None)``.
+        The part of ``url`` before the third slash is looked up among the entries. It is not checked, because all keys
+        of entries are valid origins. The rules normalise the target if necessary. The context of the verdict is
+        ``(entry, None, None)``.
 
         The result is None if the origin is not in normal form or has a host policy, and if its entry is missing,
         expired or due for a refresh. With enforced usage or policy tokens the result is always None. Call
@@ -149,7 +151,7 @@ class Agent:
         The verdict is neither counted nor published.
 
         Raises:
-            InvalidURL: if ``url`` is no absolute http(s) URL.
+            InvalidURL: if ``url`` is not an absolute http(s) URL.
             ClosedError: if the gatekeeper is closed.
         """
         self.state.check_usable()
@@ -201,7 +203,7 @@ class Agent:
             raise Disallowed(verdict)
         source, host = verdict.source, origin.pacing_host
         if source is not None and source.of_host and source.not_before is not None and verdict.match.allowed:
-            # The verdict allows, because an older copy still serves or the gate only reports.
+            # The verdict allows the URL in spite of the 429: an older copy still serves, or the gate is in report mode.
             self.pacer.close_host(host, source.not_before, Bound.RETRY_AFTER)
         rules = self._stated(context[0])
         if rules is not None and (rules.crawl_delay or rules.request_rates):
@@ -272,10 +274,10 @@ class Agent:
             return denied_file(error.verdict)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once, when it is first in line at the host of ``origin`` and a turn may start.
+        """Put ``callback`` in line at the host of ``origin``, and call it once, when it is first and a turn may start.
 
-        The event loop makes the call, also when the gatekeeper closes. ``try_turn`` takes the turn, in the callback or
-        later.
+        The event loop also calls ``callback`` when the gatekeeper closes. The turn is not taken yet: call ``try_turn``
+        in the callback or later.
 
         Raises:
             ClosedError: if the gatekeeper is closed.
@@ -297,7 +299,7 @@ class Agent:
         self.state.publisher.publish(event)
 
     def _stated(self, entry: Entry | None) -> RuleSet | None:
-        """Return the rules that set the pace of an origin: empty rules without a file, None if no rules are known."""
+        """Return the rules that set the pace of an origin: empty if the site has no file, None if they are unknown."""
         rules = None if entry is None else entry.rules.get(self.name)
         return _NO_FILE if rules is None and entry is not None and entry.answers(self.name) else rules
 
@@ -312,7 +314,7 @@ class Agent:
             raise Disallowed(self.counted(self._refused(origin.robots_url, origin, Reason.TOO_SLOW, note)))
 
     def _refused(self, url: str, origin: Origin, reason: Reason, note: str, not_before: float | None = None) -> Verdict:
-        """Return a verdict that denies. Report mode does not change it, because the reason is not robots.txt."""
+        """Return a verdict that denies, in report mode as well, because the reason is not robots.txt."""
         judgement = Judgement(WITHOUT_RULE[reason], note, not_before)
         verdict = self._made(url, judgement, self.state.cache.entries.get(origin.text))
         verdict.allowed = False

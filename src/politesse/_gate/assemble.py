@@ -214,7 +214,7 @@ def _record_files(state: GateState, ledger: Ledger) -> None:
 
 
 def _fetcher(options: GatekeeperOptions, resolver: Resolver | None) -> AiohttpFetcher:
-    """Return the built-in fetcher. With a borrowed session, its default resolver is the session's resolver."""
+    """Return the built-in fetcher. With a borrowed session, the fetcher uses the session's resolver by default."""
     own = resolver if options.session is None else options.resolver
     return AiohttpFetcher(options.user_agent, options.fetch, session=options.session, resolver=own)
 
@@ -222,11 +222,11 @@ def _fetcher(options: GatekeeperOptions, resolver: Resolver | None) -> AiohttpFe
 def _store_and_pacer(
     options: GatekeeperOptions, pacing: PacingOptions, resolver: Resolver | None, clock: Clock, publisher: Publisher
 ) -> tuple[GuardedStore, Pacer]:
-    """Return the store of records and the pacer, which remembers hosts if the store outlives the process."""
+    """Return the store, and the pacer, which keeps the states of hosts in the store if it outlives the process."""
     shared, cache_options = options.pacer, options.cache or CacheOptions()
     fleet_given = options.fleet if shared is None else shared.fleet
     fleet = FleetOptions(fleet_given) if isinstance(fleet_given, str) else fleet_given
-    wire = None if fleet is None else fleet_wire(fleet)  # may raise, so no store is open yet
+    wire = None if fleet is None else fleet_wire(fleet)  # before the store is opened, because it may raise
     store = _store(options.store, fleet, timeout_s=cache_options.store_timeout_s, clock=clock)
     is_of_processes = store.leasing is not None and store.outlives
     if is_of_processes and fleet is None and pacing.scope != PER_PROCESS:
@@ -235,7 +235,7 @@ def _store_and_pacer(
             "meet them all at once. Give fleet= as well, or PacingOptions(scope='process') if that is intended"
         )
     memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher) if store.outlives else None
-    # No later step may raise, because only the close of the gate leaves the SharedPacer.
+    # No step after ``join`` may raise an error, because only the close of the gate removes it from the SharedPacer.
     if shared is not None:
         return store, shared.join(publisher, memory, resolver)
     pacer = make_pacer(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory, fleet=wire)
@@ -277,7 +277,7 @@ def _conditions(user_agent: str, fetcher: Fetcher) -> FetchConditions:
 
 def _check_fleet(given: object) -> None:
     if given is not None and not isinstance(given, str | FleetOptions):
-        wanted = "a URL, as 'redis://host:6379/0', or FleetOptions"  # the value may hold a password
+        wanted = "a URL, as 'redis://host:6379/0', or FleetOptions"  # without the value, which may contain a password
         raise ConfigurationTypeError(f"fleet: give {wanted}, no {type_name(given)}")
 
 

@@ -1,8 +1,8 @@
 """Parses a data.txt ("A Method for Web Data Discovery"). Pure.
 
 The draft uses the grammar of robots.txt in draft-koster-robots-00 and defines no fields. So the fields are reported as
-written, in order, record by record, and a crawler may map their names to its own names. Here Allow and Disallow are
-fields like all others, and have no effect on access.
+written, in order, record by record, and a crawler may replace the names of the fields by its own names. Here Allow and
+Disallow are fields like all others, and have no effect on access.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DATA_TXT: Final = "/data.txt"
 """The path of the file, at the scheme, host and port that it describes ("A Method for Web Data Discovery" 3.1)."""
 
-# "A Method for Web Data Discovery" 3.2 and 3.3: field names are exact, and a blank line ends a record.
+# "A Method for Web Data Discovery" 3.2 and 3.3: a misspelled name is not corrected, and a blank line ends a record.
 _SYNTAX: Final = Syntax(fields=frozenset({"user-agent", "allow", "disallow"}), blank_lines=True)
 
 
@@ -59,7 +59,7 @@ class DataTxt:
 
     Attributes:
         records: the records with at least one field, in the order of the file.
-        quirks: the deviations of the whole file; LOOKS_LIKE_HTML for a web page in place of the file.
+        quirks: the deviations of the whole file; LOOKS_LIKE_HTML if the server sent a web page in place of the file.
     """
 
     __slots__ = ("_decoded", "quirks", "records")
@@ -71,12 +71,12 @@ class DataTxt:
 
     @classmethod
     def parse(cls, body: bytes | str, *, fields: FieldNames | None = None) -> Self:
-        """Parse a data.txt. Never raises on content; time and memory are linear in its length.
+        """Parse a data.txt. Any content is parsed without an error; time and memory are linear in its length.
 
         Args:
             body: the content of the file.
-            fields: new names of fields: a mapping from lower-case names, such as ``{"dataset": "distribution"}``, which
-                keeps all other names, or a function of the name as written.
+            fields: new names of fields: a mapping from lower-case names, such as ``{"dataset": "distribution"}``, or a
+                function of the name as written. Names that are not in the mapping stay unchanged.
         """
         text, quirks = decode(body, None)
         texts, called = rows_of(text, _SYNTAX).texts, _namer(fields)

@@ -3,10 +3,10 @@
 Theory of operation. One task reads the source. An item with a cached verdict goes straight to the queue of answers.
 Any other item waits for its origin: one task fetches robots.txt once and then answers all waiting items of the origin.
 The caller's generator takes from the queue of answers. At most ``max_pending`` items are read and not yet yielded. At
-most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. After the answers to all items, the
-reader puts the error of the source into the queue, or None. An error of the gate, and ClosedError when the gate closes,
-go into the queue without waiting for the source, because the source may never yield again. The generator cancels all
-tasks when it ends.
+most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. When all items are answered, the
+reader puts the error of the source into the queue, or None if there was no error. An error of the gate goes into the
+queue at once, and so does the ClosedError when the gate closes: the source may never yield again. The generator cancels
+all tasks when it ends.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class ItemFilter(Generic[Item]):
 
     Args:
         view: judges the URLs.
-        key: returns the URL of an item, or None if the items are URLs.
+        key: a function that returns the URL of an item; None if the items are URLs.
         max_pending: how many items may be read and not yet yielded; positive.
     """
 
     def __init__(self, view: AgentView, key: Callable[[Item], StrOrURL] | None, max_pending: int) -> None:
         self._view = view
         self._key = key
-        self._room = asyncio.Semaphore(max_pending - 1)  # the reader waits for room after it has read an item
+        self._room = asyncio.Semaphore(max_pending - 1)  # one less: the reader waits after it has read an item
         self._waiting: dict[Origin, deque[tuple[Item, StrOrURL]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: asyncio.Queue[tuple[Item, Verdict] | BaseException | None] = asyncio.Queue(_READ_AHEAD)
@@ -109,7 +109,7 @@ class ItemFilter(Generic[Item]):
         del self._waiting[origin]
 
     def _close(self, error: ClosedError) -> None:
-        """Let the caller raise ``error`` after all earlier answers; the queue of answers may be full."""
+        """Let the caller raise ``error`` after all earlier answers; a task does this, because the queue may be full."""
         self._start(self._answers.put(error))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -118,11 +118,11 @@ class ItemFilter(Generic[Item]):
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Cancel the caller if a task was cancelled: its items will never be answered."""
+        """Cancel the caller if ``task`` was cancelled, because the items of this task will never be answered."""
         self._tasks.discard(task)
         if task.cancelled():
             self._is_cancelled = True
-            if self._answers.empty():  # with answers left, the caller is not waiting
+            if self._answers.empty():  # if answers are left, the caller is not waiting
                 self._answers.put_nowait(asyncio.CancelledError())
 
 

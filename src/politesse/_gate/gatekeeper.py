@@ -56,41 +56,43 @@ class Gatekeeper(AgentView):
     Args:
         user_agent: the User-Agent of the crawler, sent with every request for robots.txt; send the same User-Agent with
             pages.
-        token: the product token that chooses the groups, or several tokens, the most specific first. By default the
-            first product of ``user_agent``.
+        token: the product token that chooses the groups of robots.txt, or several tokens, the most specific first. By
+            default the first product of ``user_agent``.
         dialect: how robots.txt is read.
         cache: how long answers are used.
         fetch: how robots.txt is fetched.
         pacing: how fast hosts are requested.
-        pacer: a SharedPacer, which paces several gates together. In ``pacing``, only ``min_delay_s`` may then differ:
-            it is the floor of this gate.
+        pacer: a SharedPacer, which paces several gates together. ``pacing`` may then differ from the options of the
+            pacer only in ``min_delay_s``, the shortest pause of this gate.
         store: keeps the records: a Store, or the path of a file for a SqliteStore. The path may be a URL:
             ``"sqlite:///robots.db"`` is relative, ``"sqlite:////var/lib/robots.db"`` is absolute. By default, this
             process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps the
             demands of hosts: until when each host is closed, and when each host was last requested. The gatekeeper
             closes the store. A LeasingStore, such as a RedisStore, needs a ``fleet``, because each process would
-            otherwise have its own pace. To permit that, set ``PacingOptions(scope="process")``.
+            otherwise have its own pace. To permit a pace for each process, set ``PacingOptions(scope="process")``.
         fleet: a Redis or Valkey: its URL, such as ``"redis://host:6379/0"``, or FleetOptions. All processes and
             machines with the same fleet behave as a single crawler. A fleet needs the extra ``redis``, and connects
             when it is first needed. Redis paces the requests of all processes together, and keeps the demands of hosts.
-            While Redis is away, no request starts. Redis is the store as well: each robots.txt is fetched once for all
-            processes, and a process answers from its memory while Redis is away. If you also give ``store``, Redis only
-            sets the pace, and that store keeps the records: for example a file on each machine, or a RedisStore on a
-            server that may evict them.
+            While Redis is unavailable, no request starts. Redis is the store as well: each robots.txt is fetched once
+            for all processes, and a process answers from its memory while Redis is unavailable. If you also give
+            ``store``, Redis only sets the pace, and that store keeps the records: for example a file on each machine,
+            or a RedisStore on a server that may evict them.
         ledger: records each decision, each turn, and each copy of robots.txt: a Ledger, or the path of its file. The
             gatekeeper closes it. By default, nothing is recorded.
         session: an aiohttp session. The gate only borrows its connector.
         fetcher: fetches robots.txt instead of aiohttp; not together with ``fetch`` or ``session``.
         resolver: finds the addresses of hosts, for the fetcher and for pacing by address. With ``session``, the fetcher
-            uses it only to check redirects. The default is the resolver of the connector of ``session``, or of the
-            system.
+            uses this resolver only to check redirects. The default is the resolver of the connector of ``session``, or
+            of the system.
         clock: the clocks; by default the clocks of the system.
-        mode: ``"enforce"``, or ``"report"``: every verdict then allows, and its reason and the events report the
-            denials that would apply. Turns keep the pace in both modes, and sites with too slow a pace are refused.
+        mode: ``"enforce"``, or ``"report"``: every verdict then allows its URL. The reason of the verdict and the
+            events report the denial that would apply. In both modes turns keep the pace, and sites with too slow a pace
+            are refused.
         enforce_usage: the purposes for which you use the content of sites, such as ``{"ai-train"}``: ``search``,
-            ``ai-train``, ``ai-input``, ``tdm``. If a site does not want a purpose, its pages are denied. The
-            preferences in robots.txt count. For ``tdm``, ``check`` also fetches ``/.well-known/tdmrep.json`` of each
-            site, in a separate turn. Empty by default: preferences are only reported, in ``verdict.usage``.
+            ``ai-train``, ``ai-input``, ``tdm``. If a site disallows one of these purposes, the gate denies its pages.
+            The gate reads the preferences in robots.txt. For ``tdm``, ``check`` also fetches
+            ``/.well-known/tdmrep.json`` of each site, in a separate turn. Empty by default: preferences are only
+            reported, in ``verdict.usage``.
         policy_tokens: the product token of each purpose, such as ``{"ai-train": "ExampleBot-Extended"}``. Sites allow
             or disallow the purpose in the groups of that token in robots.txt.
         signer: signs the requests for robots.txt, and those of the integrations, for example a WebBotAuth of

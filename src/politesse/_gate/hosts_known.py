@@ -1,7 +1,8 @@
 """The status of each host, from all parts of a gate.
 
-The pacer knows the busy hosts, the cache knows the hosts with a cached robots.txt. A pacer learns the statements of
-robots.txt with the first turn of an agent. Before that turn, the pace comes from the cache, for one agent.
+The pacer knows the busy hosts, the cache knows the hosts with a cached robots.txt. A pacer learns the pace that
+robots.txt states for an agent with the first turn of this agent. Before that turn, the pace comes from the rules in the
+cache.
 """
 
 from __future__ import annotations
@@ -48,10 +49,9 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
 
 
 def held_longest(pacer: Pacer) -> str:
-    """Return a text about the turns under way, which continues a phrase and may be empty.
+    """Return a text about the turns under way, which the caller appends to a phrase; it may be empty.
 
-    The phrase names the number of turns, the oldest turn, and the number of requests that wait for the Redis of a
-    fleet.
+    The text names the number of turns, the oldest turn, and the number of requests that wait for the Redis of a fleet.
     """
     paces = pacer.hosts().values()
     waits_for_redis = any(pace.fleet_wait is not None and pace.fleet_wait.bound_by is Bound.FLEET for pace in paces)

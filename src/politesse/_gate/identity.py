@@ -1,4 +1,4 @@
-"""The identity of a crawler: one User-Agent string, and the product tokens that choose its groups."""
+"""The identity of a crawler: one User-Agent string, and the product tokens that choose its groups in robots.txt."""
 
 from __future__ import annotations
 
@@ -69,18 +69,18 @@ class Identity:
 
     @property
     def agent(self) -> str:
-        """The tokens as one name."""
+        """The tokens, joined by commas."""
         return ",".join(self.tokens)
 
     def of_request(self, user_agent: str) -> Identity:
-        """Return the identity of a request that states ``user_agent``: this identity, or another crawler.
+        """Return the identity of a request that states ``user_agent``: this identity, or that of another crawler.
 
-        The result is this identity if ``user_agent`` is another version of its product, or a browser's User-Agent that
-        contains its full name. Otherwise the tokens of the result are the stated name, and then those tokens of this
-        identity that are in ``user_agent``.
+        The result is this identity if ``user_agent`` begins with one of its tokens, in any version, or is a browser's
+        User-Agent that contains one of its tokens as a word. Otherwise the first token of the result is the name in
+        ``user_agent``. The tokens of this identity that occur in ``user_agent`` follow.
 
         Raises:
-            ConfigurationError: if ``user_agent`` names no crawler.
+            ConfigurationError: if ``user_agent`` does not name a crawler.
         """
         name, lower = product_token(user_agent), user_agent.lower()
         if user_agent == self.user_agent or name in self.tokens:
@@ -111,7 +111,7 @@ def _checked(tokens: Sequence[str], user_agent: str) -> tuple[str, ...]:
 
 
 def checked_token(token: object) -> str:
-    """Return ``token``; raises ConfigurationError if it is no product token."""
+    """Return ``token``; raises ConfigurationError if it is not a product token."""
     if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
         kind = ConfigurationError if isinstance(token, str) else ConfigurationTypeError
         raise kind(

@@ -3,10 +3,12 @@
 The first of these questions that has an answer decides:
 
 1. Does a policy of this crawler deny or exempt the host?
-2. Does the URL name robots.txt? robots.txt may be requested (RFC 9309 2.2.2), unless its host has a refused address.
-3. Could robots.txt be fetched? Unavailable allows the whole site (RFC 9309 2.3.1.3), unreachable disallows it (RFC 9309
-   2.3.1.4). A 429 disallows the site, too. A 401 or 403 disallows the site if the dialect or ``on_forbidden`` says so.
-4. Do its rules allow the URL? In RFC 9309 the most specific match decides (2.2.2).
+2. Does the URL name robots.txt? robots.txt may be requested (RFC 9309 2.2.2), unless the fetcher refuses the address of
+   its host.
+3. Could robots.txt be fetched? An unavailable robots.txt allows the whole site (RFC 9309 2.3.1.3), an unreachable
+   robots.txt disallows it (RFC 9309 2.3.1.4). A 429 disallows the site, too. A 401 or 403 disallows the site if the
+   dialect or ``on_forbidden`` says so.
+4. Do the rules of robots.txt allow the URL? In RFC 9309 the most specific match decides (2.2.2).
 5. Does the site permit the use of the content? This question is asked only with ``enforce_usage``, about an allowed
    URL.
 """
@@ -129,7 +131,7 @@ class Evidence:
         result: the result of fetching robots.txt.
         rules: the rules of the agent, or None unless ``result`` is SUCCESSFUL.
         site_usage: the statements of the site about the use of its content, if any.
-        enforced: the usage preferences to enforce, or None for none.
+        enforced: the usage preferences to enforce, or None.
         is_private: whether the fetcher refused to connect to the host, because of its address.
     """
 
@@ -149,8 +151,8 @@ class Judgement(NamedTuple):
 
     Attributes:
         match: the answer, with its rule and its reason.
-        note: the words of the policy or usage preference that decided; else empty.
-        not_before: the Unix time from which the answer may change, if ``note`` gives the reason; else None.
+        note: the text of the policy or usage preference that decided; else empty.
+        not_before: the Unix time from which the answer may change, or None; set only together with ``note``.
     """
 
     match: Match
@@ -158,7 +160,7 @@ class Judgement(NamedTuple):
     not_before: float | None = None
 
     def basis(self, agent: str, entry: Entry | None, now_mono: float, site_usage: StatesUsage | None) -> VerdictBasis:
-        """Return the basis of a verdict. Unless a host policy decided, ``entry`` is the source."""
+        """Return the basis of a verdict. It names the source of ``entry``, unless a host policy decided."""
         if entry is None or self.match.reason in BY_POLICY:
             return VerdictBasis(agent, None, now_mono, site_usage, self.note)
         source = entry.source
@@ -198,7 +200,7 @@ def settle(policy: HostPolicy | None) -> Judgement | None:
 
 
 def match_without_file(url: str, target: str, normalise: Callable[[str], str]) -> Match:
-    """Return the match of a URL without robots.txt: ROBOTS_TXT for the URL of robots.txt, else NO_RULE.
+    """Return the match of a URL without any rules, with the reason ROBOTS_TXT for the URL of robots.txt, else NO_RULE.
 
     Raises:
         InvalidURL: if the target has no normal form.
@@ -211,7 +213,7 @@ def match_without_file(url: str, target: str, normalise: Callable[[str], str]) -
 
 
 def match_rules(url: str, target: str, rules: RuleSet) -> Match:
-    """Return the match of a URL in ``rules``; ``target`` is its path and query, as written.
+    """Return the match of a URL in ``rules``; ``target`` is the path and query of ``url``, as written.
 
     Raises:
         InvalidURL: if the target has no normal form.

@@ -85,7 +85,7 @@ class Sitemaps:
 
     Attributes:
         urls: absolute http(s) URLs as written, in the order of the file, each once.
-        rejected: the first hundred lines without such a URL.
+        rejected: the first hundred Sitemap lines without such a URL.
         source: the copy of robots.txt, or the reason why there is none; None if robots.txt was not needed.
         verdict: the verdict of a host policy, if it prevented the fetch of robots.txt; else None.
 
@@ -122,7 +122,7 @@ async def read_data_txt(file: SiteFile, reading: ReadingThreads, fields: FieldNa
 
 
 async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Sitemaps:
-    """Return the sitemaps that the robots.txt of ``entry`` lists; the entry must answer ``agent``."""
+    """Return the sitemaps that the robots.txt of ``entry`` lists; the entry must have an answer for ``agent``."""
     rules = entry.rules.get(agent)
     lines = SitemapLines("") if rules is None else rules.sitemap_lines
     urls, rejected = await reading.run(lines.check, is_large=lines.weight_bytes > _CHECK_IN_THREAD_BYTES)
@@ -187,7 +187,7 @@ class PageFetcher:
         """Do nothing: the owner of the fetcher closes it."""
 
     async def _request(self, hop: FetchRequest, signature: RequestSignature | None = None) -> FetchResult:
-        """Make one request in its turn, and once more if the answer asks for a signature."""
+        """Make one request in its turn, and repeat it once if the answer asks for a signature."""
         signature = signature or RequestSignature(self.signer, "GET", hop.url)
         with await self.take_turn(hop.url) as turn:
             try:

@@ -44,7 +44,7 @@ class GateState:
         reports: whether every verdict allows (``mode="report"``).
         ledger: records verdicts, turns and files; or None.
         loop: the event loop of the first use; None before the first use.
-        ending: a future for the end of the close, once the close has begun.
+        ending: a future that is done at the end of the close; None before the close begins.
         closing: the methods to call at the close, in order; None once the gate is closed.
         closed_with: functions that close further parts with the gate.
         files: the cache of files such as data.txt, which are requested like pages, in turns of this gate.
@@ -132,4 +132,4 @@ class GateState:
                 closing.push_async_callback(part.aclose)
             for aclose in tuple(self.closed_with):
                 closing.push_async_callback(aclose)
-            await self.pacer.aclose()  # the first wait of the close: no turn is granted before the pacer is closed
+            await self.pacer.aclose()  # comes before any other await, so that no turn is granted meanwhile

@@ -96,7 +96,7 @@ class Turn:
             headers: the headers of the answer, names in any case.
 
         Raises:
-            TypeError: if ``status`` is no int.
+            TypeError: if ``status`` is not an int.
         """
         if not isinstance(status, int):
             raise TypeError(f"status={status!r:.100}: give an int, as 200")
@@ -124,7 +124,7 @@ class Turn:
     def end(self) -> None:
         """End the turn: with ``max_concurrent=1``, the interval before the next turn counts from now.
 
-        Another call has no effect.
+        A second call has no effect.
         """
         permit, self._permit = self._permit, None
         if permit is not None:
@@ -138,7 +138,7 @@ class Turn:
             permit.give_back()
 
     def hand_over(self, wrap: Callable[[Permit], Permit]) -> None:
-        """Use the permit through ``wrap(permit)`` from now on, for a turn in another thread than the event loop's."""
+        """Replace the permit by ``wrap(permit)``, so that a thread other than the event loop's can use the turn."""
         if self._permit is not None:
             self._permit = wrap(self._permit)
 
@@ -216,7 +216,8 @@ class Turn:
         return f"<Turn {printable(self.url)}: {state}>"
 
 
-# This variable is never reset with a token: a generator that the garbage collector closes ends in another context.
+# No token resets this variable, because a token is valid only in its own context: the garbage collector may close a
+# generator, and so end its turn, in another context.
 _ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
 """The turns that the current task, or a task that started it, has entered; some may have ended."""
 
@@ -225,7 +226,7 @@ def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object])
     """Let the event loop of a turn call ``callback``; without a loop, call it at once. For finalizers.
 
     The garbage collector may run in any thread and between any two instructions, also while a subscriber or a log
-    handler runs. A finalizer must not call the subscriber or the handler again.
+    handler runs. So a finalizer must not call a subscriber or a handler itself: the same one may be running.
     """
     if loop is None:
         callback()
@@ -241,7 +242,7 @@ def entered_turns() -> Sequence[Turn]:
         return ()
     turns = [turn for reference in entered if (turn := reference()) is not None and turn.under_way]
     if not turns:
-        _ENTERED.set(())  # a turn that has ended stays ended
+        _ENTERED.set(())  # an ended turn never starts again
     return turns
 
 
@@ -269,14 +270,14 @@ def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> T
 
     Args:
         state: the state of the gatekeeper that granted the turn.
-        agent: the product tokens for which it was granted, joined by commas.
+        agent: the product tokens for which the turn was granted, joined by commas.
         is_for: returns whether a turn for this URL fits the request.
 
     Returns:
         The matching turn that was entered last, or None.
 
     Raises:
-        ConfigurationError: if the only such turn was granted for another agent.
+        ConfigurationError: if each turn that fits the request was granted for another agent.
     """
     other = None
     for turn in reversed(entered_turns()):

@@ -1,12 +1,12 @@
 """Takes turns: check the URL, wait for the permit, check again if the context has changed.
 
 Theory of operation. A turn covers one hop. A task takes the turn of the next hop after the last turn has ended. So two
-crossed redirects cannot wait for each other.
+tasks that follow redirects to each other's host cannot wait for each other.
 
 A verdict is made before the wait, and the wait may be long. Permission is checked again only if the context of the
 verdict has changed: the cache entry, the host policy, or a tdmrep.json that is enforced. The expiry of an entry during
-the wait is no change: otherwise a robots.txt that expires faster than the pace of its host would postpone the turn for
-ever. But a verdict on a copy older than a day is made again (RFC 9309 2.4).
+the wait does not change the context. Otherwise a robots.txt with a lifetime shorter than the pause of its host would
+postpone the turn for ever. A verdict based on a copy older than a day is made again (RFC 9309 2.4).
 
     check -> wait -> same context, copy younger than a day ------------------------------------> turn
                   -> new context in the cache, with the same file ----------------------------> turn
@@ -143,7 +143,7 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
         return None if judged is None else self._noted(self._origin, judged)
 
     def _noted(self, origin: Origin, verdict: Verdict) -> Verdict:
-        """Store a verdict in the same step in which it was made, before its context can change."""
+        """Store a verdict with its context, before the event loop runs another task that could change the context."""
         self._origin, self._verdict, self._context = origin, verdict, self.agent.context(origin)
         return verdict
 
@@ -223,8 +223,8 @@ def try_turn(agent: Agent, url: str, verdict: Verdict | None) -> Turn | NotYet:
 async def try_turns(agent: Agent, judged: Iterable[tuple[str, Verdict | None]]) -> list[Turn | NotYet | Verdict]:
     """Return the answer of ``try_turn`` for each URL and its verdict; a denying verdict is returned, not raised.
 
-    The pacer grants all turns in one call, in which it may wait for a server. If the context of a verdict changes
-    meanwhile, its turn is given back.
+    The pacer grants all turns in one call, which may wait for the Redis of a fleet. If the context of a verdict changes
+    during this call, the turn of the verdict is given back.
     """
     answers: list[Turn | NotYet | Verdict] = []
     asked: list[tuple[int, Verdict, Origin, GateContext]] = []
@@ -264,7 +264,7 @@ async def turn_now(agent: Agent, url: str) -> Turn | NotYet | Verdict:
 
 
 def granted(agent: Agent, *answers: object, since_mono: float | None = None) -> None:
-    """Publish each turn among ``answers``; the caller has waited since ``since_mono``, or not at all (None)."""
+    """Publish each turn among ``answers``; ``since_mono`` is when the caller began to wait, None if it did not wait."""
     publisher = agent.state.publisher
     for answer in answers if publisher.subscribers else ():
         if isinstance(answer, Turn):

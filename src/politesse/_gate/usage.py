@@ -53,7 +53,8 @@ class Reserved:
     """The reservations in the tdmrep.json of a site.
 
     Attributes:
-        doc: the parsed file; empty without a file. Its ``fault`` is the reason why the file is unknown, or empty.
+        doc: the parsed file; empty if the site has no file. ``doc.fault`` is the reason why the file is unknown, or
+            empty.
         not_before: the earliest Unix time of the next fetch; None if it is unknown.
     """
 
@@ -141,8 +142,8 @@ class Reservations:
             return before[1]
         reserved = Reserved(doc or TdmRep())
         if reserved.doc.fault:
-            # An unparsable file keeps the reservations of the last file that was parsed. Without an earlier file, HTML
-            # counts as no file (a soft 404), and any other text as unknown.
+            # If a file cannot be parsed, the reservations of the last parsed file stay valid. If there is none, HTML
+            # counts as a missing file (a soft 404), and with any other text the reservations are unknown.
             reserved = _unread(reserved.doc.fault) if before is None else before[1]
             if before is None and file.is_web_page:
                 reserved = NOTHING_RESERVED
@@ -157,7 +158,7 @@ def _parse(file: SiteFile) -> TdmRep:
 def _weight_bytes(kept: tuple[bytes, Reserved]) -> int:
     body, reserved = kept
     octet = _WEIGHT if reserved.doc.locations else 1  # an unparsable file needs only the memory of its text
-    return min(_KEPT_BYTES + octet * len(body), _MAX_KEPT_BYTES)  # the largest file fills the whole cache
+    return min(_KEPT_BYTES + octet * len(body), _MAX_KEPT_BYTES)  # the cache refuses anything larger
 
 
 def checked_purposes(names: Iterable[str]) -> frozenset[Purpose]:
@@ -174,7 +175,7 @@ def checked_purposes(names: Iterable[str]) -> frozenset[Purpose]:
 class AgentUsage:
     """The usage preferences of sites, as one agent reads and enforces them.
 
-    A page is denied if its site does not want a planned use. tdmrep.json is read for TDM only.
+    A page is denied if its site disallows a planned use. tdmrep.json is read only for the purpose ``tdm``.
 
     Args:
         agent: fetches tdmrep.json. This agent enforces no usage preferences, because it would need
@@ -229,7 +230,7 @@ class AgentUsage:
         )
 
     def basis(self, origin: Origin) -> object:
-        """Return the cache entry of tdmrep.json if the file is enforced and known, else None. Compare by equality."""
+        """Return the cache entry of tdmrep.json if the gate enforces ``tdm``, else None. Compare by equality."""
         return self._reservations.basis(origin) if Purpose.TDM in self._purposes else None
 
     def ask_ahead(self, origin: Origin) -> None:
@@ -265,7 +266,7 @@ def with_reserved(site: StatesUsage | None, reserved: Reserved) -> CombinedUsage
 
 
 class PolicyTokens:
-    """Product tokens that no crawler sends: their groups in robots.txt forbid a use, not a request.
+    """Product tokens that no crawler sends. Their groups in robots.txt forbid a use of the content, not a request.
 
     Examples are ``Google-Extended`` and ``Applebot-Extended``: a site states in their groups whether a model may be
     trained on its content. The groups are chosen as for any crawler, with ``*`` as the fallback.

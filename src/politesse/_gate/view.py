@@ -71,7 +71,7 @@ class AgentView(Agent):
         is USAGE_UNKNOWN, and the file is fetched in the background.
 
         Raises:
-            InvalidURL: if ``url`` is no absolute http(s) URL.
+            InvalidURL: if ``url`` is not an absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if another event loop is running than the gatekeeper's.
@@ -84,7 +84,7 @@ class AgentView(Agent):
         A copy near the end of its lifetime is refreshed in the background.
 
         Raises:
-            InvalidURL: if ``url`` is no absolute http(s) URL.
+            InvalidURL: if ``url`` is not an absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if another event loop is running than the gatekeeper's.
@@ -95,8 +95,7 @@ class AgentView(Agent):
     async def check_batch(self, urls: Iterable[StrOrURL]) -> list[Verdict]:
         """Return the verdicts on ``urls`` in their order; the robots.txt files are fetched at the same time.
 
-        A value of any type that is no URL gets a verdict with the reason INVALID_URL, so that the other URLs are
-        answered.
+        Any value that is not a URL gets a verdict with the reason INVALID_URL, and the other URLs are still checked.
 
         Raises:
             TypeError: if ``urls`` is one URL, or not iterable.
@@ -129,12 +128,12 @@ class AgentView(Agent):
                 ``key``.
             max_pending: how many items may wait for a robots.txt at once; positive.
 
-        An item of any type without a valid URL gets the reason INVALID_URL. If the source or ``key`` raises an error,
-        the earlier items are yielded first.
+        An item whose URL is invalid, or neither a str nor a yarl.URL, gets a verdict with the reason INVALID_URL. If
+        the source or ``key`` raises an error, the earlier items are yielded first.
 
         Raises:
             TypeError: if ``source`` is one URL, or not iterable.
-            ConfigurationError: if ``max_pending`` is not positive, or ``key`` not callable.
+            ConfigurationError: if ``max_pending`` is not positive, or if ``key`` is not callable.
             ClosedError: if the gatekeeper is closed.
         """
         _check_several("source", source, Iterable, AsyncIterable)
@@ -150,14 +149,14 @@ class AgentView(Agent):
         A turn covers one hop: make a request that follows no redirects, and take the next turn after leaving this turn.
         The pause before the next request counts from the end of the block, even after an error. Within the block,
         PoliteSession, PoliteTransport and RobotsMiddleware make the request to ``url`` in this turn, in child tasks as
-        well, and end it with their response. These clients record the answer; with any other client, call
+        well. The turn ends with their response. These clients record the answer; with any other client, call
         ``turn.observe``.
 
         Args:
             url: the URL to request.
             max_wait_s: the longest wait in seconds, for robots.txt and for the turn, or None for no limit.
             exempt: the reason not to check robots.txt for this request, such as ``"by agreement"``, or None to check
-                it. The pace and a policy that denies still apply.
+                it. The pace still applies, and so does a host policy that denies.
 
         Raises:
             Disallowed: if ``url`` may not be requested, by the check before or after the wait.
@@ -165,10 +164,11 @@ class AgentView(Agent):
                 takes longer.
             TurnHeld: at once, if this task already holds a turn of the same host (or ``max_concurrent`` turns), or of
                 its address or domain if these are paced.
-            InvalidURL: if ``url`` is no absolute http(s) URL.
+            InvalidURL: if ``url`` is not an absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
-            ConfigurationError: for an exemption without a reason, and a ``max_wait_s`` that is no number or negative.
+            ConfigurationError: for an exemption without a reason, and a ``max_wait_s`` that is negative or not a
+                number.
         """
         return TurnWait(self, url, max_wait_s, exempt)
 
@@ -184,12 +184,12 @@ class AgentView(Agent):
         """Return a turn if the host grants a turn now, else NotYet, with the time to ask again. Never waits.
 
         In a fleet this method returns NotYet (``Bound.FLEET``): only ``turn`` and ``try_turns`` can ask the Redis of
-        the fleet. The robots.txt of an unknown origin is fetched in the background. A turn that is dropped before its
-        end gives its host back with a ResourceWarning.
+        the fleet. The robots.txt of an unknown origin is fetched in the background. If a turn is garbage-collected
+        before its end, its host becomes free, and a ResourceWarning is issued.
 
         Raises:
             Disallowed: if ``url`` may not be requested.
-            InvalidURL: if ``url`` is no absolute http(s) URL.
+            InvalidURL: if ``url`` is not an absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
         """
@@ -199,17 +199,17 @@ class AgentView(Agent):
         return answer
 
     async def try_turns(self, urls: Iterable[StrOrURL]) -> list[Turn | NotYet | Verdict]:
-        """Return the answer for each URL, in order: a turn if it may be requested now. For many hosts at once.
+        """Return an answer for each URL, in order: a turn if the URL may be requested now. Ask for many hosts at once.
 
-        A URL without a turn gets a NotYet, or the verdict that denies it. A value of any type that is no URL gets a
-        verdict with the reason INVALID_URL, so the other URLs still get their turns. If several URLs have the same
-        host, the first of them get turns, as many as the host grants at once. A URL without a turn keeps no place in
-        line: ask again. The robots.txt of an unknown origin is fetched in the background.
+        A URL without a turn gets a NotYet, or the verdict that denies it. Any value that is not a URL gets a verdict
+        with the reason INVALID_URL, and the other URLs still get their turns. If several URLs have the same host, the
+        first of them get turns, as many as the host grants at once. A URL without a turn keeps no place in line: ask
+        again. The robots.txt of an unknown origin is fetched in the background.
 
-        In one process the call does not wait at all. A fleet asks its Redis for all hosts together. If the caller
-        is cancelled during that time, no turn is lost.
+        In one process the call does not wait at all. A fleet asks its Redis for all hosts together. If the caller is
+        cancelled during this call, no turn is lost.
 
-        Use each Turn with ``with``, or call its ``give_back()``: until the turn ends, its host serves no other request.
+        Use each Turn with ``with``, or call its ``give_back()``: until it ends, the turn occupies its host.
 
         Raises:
             TypeError: if ``urls`` is one URL, or not iterable.
@@ -265,14 +265,14 @@ class AgentView(Agent):
     async def usage(self, url: StrOrURL) -> Usage | None:
         """Return the statements of robots.txt and tdmrep.json about the use of a page.
 
-        tdmrep.json is fetched like a page. Within a turn of the same host the call does not wait for an unknown file.
-        The statements report files that could not be read. ``politesse.page.response_usage`` reads
+        tdmrep.json is fetched like a page. If the caller holds a turn of the same host, the call does not wait for an
+        unknown tdmrep.json. The result names the files that could not be read. ``politesse.page.response_usage`` reads
         the response of the page, and ``politesse.usage.combine`` combines both results.
 
         Returns None if the page may not be requested.
 
         Raises:
-            InvalidURL: if ``url`` is no absolute http(s) URL.
+            InvalidURL: if ``url`` is not an absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
         """
@@ -312,7 +312,7 @@ class AgentView(Agent):
         return hosts_known(self.state, self.name)
 
     def peek_or_invalid(self, url: object) -> Verdict | None:
-        """Return the answer of ``peek``, or a verdict with INVALID_URL for a value of any type that is no URL."""
+        """Return the answer of ``peek``, or a verdict with INVALID_URL for any value that is not a URL."""
         if not isinstance(url, str | URL):
             problem = f"is of type {type_name(url)}; give a str or yarl.URL"
             return self.invalid(InvalidURL(f"{url!r:.200}", problem))
