@@ -1,11 +1,11 @@
 """Decides to which addresses a fetch may connect: a redirect of a public server must not lead to a private server.
 
-Theory of operation. A check before the connection would not be safe: to connect, the name is resolved again, and may
-then have another address (DNS rebinding). So the guard is the resolver of the connector itself: aiohttp connects only
-to the addresses that the guard has returned. Each fetch has its own guard; the connector, which all fetches share,
-finds it in the context of the fetch (``CurrentGuard``). The guard does not see three cases:
+Theory of operation. A check before the connection would not be safe: the connector resolves the name again, and the
+name may then have another address (DNS rebinding). So the guard is the resolver of the connector itself: aiohttp
+connects only to the addresses that the guard has returned. Each fetch has its own guard; the connector, which all
+fetches share, finds it in the context of the fetch (``CurrentGuard``). The guard does not see three cases:
 
-- aiohttp resolves no IP literals: ``permits_host`` checks the host of each URL first;
+- aiohttp does not resolve IP literals: ``permits_host`` checks the host of each URL first;
 - a borrowed connector resolves names itself: ``permits_name`` looks up the target of a redirect with the same resolver,
   and ``was_at`` later checks the address of the redirecting server;
 - a proxy resolves names itself: only literals and ``localhost`` can be checked.
@@ -37,19 +37,19 @@ PrivateAddresses = Literal["redirects", "deny", "allow"]
 
 PRIVATE_ADDRESSES: Final = get_args(PrivateAddresses)
 
-# RFC 6890 2.2.2: protocol assignments, which include the metadata service of a cloud; some Python versions lack a part
-# of them. RFC 7526: the withdrawn relays of 6to4. The wire server of Azure has a public address, but only Azure's
-# machines reach it.
+# RFC 6890 2.2.2: protocol assignments. One cloud has its metadata service in this network, and some Python versions
+# count parts of the network as public. RFC 7526: the withdrawn relays of 6to4. The wire server of Azure has a public
+# address, but only Azure's machines reach it.
 _NOT_PUBLIC: Final = (
     ipaddress.IPv4Network("192.0.0.0/24"),
     ipaddress.IPv4Network("192.88.99.0/24"),
     ipaddress.IPv4Network("168.63.129.16/32"),
 )
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
-_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # all global unicast that IANA has allocated
-_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; missing in some Pythons
-# RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. A bit in it tells
-# whether the IPv4 address is globally unique.
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # IANA allocates global unicast addresses from it
+_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; some Python versions lack it
+# RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. One bit of the
+# identifier tells whether the IPv4 address is globally unique.
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 
@@ -137,8 +137,8 @@ class AddressGuard(AbstractResolver):
 
     Args:
         resolver: finds the addresses.
-        blind: whether a foreign resolver finds the addresses instead; every name then counts as public, until
-            ``was_at`` finds that its server has a private address.
+        blind: whether a foreign resolver, not ``resolver``, finds the addresses to connect to. Every name then counts
+            as public, until ``was_at`` finds that the server of the name has a private address.
         private_addresses: see PrivateAddresses.
         lookup_s: how many seconds a lookup may take; None for no limit.
 
@@ -161,7 +161,7 @@ class AddressGuard(AbstractResolver):
         self._follows_seen = private_addresses == "redirects"
         self.public_only = private_addresses == "deny"
         self._seen_public = False
-        self._seen_before = False  # the value of _seen_public before the last name
+        self._seen_before = False  # _seen_public, as it was before the current name
         self._lookup_s = lookup_s
         self.refusal = ""
         self.kind = FaultKind.ADDRESS
@@ -209,7 +209,7 @@ class AddressGuard(AbstractResolver):
         return all(self._permits(*_known(text)) for text in addresses)
 
     async def was_at(self, peer: str, host: str, port: int) -> None:
-        """Count the current name as private if the peer has a private address that is an address of the name.
+        """Count the current name as private if the peer's address is private, and is one of the addresses of the name.
 
         A private peer is not enough, because the peer may be a proxy.
         """
@@ -217,7 +217,7 @@ class AddressGuard(AbstractResolver):
             return
         try:
             addresses = await self._addresses(host, port)
-        except OSError:  # the name is unknown here, so it still counts as public
+        except OSError:  # this machine cannot resolve the name, which still counts as public
             return
         self._seen_public = _known(peer) not in map(_known, addresses)
 
@@ -249,7 +249,7 @@ class AddressGuard(AbstractResolver):
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         if isinstance(self._resolver, SystemResolver):
-            return await self._resolver.look_up(host, self._lookup_s)  # the wait for a thread does not count
+            return await self._resolver.look_up(host, self._lookup_s)  # the limit leaves out the wait for a thread
         async with asyncio.timeout(self._lookup_s):
             return await self._resolver.resolve(host, port)
 

@@ -1,8 +1,8 @@
 """Fetches robots.txt and other files with aiohttp, with a check of each hop, with bounds, and with faults as values.
 
-Theory of operation. All fetches share a client session and, unless one is borrowed, its connector, but no state: no
-cookies, no credentials, and no connection that another fetch has opened (``_client``). This module follows redirects
-itself, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
+Theory of operation. All fetches share a client session and its connector, which may be a borrowed connector. They share
+no state: a fetch uses no cookies, no credentials and no connection of another fetch (``_client``). This module follows
+redirects itself, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
 
 =============  ==================================================  ==================================================
 phase          bound                                               where
@@ -78,10 +78,10 @@ class AiohttpFetcher:
     Args:
         user_agent: the User-Agent header.
         options: see FetchOptions.
-        session: an aiohttp session. The fetcher uses only its connector, with its local address, proxy or TLS settings.
-            By default each event loop has a connector that checks addresses.
-        resolver: finds addresses. With a borrowed connector, it only checks redirects; the default is then the resolver
-            of the connector.
+        session: an aiohttp session. The fetcher uses only the connector of the session, with the local address, proxy
+            and TLS settings of that connector. By default each event loop has a connector that checks addresses.
+        resolver: finds addresses. With a borrowed connector, the resolver only checks redirects, and the default is the
+            resolver of that connector.
 
     Attributes:
         options: the options; a gate reads ``max_body_bytes`` and ``private_addresses`` of its fetcher.
@@ -112,8 +112,8 @@ class AiohttpFetcher:
             )
         self._resolver = resolver or resolver_of(None if session is None else session.connector)
         connect_s = self.options.connect_timeout_s
-        # A foreign resolver has no time limit of its own, so ``connect`` includes the lookup. Our guard limits each
-        # lookup itself, and does not count the wait for a thread.
+        # A foreign resolver has no time limit of its own, so the time limit ``connect`` includes the lookup. Our guard
+        # limits each lookup itself, and does not count the wait for a thread.
         limits = {"connect": connect_s} if self._unguarded else {"sock_connect": connect_s}
         self._timeout = aiohttp.ClientTimeout(total=None, **limits)
         headers = {
@@ -189,7 +189,7 @@ class AiohttpFetcher:
                     wire.detach()
 
     async def _name_refusal(self, guard: AddressGuard, host: str, port: int) -> str:
-        """Return why a redirect to ``host``, which a foreign resolver looks up, is refused; empty if it is followed."""
+        """Return the reason to refuse a redirect to ``host``, which a foreign resolver looks up; empty to follow it."""
         if self.options.unguarded_redirects:
             return ""
         if self.options.proxy is not None:

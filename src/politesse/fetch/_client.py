@@ -1,13 +1,13 @@
 """The client session that all fetches of a fetcher share, one for each event loop, and its observed connections.
 
-The session has no state of a fetch. A context variable holds the guard of the fetch, which is the resolver of the
-connector. Each fetch has its own time limits, and leaves no cookie and no open connection behind.
+The session keeps no state of single fetches. A context variable holds the guard of the fetch, which is the resolver of
+the connector. Each fetch has its own time limits, and leaves no cookie and no open connection behind.
 
 Theory of operation. A Wire observes the end of a connection and the octets that came over it, which aiohttp does not
 report. For aiohttp, a body with neither Content-Length nor chunks is complete when the connection is lost for any
-reason, including a reset or the closing of the session. Only the protocol of the transport gets the reason. So while a
-response is read, also over a borrowed connector, a Wire stands between the transport and aiohttp's protocol, and
-forwards every call. If no Wire can be installed, such a body counts as truncated.
+reason, including a reset or the closing of the session. Only the protocol of the transport gets the reason. So a Wire
+stands between the transport and aiohttp's protocol while a response is read, and forwards every call. This is also true
+for a borrowed connector. If no Wire can be installed, such a body counts as truncated.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Wire(asyncio.Protocol):
         self._finished = False
         if transport is not None:
             self._tls = transport.get_extra_info("ssl_object")
-            with suppress(NotImplementedError):  # without set_protocol, the wire never sees the end
+            with suppress(NotImplementedError):  # on such a transport the wire never sees the end
                 transport.set_protocol(self)
 
     def detach(self) -> None:
@@ -156,7 +156,7 @@ class WatchedResponse(aiohttp.ClientResponse):
 
 
 def _is_notified(tls: ssl.SSLObject) -> bool:
-    """Whether a close_notify was received: unlike the transport, read() reports no end for a FIN alone."""
+    """Whether the server sent a close_notify: after a FIN alone, ``read`` reports no end, but the transport does."""
     try:
         return tls.read(1) == b""
     except ssl.SSLZeroReturnError:

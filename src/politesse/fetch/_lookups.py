@@ -133,7 +133,7 @@ class SystemResolver:
             lookup = following
 
     def _finish(self, lookup: _Lookup) -> _Lookup | None:
-        """Remove a lookup that has ended; return the next lookup from the queue, None if this thread ends."""
+        """Remove a lookup that has ended; return the next lookup from the queue, or None if this thread is to end."""
         with self._lock:
             del self._lookups[lookup.host]
             if not self._queue:
@@ -146,8 +146,8 @@ class SystemResolver:
 
 def _ask_system(host: str) -> list[str]:
     """Return the addresses of ``host`` in the order of RFC 6724; blocks."""
-    # AI_ADDRCONFIG selects the address families that this machine uses, as in aiohttp. On some systems it finds no
-    # localhost.
+    # AI_ADDRCONFIG selects the address families that this machine uses, as in aiohttp. On some systems, localhost
+    # cannot be resolved with this flag.
     flags = 0 if host.rstrip(".").lower() == "localhost" else socket.AI_ADDRCONFIG
     found = []
     for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags):

@@ -1,12 +1,13 @@
 """Stores keep records for longer than the cache: robots.txt, and the demands of hosts.
 
-The gate assumes that a store outlives the process, unless the class of the store is MemoryStore or SharedMemoryStore
-itself. A LeasingStore that outlives the process needs a fleet, or ``PacingOptions(scope="process")``. RedisStore, which
-processes on many machines can share, is in ``politesse.stores.redis``, and needs the extra ``redis``.
+The gate assumes that a store outlives the process, unless its class is MemoryStore or SharedMemoryStore; subclasses of
+the two are assumed to outlive the process. A LeasingStore that outlives the process needs a fleet, or
+``PacingOptions(scope="process")``. RedisStore, which processes on many machines can share, is in
+``politesse.stores.redis``, and needs the extra ``redis``.
 
-A new store has the methods of ``politesse.ports.Store``, and is exported here, unless it needs an extra. A store that
-processes share also has the methods of UpdatingStore and LeasingStore. To let a URL name the store, extend ``store_at``
-(``sqlite.py``).
+To add a store, write a class with the methods of ``politesse.ports.Store``, and export it here, unless it needs an
+extra. A store that processes share also has the methods of UpdatingStore and LeasingStore. To let a URL name the store,
+extend ``store_at`` (``sqlite.py``).
 """
 
 from politesse.stores._sqlite_records import StoredRecord, StoreStatistics

@@ -4,12 +4,12 @@ Theory of operation. A connection belongs to the event loop in which it was open
 ``aclose`` or the end of the loop closes the client: an asynchronous generator closes the client when it ends, and
 ``asyncio.run()`` ends the generators of its loop.
 
-A call takes one of ``max_connections`` places, and so one connection. Other calls wait in order; redis-py would refuse
-them. If a call is cancelled or late before its reply, redis-py closes the connection, so that no other call reads that
-reply.
+A call takes one of ``max_connections`` places, and so one connection. Further calls wait in order; redis-py would
+refuse them. If a call is cancelled or times out before its reply, redis-py closes the connection, so that no other call
+reads that reply.
 
 A call whose connection was lost is made once more, because the server may have restarted since the last call. Making
-any call twice does no harm. But if the answer to a grant is lost, the lease belongs to no process until it ends.
+any call twice does no harm. But if the reply that grants a lease is lost, no process has the lease until it ends.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class SqliteFile:
 
     Raises:
         ConfigurationError: the folder is missing; the file or its folder is read-only; the path is a symbolic link, or
-            no regular file; the file is of another program, encrypted, or was written by a newer politesse.
+            not a regular file; the file is encrypted; or another program or a newer politesse wrote it.
     """
 
     def __init__(self, path: str | os.PathLike[str], parts: Sequence[Part], *, busy_timeout_s: float = 4.0) -> None:
@@ -236,7 +236,7 @@ class _Worker:
             calls = [call for call in taken if call is not None and call.future.set_running_or_notify_cancel()]
             if calls:
                 self._serve(calls)
-            del taken, calls  # so that their bytes are not kept until the next call
+            del taken, calls  # frees their arguments before the wait for the next call
         with self._closing:
             self._drop()
         self._ended.set_result(None)
@@ -303,7 +303,7 @@ class _Worker:
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:
-            if connection.in_transaction:  # some errors have already rolled back
+            if connection.in_transaction:  # some errors have already rolled it back
                 connection.execute("ROLLBACK")
         except sqlite3.Error:
             self._drop()  # closing rolls back, too
@@ -315,13 +315,13 @@ class _Worker:
 
 
 def absolute(path: object) -> Path:
-    """Return an absolute path; raises ConfigurationError if it is no path of a file."""
+    """Return an absolute path; raises ConfigurationError if it is not the path of a file."""
     wanted = "the path of a file, as str or Path"
     if not isinstance(path, str | os.PathLike):
         raise wrong_type("path", path, wanted)
     text = os.fspath(path)
     if not isinstance(text, str):
         raise wrong_type("path", path, wanted)
-    if not text or "\0" in text or text.startswith(":"):  # SQLite has names that are no files, such as :memory:
+    if not text or "\0" in text or text.startswith(":"):  # :memory:, for example, is not a file
         raise ConfigurationError(f"path={text!r:.200}: give {wanted}")
     return Path(os.path.abspath(text))  # noqa: PTH100 - unlike resolve(), it follows no link

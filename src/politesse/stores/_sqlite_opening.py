@@ -9,9 +9,10 @@ Precautions:
 - A new file is created by ``mknod``, with mode 0600 and never through a symbolic link. ``open`` is not used:
   POSIX drops all locks of a process on a file when the process closes any descriptor of it, so only SQLite opens the
   file. SQLite gives ``-wal`` and ``-shm`` the mode of the file, and follows no link to them.
-- SQLite follows a link to the database. So the name is checked before the opening, and the resolved name after it.
+- SQLite follows a link to the database. So this module checks the path before SQLite opens it, and then checks which
+  file SQLite has opened.
 - SQLite keeps its locks in the memory of the process, and a forked child inherits that memory but not the locks. A
-  connection of the child to the same file would take no locks. So a child cannot open the file.
+  connection that the child opens to the same file would take no locks. So the child gets an error.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NO_SQLITE: Final = (
 )
 _READER_WAIT_S: Final = 4.0  # the wait of a reader for a process that is setting up the file
 
-# The open files, including those of the parent process: process, device, inode, connection.
+# The open connections, including connections of the parent process: pid, device, inode, and ``id`` of the connection.
 _OPEN: Final[set[tuple[int, int, int, int]]] = set()
 
 
@@ -93,8 +94,8 @@ def check_file(path: Path, parts: Sequence[Part]) -> None:
     """Check a path, and the file at the path with a read-only connection.
 
     Raises:
-        StoreError: the folder is missing or read-only; the path is no regular file; the file is read-only, of another
-            program, encrypted or damaged; or a newer politesse wrote it.
+        StoreError: the folder is missing or read-only; the path is not a regular file; the file is read-only, encrypted
+            or damaged; or another program or a newer politesse wrote it.
         Locked: another connection holds a required lock; try again.
     """
     if sqlite3 is None:
@@ -109,8 +110,8 @@ def check_file(path: Path, parts: Sequence[Part]) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
                 raise
-            # A process was killed during a transaction; in politesse, this can only be the creation of the file. A
-            # writing connection will roll the transaction back. The versions can be read without this rollback.
+            # A process was killed during a transaction, which can only be the transaction that created the file. A
+            # writing connection will roll it back. The versions can be read without this rollback.
             _check_content(path, parts, "mode=ro&immutable=1")
 
 
@@ -215,7 +216,7 @@ def _check_path(path: Path) -> None:
     """Check a path without opening the file.
 
     Raises:
-        StoreError: the folder is missing or read-only; or the path is no regular file, or a read-only file.
+        StoreError: the folder is missing or read-only; or the path is not a regular file, or is a read-only file.
     """
     if not path.parent.is_dir():
         raise StoreError(f"{path} cannot be opened: there is no folder {path.parent}; create it first")
@@ -276,7 +277,7 @@ def _check_followed_no_link(path: Path, connection: sqlite3.Connection) -> None:
 def _set_up(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     if not _is_politesse(path, connection):
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before the first write
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect only before the first write
     if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise StoreError(f"{path} lies on a file system without shared memory, which several processes need")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -296,10 +297,10 @@ def _set_up(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -
 
 
 def _is_politesse(path: Path, connection: sqlite3.Connection) -> bool:
-    """Return whether the file is of politesse; False for an empty file.
+    """Return whether politesse wrote the file; False for an empty file.
 
     Raises:
-        StoreError: the file is of another program.
+        StoreError: another program wrote the file.
     """
     # One statement sees one state of the file, even while another process sets up the file.
     query = "SELECT application_id, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id"
@@ -315,7 +316,8 @@ def _missing(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) 
     """Return the parts that the file does not have.
 
     Raises:
-        StoreError: a newer politesse wrote the file, another politesse one of ``parts``; or a version is no number.
+        StoreError: a newer politesse wrote the file; another version of politesse wrote one of ``parts``; or a version
+            is not a number.
     """
     newer = f"{path} was written by a newer politesse, and is left as it is: upgrade politesse, or give another path"
     version = connection.execute("PRAGMA user_version").fetchone()[0]

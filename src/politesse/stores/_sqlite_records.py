@@ -30,7 +30,7 @@ RECORDS: Final = Part(
     ),
 )
 
-_OCTETS: Final = "CAST(record AS BLOB)"  # so that a value of another type counts as a damaged record
+_OCTETS: Final = "CAST(record AS BLOB)"  # a value of another type becomes bytes, and counts as a damaged record
 _STEP: Final = 1_000  # limits the rows or pages of a transaction, because other writers wait for its end
 
 
@@ -136,7 +136,7 @@ class RecordTable:
         return StoreStatistics(*connection.execute(query, (pages * page_bytes,)).fetchone())
 
     def evict(self, connection: sqlite3.Connection, bound: int) -> int:
-        """Delete some of the oldest records if all together exceed the bound; return how many were deleted."""
+        """Delete some of the oldest records if all records exceed ``bound`` bytes; return how many were deleted."""
         deleted = 0
         while deleted < _STEP:
             (total,) = connection.execute("SELECT total FROM record_bytes").fetchone()
@@ -148,7 +148,7 @@ class RecordTable:
         return deleted
 
     def expire(self, connection: sqlite3.Connection, time_wall: int) -> int:
-        """Delete some of the records from before a time; return how many were deleted."""
+        """Delete some of the records that were stored before a time; return how many were deleted."""
         old = "SELECT rowid FROM records WHERE stored_wall < ? ORDER BY rowid LIMIT ?"
         query = f"DELETE FROM records WHERE rowid IN ({old})"  # noqa: S608 - a constant
         return connection.execute(query, (time_wall, _STEP)).rowcount

@@ -11,7 +11,7 @@ from politesse._base.checks import check_number
 from politesse.errors import ConfigurationError
 from politesse.ports import Lease, LeaseHeld, VersionedRecord
 
-_LEASE_S: Final = 3600.0  # no fetch takes longer; the holder, in this process, ends the lease
+_LEASE_S: Final = 3600.0  # longer than any fetch; the holder ends its lease earlier
 
 
 class MemoryStore:

@@ -20,7 +20,7 @@ _RECORD_S: Final = 31 * DAY_S
 # A host is closed for at most a day (PacingOptions.backoff_max_s), and its backoff is forgotten after another day.
 _PACE_S: Final = 2 * DAY_S
 _HEADER: Final = re.compile(rb"politesse-record/1 ([0-9]{16}) ")
-_NO_RECORD: Final = "0" * 16  # the version that stands for no record
+_NO_RECORD: Final = "0" * 16  # the version of a missing record
 
 
 class RedisStore:
@@ -47,9 +47,9 @@ class RedisStore:
     StoreError. A store may be used in several event loops; each loop has its own connections, which close with the
     loop. If a store was used before a fork, it raises StoreError in the child.
 
-    Records expire: records of files after ``max_age_s``, the pace of a host after two days, because no closure holds
-    for longer. Redis may also evict records (``maxmemory-policy``); the files are then fetched again. If store and pace
-    share one Redis, that Redis must not evict.
+    Records of files expire after ``max_age_s``. The record of a host's pace expires after two days, because it has no
+    effect for longer. Redis may also evict records (``maxmemory-policy``); the files are then fetched again. If the
+    store and the fleet use the same Redis, that Redis must not evict records.
 
     Args:
         url: the URL of the server: ``redis://user:password@host:6379/0``, ``rediss://...`` (TLS),

@@ -57,8 +57,8 @@ class SqliteStore:
 
     Raises:
         ConfigurationError: an argument is out of its range; the folder is missing; file or folder is read-only; the
-            path is a symbolic link, or no regular file; or the file is of another program, encrypted, or was written
-            by a newer politesse. The file is not changed.
+            path is a symbolic link, or not a regular file; the file is encrypted; or another program or a newer
+            politesse wrote it. The file is not changed.
         ImportError: this Python was built without the module sqlite3.
     """
 
@@ -112,8 +112,8 @@ class SqliteStore:
 
         Args:
             key: the key of the record.
-            change: takes the record, or None, and returns the new record. The thread of the store calls it while it
-                holds the lock of the file, and again if it has to repeat the transaction.
+            change: takes the record, or None, and returns the new record. A thread of the store calls ``change`` while
+                the file is locked, and calls it again if the transaction has to be repeated.
 
         Raises:
             StoreError: as for ``put``.
