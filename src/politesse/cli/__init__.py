@@ -39,11 +39,11 @@ def main() -> None:
     # The imports below take half a second. Until a command runs, Ctrl-C ends the program at once.
     try:  # noqa: SIM105 - contextlib takes time to load
         signal.signal(signal.SIGINT, _end)
-    except ValueError:  # raised outside of the main thread, which gets the signals
+    except ValueError:  # only the main thread can set a handler of signals
         pass
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show is no error
+            stream.reconfigure(errors="backslashreplace")  # escapes characters that the terminal cannot show
     try:
         from politesse.cli.app import app  # noqa: PLC0415 - typer and rich are optional
     except ModuleNotFoundError as error:

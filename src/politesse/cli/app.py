@@ -126,11 +126,11 @@ def check(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Report whether robots.txt allows each URL, which line decides, and how long the answer is valid.
 
-    Exit code: 0 if all URLs are allowed, 1 if one is disallowed, 2 if an argument is no URL, or if its robots.txt or
+    Exit code: 0 if all URLs are allowed, 1 if one is disallowed, 2 if an argument is not a URL, or if a robots.txt or a
     page cannot be fetched.
 
     With --json: url, allowed, reason, agent, rule {line, field, value}, source {robots_url, result, status, final_url,
-    fetched, fresh_until, fault}, age_s, not_before, note; and page with --page. With --host, another object for each
+    fetched, fresh_until, fault}, age_s, not_before, note; with --page also page. With --host, another object for each
     host: host, interval_s, bound_by, not_before, closed_until, closed_by, waiting, in_flight, held_by, held_s, robots
     [{origin, result, status, fault, age_s, fetching, next_fetch}], fleet_wait {not_before, bound_by, held_by}.
     """
@@ -159,10 +159,10 @@ def explain(
 ) -> None:
     """Show robots.txt with the groups that apply, the rules that match, the deciding rule, and why.
 
-    Exit code: 0 if the URL is allowed, 1 if it is not, 2 if that could not be decided.
+    Exit code: 0 if the URL is allowed, 1 if it is disallowed, 2 if the answer could not be decided.
 
-    With --json, for each dialect: the keys of check, dialect, groups [{agents, lines}], matches [{line, field, value,
-    length}], usage, licenses.
+    With --json, for each dialect: the keys of politesse check, then dialect, groups [{agents, lines}], matches [{line,
+    field, value, length}], usage, licenses.
     """
     options = GateOptions.of(agent, timeout)
     dialects = list(dict.fromkeys([dialect, *Dialect])) if all_dialects else [dialect]
@@ -182,9 +182,9 @@ def filter_(
     fleet: FleetURL = None,
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
 ) -> None:
-    """Copy the allowed URLs from standard input, one per line, to standard output, each as soon as it is decided.
+    """Copy each allowed URL from standard input, one per line, to standard output, as soon as it is decided.
 
-    Their order changes. Empty lines, and lines that begin with #, are skipped.
+    The order of the URLs changes. Empty lines, and lines that begin with #, are skipped.
 
     Exit code: 0 if each URL was decided, allowed or not; 2 if a URL could not be decided.
     """
@@ -225,7 +225,8 @@ def crawl(  # noqa: PLR0913 - the options of the command
     """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
 
     Links are read in the first 512 KiB of an HTML page; links and pages that say nofollow are respected. In a terminal
-    a table shows the progress. Ctrl-C ends the crawl in order, a second Ctrl-C at once.
+    a table shows the progress. After Ctrl-C the crawl still writes its records and its summary; a second Ctrl-C ends
+    the program at once.
 
     Exit code: 0 if all URLs, or --max-pages pages, are done. 1 if a URL failed, if a URL was given up because its
     robots.txt is unreachable or its site makes the crawl wait too long, or if a URL on the command line is disallowed.
@@ -234,8 +235,8 @@ def crawl(  # noqa: PLR0913 - the options of the command
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, depth, started, elapsed_s,
     links, queued; redirect: status, location, started, elapsed_s; sitemap: status, started, elapsed_s; failed: error,
     status, hops, attempt, depth, started, elapsed_s; disallowed, given-up, refused: reason, rule {line, field, value},
-    robots_url, note; left: no other keys. With a journal, URLs with the outcome left are not recorded, and a continued
-    crawl appends to the file. --warc keeps the first 8 MiB of each page.
+    robots_url, note; left: no other keys. With a journal, the remaining URLs (outcome left) are not recorded, and a
+    continued crawl appends to the file. --warc keeps the first 8 MiB of each page.
     """
     options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
     with checked_arguments():
@@ -288,11 +289,11 @@ def lint(
 ) -> None:
     """Report mistakes in robots.txt, rules that never take effect, and lines that other parsers would misread.
 
-    Exit code: 0 without errors, warnings or not; 1 with errors; 2 if something could not be read.
+    Exit code: 0 without errors, even with warnings; 1 with errors; 2 if a file or a site could not be read.
 
     With --json: file, line, column, severity, code, message.
     """
-    del codes  # an eager option, whose callback has ended the program
+    del codes  # handled by _show_codes, the callback of the option
     options = GateOptions.of("politesse", timeout)
     run(lint_all(options, sources, dialect, output(), errors(), as_json=as_json))
 
@@ -306,9 +307,9 @@ def demo(
 ) -> None:
     """Crawl a small web on this machine, and judge the crawl by the logs of its servers.
 
-    Each page is fetched, disallowed by its robots.txt, given up because its robots.txt never answers, or left. A
-    request breaks a rule in three cases: its page is disallowed; no valid robots.txt was fetched before; it comes
-    sooner than Retry-After, the site's pace or the crawler's own pause permits.
+    Each page is counted as fetched, as disallowed by robots.txt, as given up because the server never answers for
+    robots.txt, or as left. A request breaks a rule in three cases: its page is disallowed; no valid robots.txt was
+    fetched before; the request comes sooner than Retry-After, the site's pace or the crawler's own pause permits.
 
     Exit code: 0 if every allowed page was fetched and no rule was broken; else 1.
     """
@@ -319,9 +320,10 @@ def demo(
 def guide(
     topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="One of the topics; without, list them.")] = None,
 ) -> None:
-    """Show a guide, or list the guides: one topic each, with programs to copy.
+    """Show a guide, or list the guides.
 
-    A guide is Markdown. If a guide is longer than the terminal, $PAGER or less shows it.
+    Each guide has one topic, with programs to copy. A guide is Markdown. A guide that is longer than the terminal is
+    shown by the program in $PAGER (by default less).
     """
     with checked_arguments():
         print_topics(output()) if topic is None else print_guide(topic, output())

@@ -82,10 +82,10 @@ def audit(  # noqa: PLR0913 - the options of the command
 
 
 def _judge(judged: Audit, logs: list[str], *, as_json: bool) -> tuple[int, str]:
-    """Judge the logs; return the exit code, and why the logs were not read to their ends."""
+    """Judge the logs; return the exit code, and the reason if a log was not read to its end."""
     code, out, err = 0, output(), errors()
     progress = Progress(console=err, transient=True, disable=not err.is_terminal)
-    with progress as bar, handled(signal.default_int_handler):  # an interrupt ends the audit, not the program
+    with progress as bar, handled(signal.default_int_handler):  # Ctrl-C ends only the audit
 
         def watched(file: FileIO) -> FileIO | BinaryIO:
             facts = os.fstat(file.fileno())

@@ -21,7 +21,8 @@ from politesse.verdict import utc
 
 _DRAFT: Final = "draft-meunier-webbotauth-registry-04"
 
-# The keys of the TOML file with the types of their values: members of the card, and of its object ``web_bot_auth``.
+# Each key of the TOML file, with the type of its value. _CARD has members of the card; _BOT and _RULES have the members
+# of the card's object ``web_bot_auth``.
 _CARD: Final = {"client_name": str, "client_uri": str, "operator": str, "contacts": list, "jwks_uri": str}
 _BOT: Final = {"user_agent": str, "purpose": str, "rate_control": str, "ip_ranges_uri": str}
 _RULES: Final = {"rfc9309_product_token": str, "rfc9309_compliance": bool}
@@ -42,7 +43,10 @@ def card(source: Source, card: CardFile = Path("card.json"), ranges: RangesFile 
 
 
 def bot_page(source: Source, out: PageFile = Path("bot.html")) -> None:
-    """Write a page for the owners of sites: who runs the bot, why, and how to block it. BOT.toml is as for card."""
+    """Write a page for the owners of sites: who runs the bot, why, and how to block it.
+
+    BOT.toml is the file that politesse card reads.
+    """
     run(_write_page(source, out))
 
 

@@ -101,7 +101,7 @@ def reason_of(verdict: Verdict) -> str:
 
 
 def _explain(verdict: Verdict, out: Console) -> None:
-    answer, *details = verdict.explain().splitlines()  # these lines are printable already
+    answer, *details = verdict.explain().splitlines()  # explain() has escaped these lines
     word, colon, url = answer.partition(":")
     undecided = verdict.reason in UNDECIDED
     line = plain(word + colon, "bold green" if verdict.allowed else "bold yellow" if undecided else "bold red")
@@ -175,11 +175,11 @@ class _Page:
     """A page that was fetched.
 
     Attributes:
-        record: the members of its record that describe the answer.
+        record: the members of the page's JSON record that describe the answer.
         closed_until: the answer closes the host until this time, in seconds since 1970; or None.
         directives: the directives of the page for the crawler; none for an error page.
-        links: its links that may be followed.
-        usages: its statements about the use of its content.
+        links: the URLs of the links that may be followed.
+        usages: the statements of the page about the use of its content.
     """
 
     record: dict[str, Any]
@@ -190,7 +190,7 @@ class _Page:
 
 
 async def _fetched(gate: AgentView, url: str, timeout_s: float) -> _Page:
-    """Fetch a page. A fault goes into its record."""
+    """Fetch a page. The member ``fault`` of its record says why a fetch failed."""
     record: dict[str, Any] = {"status": None, "final_url": "", "fault": "", "not_before": None, "closed_by": None}
     page = _Page(record)
     try:
@@ -227,7 +227,7 @@ def _directives(
 
 
 def _answers(page: PageDirectives) -> list[PageAnswer]:
-    """Return the permissions of a page now."""
+    """Return the permissions of a page at the present time."""
     return [
         page.may_index(time.time()),
         page.may_follow,

@@ -37,7 +37,7 @@ STANDARD: Final = "-"
 """Stands for standard input or output in place of a file."""
 
 _BLOCK_BYTES: Final = 64 * 1024
-_PIPE_WIDTH: Final = 100  # for a pipe, rich would fold lines at 80
+_PIPE_WIDTH: Final = 100  # by default, rich folds the lines of a pipe at 80 columns
 _UNIX_TIMES: Final = frozenset({"closed_until", "next_fetch", "not_before"})
 BROKEN_PIPE = 141
 """The exit code that a shell shows for a program that ended because its output was closed: 128 and SIGPIPE."""
@@ -120,7 +120,7 @@ def as_lines(record: Mapping[str, Any]) -> list[str]:
 
 
 def as_text(body: bytes) -> dict[str, str]:
-    """Return a file for ``--json``: ``body`` as text, or ``body_base64`` if the file is no UTF-8."""
+    """Return a file for ``--json``: ``body`` as text, or ``body_base64`` if the file is not UTF-8."""
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:
@@ -133,7 +133,7 @@ def abandon_output() -> None:
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
-    """Return the result of a blocking call; a cancelled caller does not wait for its end."""
+    """Return the result of a blocking call; a cancelled caller does not wait for the end of the call."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
 
@@ -240,7 +240,7 @@ def descriptor(stream: TextIO | None) -> int:
     """Return the descriptor of a standard stream; raises OSError if the program was started without it.
 
     The stream itself is not used, because a daemon thread must not hold the lock of its buffer (see the module). If the
-    stream is None, its usual number may now be the descriptor of a connection.
+    stream is None, its usual number (0, 1 or 2) may now belong to a connection, so that number is not used.
     """
     if stream is None:
         raise OSError(errno.EBADF, "a standard stream is closed")

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 DEFAULT_MAX_PAGES: Final = 1_000
 _MAX_ARCHIVED_BYTES: Final = 8 * 1024 * 1024
 _ERRORS: Final = 400  # an answer with this status or above is an error page, whose links are not followed
-_START: Final = ""  # the item of a start URL; the item of a link is its host, also after redirects
-_SITEMAP: Final = "sitemap:"  # the item of a sitemap file and of its URLs; no host has this name
-_NAMED: Final = "allow:"  # the item of a link to another host, which is followed because a pattern names that host
+_START: Final = ""  # the queue item of a start URL; the queue item of a link is its host, also after redirects
+_SITEMAP: Final = "sitemap:"  # the queue item of a sitemap file and of its URLs; no host has this name
+_NAMED: Final = "allow:"  # the queue item of a link to another host that a pattern names
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
@@ -71,7 +71,7 @@ class CrawlPlan:
             URLs that match a pattern of ``allow`` with a host.
         allow_private: whether private addresses are requested even if no host of ``urls`` has one.
         max_pages: the largest number of pages to request, or None.
-        depth: how many links are followed to a page, or None.
+        depth: the largest number of links from a start URL to a page, or None.
         allow: the patterns of the links to follow, or None for all.
         deny: the patterns of the links not to follow.
         max_per_host: the largest number of pages of a host, or None.
@@ -116,7 +116,7 @@ class CrawlPlan:
         _ = self.origins  # checks the URLs
         Limits(self.depth, self.allow, self.deny)  # checks the patterns
         self.urls = list({normal_form(url): url for url in reversed(self.urls)}.values())[::-1]
-        with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # ignored, as in the other commands
+        with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # the other commands do this, too
             Identity.of(self.user_agent)
         if self.max_pages is None and not self.same_host:
             self.max_pages = DEFAULT_MAX_PAGES  # without a limit, such a crawl could follow links through the whole web
@@ -155,7 +155,7 @@ async def crawl_urls(plan: CrawlPlan, err: Console) -> int:
             code = _REFUSED if records.refusals else code
         except asyncio.CancelledError:
             run.ending = "interrupted"
-            with suppress(OSError):  # includes TimeoutError, if the output has no reader
+            with suppress(OSError):  # also TimeoutError, if nothing reads the output
                 await asyncio.wait_for(run.record_left(), _LAST_WRITE_S)
             raise
         except BrokenPipeError:
@@ -187,14 +187,14 @@ class CrawlRun:
         self._named = Limits(allow=[pattern for pattern in plan.allow or () if not pattern.startswith("/")])
         self._left = list(plan.urls)  # the URLs without a record
         self._left_hosts = len({origin.pacing_host for origin in plan.origins})
-        self._slowest = ""  # the host whose remaining URLs take longest, in words
+        self._slowest = ""  # a sentence about the host whose remaining URLs take longest
         self._started_mono = time.monotonic()
         self._denies_private = True
         self._archive: WarcFile | None = None
         self.ending: str = ""
 
     async def crawl(self) -> None:
-        """Crawl to the end; raises the OSError of a record that cannot be written."""
+        """Crawl to the end; raises OSError if a record cannot be written."""
         plan = self._plan
         fetch, resolver = plan.options.fetch_options(), None
         self._denies_private = await plan.denies_private()
@@ -294,7 +294,7 @@ class CrawlRun:
         return "\n".join(lines)
 
     def _chosen_links(self) -> str:
-        """Return the options that decide which links are followed, as on a command line; each has a blank before it."""
+        """Return the command-line options that decide which links are followed, with a blank before each option."""
         plan = self._plan
         any_host = "" if plan.same_host else " --any-host"
         private = "" if self._denies_private else " --allow-private"
@@ -306,7 +306,8 @@ class CrawlRun:
     def _shown(self, gate: Gatekeeper, queue: PoliteQueue[str]) -> AbstractAsyncContextManager[Shown]:
         """Return the view of the progress: a table in a terminal, lines elsewhere.
 
-        Records on standard output would mix with a table, so only a bar, or nothing, is shown with them.
+        A table would mix with records on standard output. With such records, only a bar is shown, or nothing if
+        standard output is a terminal.
         """
         to_output = self._plan.out is not None and str(self._plan.out) == STANDARD
         if to_output and os.isatty(descriptor(sys.stdout)):
@@ -316,7 +317,7 @@ class CrawlRun:
         return CrawlView(self._err, gate, queue, self._records).shown()
 
     async def _handle(self, page: CrawlPage[str], response: aiohttp.ClientResponse) -> dict[str, object]:
-        """Queue the links of a page, and return the members of its record that describe the content."""
+        """Queue the links of a page, and return the members of the page's record that describe its content."""
         await self._records.make_room()
         is_html = may_be_html(", ".join(response.headers.getall("Content-Type", ())))
         limit = MAX_BYTES if self._archive is None else _MAX_ARCHIVED_BYTES
@@ -344,6 +345,6 @@ class CrawlRun:
         }
 
     async def _links(self, url: str, response: aiohttp.ClientResponse, body: bytes) -> list[str]:
-        """Return the links of a page; a thread reads them, because a hostile page takes a second."""
+        """Return the links of a page; a thread parses the page, because a hostile page can take a second."""
         headers, token = list(response.headers.items()), self._plan.options.token
         return await asyncio.to_thread(followable_links, body[:MAX_BYTES], url, headers=headers, token=token)

@@ -126,8 +126,8 @@ def journal_of(journal: Path | None, resume: Path | None, *, has_urls: bool) -> 
     """Return the journal that the options name.
 
     Raises:
-        ConfigurationError: URLs and journal are missing, the journal is given twice, or the journal to resume is
-            missing.
+        ConfigurationError: there are neither URLs nor a journal to resume, both options name a journal, or the journal
+            to resume does not exist.
     """
     if journal is not None and resume is not None:
         raise ConfigurationError("--journal and --resume name the same file: give one of them")

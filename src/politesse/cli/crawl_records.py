@@ -50,15 +50,15 @@ class CrawlRecords:
     Attributes:
         counts: the records by outcome.
         denied: the URLs of ``watched`` that were disallowed, given up or refused.
-        refusals: maps each host that refuses this crawler to the words of its refusal.
+        refusals: maps each host that refuses this crawler to a note about the refusal.
         first_failure: the first URL that has failed, and why; empty if none has.
-        recent: the last outcomes, the newest first: a word and a URL.
+        recent: the last outcomes, the newest first, each as a word and a URL.
     """
 
     def __init__(self, file: RecordFile | OutputWriter | None, watched: Iterable[str] = ()) -> None:
         self._file = file
         self._watched = frozenset(watched)
-        self._error: OSError | None = None  # the error of the archive
+        self._error: OSError | None = None  # the error of an earlier write to the archive
         self.counts: Counter[str] = Counter()
         self.denied: list[str] = []
         self.first_failure: str = ""
@@ -76,7 +76,7 @@ class CrawlRecords:
             await self._file.flush()
 
     async def add_to(self, archive: WarcFile, response: ClientResponse, body: bytes, *, truncated: bool) -> None:
-        """Write a page to the archive. An OSError ends the crawl, as it does for a record."""
+        """Write a page to the archive. An OSError ends the crawl, as if a record could not be written."""
         try:
             await archive.add(response, body, truncated=truncated)
         except OSError as error:
@@ -118,7 +118,7 @@ def archive_of(path: Path | None) -> AbstractAsyncContextManager[WarcFile | None
 
 @contextmanager
 def opened(path: Path | None, *, append: bool = False) -> Generator[RecordFile | OutputWriter | None, None, None]:
-    """Open the file of the records, ``-`` for standard output; empty it unless ``append``; raises OSError."""
+    """Open the file of the records, ``-`` for standard output; without ``append`` empty the file. Raises OSError."""
     if path is None:
         yield None
     elif str(path) == STANDARD:

@@ -1,4 +1,4 @@
-"""``politesse diff``: the rules that differ between two robots.txt, and the URLs that they decide differently."""
+"""``politesse diff``: the rules that differ between two robots.txt, and the URLs with different answers."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ async def explain_url(
 async def _judge(
     options: GateOptions, url: str, file: str | None, dialects: list[Dialect]
 ) -> tuple[list[_Explained], bytes]:
-    """Return the verdict in each dialect, and the robots.txt that they share."""
+    """Return the verdict in each dialect, and the robots.txt that all dialects read."""
     origin = Origin.of(url)
     answers: list[_Explained] = []
     if file is not None:
@@ -112,7 +112,7 @@ def _has_file(verdict: Verdict) -> bool:
 
 
 def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
-    """Print the file, each line with its number, and a mark and a remark if it has an effect."""
+    """Print each line of the file with its number; a line that has an effect gets a mark and a remark."""
     marks: dict[int, str] = {}
     remarks: dict[int, str] = {}
     for group in explanation.groups:
@@ -144,7 +144,7 @@ def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
 
 
 def _print_answer(answer: _Explained, out: Console) -> None:
-    first, *details = answer.verdict.explain().splitlines()  # these lines are printable already
+    first, *details = answer.verdict.explain().splitlines()  # explain() has escaped these lines
     say(out, first, "bold green" if answer.verdict else "bold red")
     explanation = answer.explanation
     if explanation is not None:
@@ -168,7 +168,7 @@ def _group(group: Group) -> str:
 
 
 def _in_one_line(answer: _Explained, first: _Explained) -> Text:
-    """Return the verdict in a dialect as one line, with a star if it differs from the first dialect."""
+    """Return the verdict in a dialect as one line, with a star if it differs from the verdict in the first dialect."""
     verdict = answer.verdict
     mark = " " if verdict.allowed is first.verdict.allowed else "*"
     word = "allowed" if verdict else "disallowed"
@@ -214,7 +214,7 @@ def _as_record(answer: _Explained) -> dict[str, Any]:
 async def lint_all(
     options: GateOptions, sources: Sequence[str], dialect: Dialect, out: Console, err: Console, *, as_json: bool
 ) -> int:
-    """Print the mistakes in files and sites in their order, and return the exit code.
+    """Print the mistakes in files and sites, in the order of ``sources``, and return the exit code.
 
     With ``as_json`` each diagnostic is one object on one line::
 

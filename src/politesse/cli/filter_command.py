@@ -36,9 +36,9 @@ class Tally:
     """The number of URLs for each answer.
 
     Attributes:
-        counts: maps each answer to its number of URLs; a line that is no URL counts as undecided.
+        counts: maps each answer to its number of URLs; a line that is not a URL counts as undecided.
         reasons: the reasons for the first ten undecided answers. The key is the URL of the robots.txt, or the line.
-        ending: how the command ended, if not by the end of the input.
+        ending: why the command ended before the end of the input; else empty.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -113,7 +113,7 @@ async def filter_lines(
 
 
 async def url_lines(source_fd: int) -> AsyncGenerator[bytes, None]:
-    """Yield the lines that are not comments: a list of URLs may have comments, which begin with ``#``."""
+    """Yield the lines of a list of URLs, without the comments, which begin with ``#``."""
     async with aclosing(lines(source_fd)) as given:
         async for line in given:
             if not line.startswith(b"#"):
@@ -126,7 +126,7 @@ async def _flush(writers: list[OutputWriter]) -> None:
 
 
 def url_of(line: bytes) -> str:
-    """Return the line as text; empty if the line was cut off, because it is no URL then."""
+    """Return the line as text; empty for a line that was cut off, because such a line is not a URL."""
     return line.decode("utf-8", "surrogateescape") if len(line) <= MAX_LINE_BYTES else ""
 
 

@@ -62,10 +62,10 @@ def status(
 ) -> None:
     """Show the hosts of the fleet: requests under way and waiting, their processes, closures and the pace.
 
-    Without HOST, the command shows the busy hosts, in no order, and then totals. A host is busy if a request is under
-    way or waits, or if it is closed. A host that becomes busy or idle meanwhile may be missing. The command reads Redis
-    in small steps (SCAN) and changes nothing. Of the requests that wait at a host in one process, only the first
-    reserves its start in Redis, so only this request is counted as waiting.
+    Without HOST, the command shows the busy hosts, in no particular order, and then totals. A host is busy if a request
+    is under way or waits, or if it is closed. A host that becomes busy or idle meanwhile may be missing. The command
+    reads Redis in small steps (SCAN) and changes nothing. Of the requests that wait at a host in one process, only the
+    first reserves its start in Redis, so only this request is counted as waiting.
 
     Exit code: 0; 1 if the fleet does not know one of the HOSTs; 2 if Redis is away, or refuses the client.
 
@@ -81,14 +81,14 @@ def status(
 
 
 def _names_of(given: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names under which a fleet may know hosts, given as names or URLs; raises InvalidURL."""
+    """Map each given name or URL to the names under which a fleet may keep its host; raises InvalidURL."""
     names = {}
     for name in given:
         is_bare_ipv6 = name.count(":") > 1 and "[" not in name and "//" not in name
         host = Origin.of(
             name if "://" in name else f"https://[{name}]" if is_bare_ipv6 else f"https://{name}"
         ).pacing_host
-        names[name] = [host, host[1:-1]] if host.startswith("[") else [host]  # the name of an address has no brackets
+        names[name] = [host, host[1:-1]] if host.startswith("[") else [host]  # the key of an address has no brackets
     return names
 
 

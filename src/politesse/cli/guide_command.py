@@ -50,7 +50,7 @@ TOPICS: Final = (
 )
 """The guides in the order for a newcomer."""
 
-_LESS: Final = "FRX"  # the same as git: no pager for a short text, and the text stays on the screen
+_LESS: Final = "FRX"  # as git sets it: less pages only a long text, and leaves the text on the screen
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _SECTION_LINK = re.compile(r"\[([^\]]+)\]\(#[^)]*\)")
 _GUIDE_LINK = re.compile(r"(\(?)\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)(\)?)")
@@ -81,7 +81,7 @@ def print_guide(topic: str, out: Console) -> None:
         out.print(plain(text), soft_wrap=True, end="")
         return
     os.environ.setdefault("LESS", _LESS)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the pager; pydoc waits for its end
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C goes to the pager; pydoc waits for the pager
     pydoc.pager(text)
 
 
@@ -92,7 +92,7 @@ def _read(topic: str) -> str:
 def _with_commands(text: str) -> str:
     """Return a guide in which each link to another guide also names the command that shows that guide.
 
-    A link to a section of the same guide becomes its label.
+    A link to a section of the same guide is replaced by its label.
     """
     parts = _FENCED.split(text)
     parts[::2] = (_GUIDE_LINK.sub(_as_command, _SECTION_LINK.sub(r"\1", prose)) for prose in parts[::2])

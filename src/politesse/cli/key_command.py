@@ -35,9 +35,9 @@ def new(file: KeyPath, days: Days = 90.0) -> None:
 
 @app.command()
 def rotate(file: KeyPath, days: Days = 90.0, ahead: Ahead = 1.0) -> None:
-    """Add a new key, and drop the keys that have expired. Crawlers and directories read the file again.
+    """Add a new key, and drop the keys that have expired. Running crawlers and directories notice the change.
 
-    The directory has the new key at once. The new key signs requests after --ahead, or earlier if the last old key
+    The directory has the new key at once. The new key signs requests after --ahead days, or earlier if the last old key
     expires.
     """
     run(_change(file, days, ahead))

@@ -115,8 +115,8 @@ def history(
 
     Exit code: 0 if the last copy repeats all decisions, 1 if not, 2 if the ledger lacks the site or cannot be read.
 
-    With --json: for each new copy fetched, result, status, digest, fault; then the keys of politesse diff. The key
-    times tells how often a past decision was made.
+    With --json, for each new copy: fetched, result, status, digest, fault; then, for each difference, the keys of
+    politesse diff. The key times tells how often a past decision was made.
     """
     with checked_arguments():
         origin, agents = Origin.of(site), tokens_of(agent)
@@ -237,7 +237,7 @@ async def _history(path: Path, origin: Origin, agents: list[str], *, as_json: bo
 
 
 def _rules(copy: Snapshot) -> RobotsTxt:
-    """Return the file, or a file with the same effect as its absence."""
+    """Return the file of a copy; for a copy without a file, return a file with the same effect."""
     return RobotsTxt.parse(copy.body if copy.result in _WITH_RULES else _COMPLETE_DISALLOW)
 
 

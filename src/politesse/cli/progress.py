@@ -47,7 +47,7 @@ class CrawlBar:
     """Shows the progress of a crawl: pass a CrawlBar as ``on_progress``. Needs the extra ``cli``.
 
     In a terminal a CrawlBar updates four lines: a bar of the finished URLs among all URLs, the count of each outcome,
-    the queue, and the last URL. If the output is no terminal, a CrawlBar prints a line every five seconds. The last
+    the queue, and the last URL. If the output is not a terminal, a CrawlBar prints a line every five seconds. The last
     state stays when the block ends. ::
 
         with CrawlBar() as bar:
@@ -191,7 +191,7 @@ class CrawlView:
         return Group(*head, Text(), self._host_table(width), more, Text(), *self._last(recent, width))
 
     def _look(self, rows: int) -> None:
-        """If the last reading is old enough, read the state of the hosts, and choose the hosts of the rows."""
+        """Choose the hosts of the rows; before this, read the state of all hosts if the last reading is old enough."""
         now_mono = time.monotonic()
         if now_mono - self._looked_mono >= self._pause_s:
             self._waiting = self._queue.sizes()
@@ -234,7 +234,7 @@ class CrawlView:
     def _last(self, lines: int, width: int) -> Sequence[Text]:
         last = [_shown(f"{word:>{_WORD}}  {url}") for word, url in list(self._records.recent)[:lines]]
         for line in last:
-            line.truncate(width - _GAP, overflow="ellipsis")  # the terminal writes ^C after the last line
+            line.truncate(width - _GAP, overflow="ellipsis")  # leaves room for the ^C of the terminal
         return last
 
 
@@ -247,7 +247,7 @@ def rough(seconds: float) -> str:
 
 
 def _trouble(status: HostStatus) -> str:
-    """Return the reason and the end of a closing of a host or of its origins; empty if all are open."""
+    """Return why and until when a host or one of its origins is closed; empty if all are open."""
     for robots in status.robots:
         if robots.result in _TROUBLE and robots.next_fetch is not None and not robots.fetching:
             answer = "no answer" if robots.status is None else robots.status
@@ -269,7 +269,7 @@ def _doing(status: HostStatus, waiting: int) -> str:
 
 
 def _time(wall: float) -> str:
-    """Return a Unix time as the time of day in UTC; with the date if it is not soon."""
+    """Return a Unix time as the time of day in UTC; with the date if the time is more than 12 hours away."""
     text = utc(wall)
     return text if wall - time.time() > 12 * 3_600 else text.partition("T")[2]
 

@@ -1,4 +1,4 @@
-"""The common parts of the commands: the gate of their options, the event loop, the exit code, and Ctrl-C."""
+"""The common parts of the commands: the options of the gate, the event loop, the exit code, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ class GateOptions:
     ) -> AsyncGenerator[AgentView, None]:
         """Open a gate that fetches under politesse's own User-Agent, and judges for the token.
 
-        The gate reports on standard error when the Redis of its fleet is away, so that no request starts, and when it
-        is back.
+        The gate reports on standard error when the Redis of its fleet is away, and when Redis is back. While Redis is
+        away, no request starts.
 
         Raises:
-            ConfigurationError: the file is no store, or cannot be used; or the URL of the fleet is invalid.
+            ConfigurationError: the file is not a store, or cannot be used; or the URL of the fleet is invalid.
         """
         fetch = self.fetch_options() if fetcher is None else None
         async with Gatekeeper(
@@ -156,7 +156,7 @@ class OneFetch:
 
 
 async def read_body(content: StreamReader, limit: int = MAX_BYTES) -> bytes:
-    """Read ``limit`` octets of a page, and perhaps some more."""
+    """Read a page until it ends, or until more than ``limit`` octets were read."""
     body = bytearray()
     while len(body) <= limit and (octets := await content.readany()):
         body += octets
@@ -164,14 +164,16 @@ async def read_body(content: StreamReader, limit: int = MAX_BYTES) -> bytes:
 
 
 def run(command: Coroutine[Any, Any, int]) -> NoReturn:
-    """Run a command in an event loop, and exit with its exit code; 2 after an error of a file, a port or an extra.
+    """Run a command in an event loop, and exit with the exit code of the command.
+
+    The exit code is 2 after an OSError, ConfigurationError, StoreError or ImportError.
 
     The first SIGINT or SIGTERM cancels the command, which may finish its work and then raises the CancelledError. The
     second signal ends the process.
     """
     try:
         code = asyncio.run(_run(command))
-    except (OSError, ConfigurationError, StoreError, ImportError) as error:  # a full disk, a wrong file, no extra
+    except (OSError, ConfigurationError, StoreError, ImportError) as error:  # a full disk, a missing extra
         abandon_output()
         say(errors(), f"politesse: {printable(str(error))}", "red")
         code = 2
@@ -180,7 +182,7 @@ def run(command: Coroutine[Any, Any, int]) -> NoReturn:
 
 @contextmanager
 def checked_arguments() -> Generator[None, None, None]:
-    """Report an argument that is no URL, or an invalid option, in the format of typer's own errors."""
+    """Report an argument that is not a URL, or an invalid option, in the format of typer's own errors."""
     try:
         yield
     except (InvalidURL, ConfigurationError) as error:
@@ -214,7 +216,7 @@ async def _run(command: Coroutine[Any, Any, int]) -> int:
 
 @contextmanager
 def handled(interrupt: Any) -> Generator[None, None, None]:  # noqa: ANN401 - a handler of the module signal
-    """Handle signals, only in the main thread, because other threads get no signals."""
+    """Let ``interrupt`` handle signals during the block; only in the main thread, because other threads get none."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -47,7 +47,7 @@ def show(
     as_json: AsJson = False,
     body: Annotated[bool, typer.Option("--body", help="Show robots.txt itself, too.")] = False,
 ) -> None:
-    """Show the records of an origin and of its host: the last answer, later failures, and the end of a closing.
+    """Show the records of an origin and of its host: the last answer, later failures, and any closing.
 
     Exit code: 1 if nothing is kept.
 
@@ -84,7 +84,7 @@ def export(
     ],
     store: StoreFile,
 ) -> None:
-    """Write all records as lines of JSON, with the keys of show --json, and body: robots.txt as text.
+    """Write all records as lines of JSON, with the keys of show --json, and the key body, which has robots.txt as text.
 
     A robots.txt that is not UTF-8 has body_base64 instead. Exit code: 1 if some records cannot be read.
     """
@@ -151,7 +151,7 @@ def _decoded(stored: StoredRecord) -> tuple[dict[str, Any], bytes]:
     """Return a record as ``--json`` prints it, with ``error`` if it cannot be read, and its robots.txt if it has one.
 
     ``copy`` is the last definite answer, ``trouble`` the failures since then; each may be null. The key of a host is
-    "pace/host/NAME"; it has "address" or "domain" in place of "host" if these are paced.
+    "pace/host/NAME"; for the pace of an address or a domain, it has "address" or "domain" in place of "host".
     """
     is_host = stored.key.startswith(PACE_KEYS)
     head = {"key": stored.key, "kind": "host" if is_host else "robots", "stored": utc(stored.stored_wall)}
@@ -172,7 +172,7 @@ def _decoded(stored: StoredRecord) -> tuple[dict[str, Any], bytes]:
 
 
 def _exported(record: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """Return a record with its file: ``body`` as text, or ``body_base64`` if the file is no UTF-8."""
+    """Return a record with its file: ``body`` as text, or ``body_base64`` if the file is not UTF-8."""
     return record | as_text(body) if body else record
 
 

@@ -123,7 +123,7 @@ class LittleWeb(AsyncExitStack):
         elif page is None:
             await call.silence()  # this server never answers
         else:
-            call.reset()  # no page of this site may be requested, so this request need not wait
+            call.reset()  # ends a request for a forbidden page at once; only robots.txt has to time out
 
     def _file(self, site: Site, call: Call) -> bytes:
         blueprint = site.blueprint

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Logs = Sequence[tuple[Site, Sequence[Exchange]]]
 
-# A clock is late by less than one tick, or by the last bit of a Unix time. The error counts twice, because the crawler
-# and the server each read a clock.
+# A time that is read from a clock is late by less than one tick, or by the last bit of a Unix time. This error counts
+# twice, because the crawler and the server each read a clock.
 TICKS_S: Final = 2 * max(time.get_clock_info("monotonic").resolution, ulp(time.time()))
 # The crawler waits for a Retry-After by the wall clock, which may be adjusted meanwhile; the logs use the monotonic
 # clock.
@@ -47,10 +47,10 @@ class Row:
     Attributes:
         name: the name of the origin.
         answers: the statuses of the answers for robots.txt, 0 for no answer.
-        pages: how many pages it has.
+        pages: how many pages the origin has.
         served: how many different allowed pages were served.
         missed: how many allowed pages were not served.
-        disallowed: how many of its disallowed pages were the target of a link.
+        disallowed: how many disallowed pages of the origin were the target of a link.
         unreachable: the number of pages if robots.txt never answers, so that no page may be requested (RFC 9309
             2.3.1.4); else 0.
         pace_s: the required pause between two requests, in seconds.
@@ -130,13 +130,14 @@ def _trace(site: Site, log: Sequence[Exchange], logs: Logs) -> list[Exchange]:
     """Return the requests for the pages and the robots.txt of a site, and for the targets of robots.txt's redirects."""
     targets = {one.location for one in log if one.url == site.robots_url}
     files = [one for _, others in logs for one in others if one.url in targets]
-    # Any other file here is the redirected robots.txt of another origin, and does not count for the pace of this site.
+    # The files of this server are targets of other origins' redirects of robots.txt. Requests for these files do not
+    # count for the pace of this site.
     own = [one for one in log if one.url.removeprefix(site.address) not in site.blueprint.files]
     return [_ended(one, site) for one in [*own, *files]]
 
 
 def _ended(exchange: Exchange, site: Site) -> Exchange:
-    """Return an exchange with an end: without an answer, the server cannot know when the client gave up."""
+    """Return the exchange, with an assumed end if it has no answer: the server cannot know when the client gave up."""
     if exchange.status:
         return exchange
     return replace(exchange, ended=inf if exchange.url == site.robots_url else exchange.started)

@@ -46,16 +46,16 @@ class Blueprint:
 
     Attributes:
         name: the name in the output.
-        robots: the answers for robots.txt, one after the other; the last answer is repeated. If an answer has the name
-            of an origin in braces, the address of that origin replaces it. If ``robots`` is empty, the server does not
-            answer, so all pages are forbidden.
+        robots: the answers for robots.txt, one after the other; the last answer is repeated. The name of an origin in
+            braces stands for the address of that origin. If ``robots`` is empty, the server does not answer, so all
+            pages are forbidden.
         families: the families of its pages.
         files: maps each other target to its answers, which are sent one after the other; the last answer is repeated.
         asks: the line of robots.txt that states a pace; empty without such a line.
         asks_s: the pause between two requests that the line in ``asks`` requires, in seconds.
         max_age_s: how long robots.txt may be used, in seconds, or None if the origin does not state this.
         busy_at: the numbers, from 1, of the page requests that the origin answers with 429 and Retry-After.
-        beside: the origin on another port of the same host; empty if the origin has its own host.
+        beside: the name of another origin, on another port of the same host; empty if the origin has its own host.
     """
 
     name: str
@@ -136,7 +136,7 @@ class Site:
         return page.rule if page.forbidden else None
 
     def interval(self, wall: float) -> tuple[float, str]:  # noqa: ARG002 - the same
-        """Return the seconds between two requests that the site states, and the field of that statement."""
+        """Return the pause between two requests that robots.txt states, in seconds, and the name of the field."""
         return self.blueprint.asks_s, self.blueprint.asks.partition(":")[0]
 
     def open_at(self, wall: float) -> bool:  # noqa: ARG002 - the same
@@ -317,9 +317,9 @@ def make_sites(addresses: Mapping[str, str], pages: int, seed: int) -> list[Site
 
 
 def _weave(sites: Sequence[Site], rng: random.Random) -> None:
-    """Link each page once, forbidden pages twice, from pages that a polite crawl reaches; choose redirect targets.
+    """Add one link to each allowed page and two links to each forbidden page, and choose the targets of redirects.
 
-    Each allowed page with a text links to other pages, so all allowed pages can be reached from the front pages.
+    Only pages that a polite crawl reaches have links, so a crawl from the front pages reaches all allowed pages.
     Redirects lead alternately to a forbidden and an allowed page, of the same or another site.
     """
     linking = defaultdict(list, {site.address: [site.front] for site in sites if not site.front.forbidden})

@@ -34,11 +34,11 @@ _WIDEST: Final = 80  # a paragraph has at most this many columns
 async def watch(
     console: Console, crawl: asyncio.Task[CrawlReport], web: LittleWeb, look: Callable[[], list[Row]]
 ) -> CrawlReport | None:
-    """Print a line each second until the crawl ends, and return its report; end it if the servers see no request.
+    """Print a line each second until the crawl ends, and return its report; cancel a crawl that makes no requests.
 
     Args:
         console: shows the lines.
-        crawl: the crawl to run.
+        crawl: the task of the crawl.
         web: the web that is crawled.
         look: returns the sums of the present logs.
     """
@@ -114,7 +114,7 @@ LEGEND: Final = "ms to keep: own = our floor, site = its robots.txt. 403 allows 
 def table(rows: Sequence[Row]) -> Table:
     """Return the logs as a table, one row for each site, for a terminal of 80 columns or more.
 
-    The pages of a site are fetched, disallowed, given up or left.
+    Each page of a site is counted as fetched, disallowed, given up or left.
     """
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
     shown.add_column("site", no_wrap=True, style="bold")
