@@ -51,7 +51,7 @@ class PrefixIndex:
         """Return the index of the longest prefix of ``target``; -1 without a prefix."""
         prefixes = self.prefixes
         # The last prefix that sorts at or before the target either is the longest prefix of the target, or starts with
-        # it.
+        # that longest prefix.
         place = bisect_right(prefixes, target)
         while place and not target.startswith(prefixes[place - 1]):
             place = self._links[place - 1]
@@ -71,7 +71,7 @@ class PrefixIndex:
 
 
 class FirstPrefix:
-    """Prefixes of which the first match decides, not the longest match.
+    """Finds the first of several prefixes that match a target, not the longest.
 
     Args:
         patterns: the prefixes in the order in which they are tried, without duplicates.
@@ -144,7 +144,7 @@ class Wildcard:
 
 
 class _CutEscapes(Wildcard):
-    """A wildcard with segments that end in ``%`` and one hex digit, for which a target has two spellings.
+    """A wildcard with segments that end in ``%`` and one hex digit. A target has two spellings of such a segment.
 
     At the end of a segment, ``%4`` matches the start of an escape such as ``%4F``, and also the text ``%4``, which is
     ``%254`` in a target. (``%2`` needs only one spelling, because ``%25`` starts with ``%2``.) Both spellings start
@@ -183,13 +183,13 @@ class _CutEscapes(Wildcard):
 
 
 def _tails(digit: str) -> tuple[str, ...]:
-    """Return the texts that may follow an escape that was cut after ``digit``."""
+    """Return the texts that may follow the ``%`` of a segment that ends in ``%`` and ``digit``."""
     return ("",) if digit == _NONE else (digit.upper(), f"25{digit}")
 
 
 def _behind(target: str, place: int, tails: tuple[str, ...]) -> int:
     """Return the index after the tail at ``place``, or -1 if none of ``tails`` is there."""
-    if not target.startswith(tails, place):  # runs once for each "%" of a target, so without a generator
+    if not target.startswith(tails, place):  # no generator: this runs once for each "%" of a target
         return -1
     return place + len(tails[0] if target.startswith(tails[0], place) else tails[1])
 

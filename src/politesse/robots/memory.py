@@ -14,7 +14,7 @@ _STEP: Final = 16  # memory is allocated in multiples of this many octets
 
 
 def memory_of(objects: Iterable[object]) -> int:
-    """Return the octets of the objects alone, without the objects that they refer to. Empty objects are shared: 0."""
+    """Return how many octets the objects take, without the objects that they refer to. Empty objects count as 0."""
     return sum([getsizeof(item) + _STEP - 1 & -_STEP for item in objects if item])
 
 

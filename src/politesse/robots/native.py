@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _BOUND_REACHED, _ROBOTS_TXT, _OTHER = -1, -4, -6  # _native/module.c; OTHER: Python has to normalise the target
 IMPLEMENTATION: Final = "python" if core is None else "native"
 """``native`` if the compiled core decides, in the dialects that it serves; else ``python``."""
-_NO_OTHERS: Final = OtherRecords()  # shared by all files without such rows, and never changed
+_NO_OTHERS: Final = OtherRecords()  # shared by all files without other records; never changed
 
 
 class NativeRuleSet(MostSpecific):
@@ -138,7 +138,7 @@ def _others_of(rows: Iterable[tuple[int, str, str, bool, bool]], traits: Traits)
 
 
 def native_outline(octets: bytes, traits: Traits) -> NativeOutline | None:
-    """Return the outline of a file as the compiled core reads it, or None if it does not serve the dialect."""
+    """Return the outline of a file as the compiled core reads it, or None if the core does not serve the dialect."""
     made = _dialect(traits)
     return None if made is None else NativeOutline(made.scan(octets), traits)
 

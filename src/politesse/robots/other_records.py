@@ -66,8 +66,8 @@ class CleanParams:
     def canonical(self, url: StrOrURL) -> str:
         """Return ``url`` without the parameters that do not change the page; other parameters keep their order.
 
-        Names of parameters are compared as they are written. The cost is at most the octets of all lines times the
-        octets of ``url``.
+        Names of parameters are compared as they are written. The time is at most proportional to the octets of all
+        lines times the octets of ``url``.
 
         Args:
             url: absolute URL, or target that starts with ``/``; its fragment is kept.
@@ -136,7 +136,7 @@ class SitemapLines:
     def lines(self) -> tuple[tuple[int, str], ...]:
         """See the class."""
         numbers = [int(line.partition(" ")[0]) for line in self._listed.split("\n")] if self._listed else []
-        # Of equal values the first counts: the lines are read backwards, so it overwrites the other values.
+        # The lines are read backwards, so that the first line with a value overwrites later lines with the same value.
         first = dict(zip(reversed(self.values), reversed(numbers), strict=True))
         return tuple(sorted((number, value) for value, number in first.items()))
 
@@ -196,7 +196,7 @@ class OtherRecords:
         sitemaps: the number and the value of each Sitemap line, as a text.
         licenses: License lines with an absolute URL.
         signals: Content-Signals before the first group.
-        quirks: quirks by row number that follow from the place or the value of a row.
+        quirks: maps row numbers to quirks that follow from the place or the value of the row.
     """
 
     __slots__ = ("directives", "licenses", "quirks", "signals", "sitemaps", "usage")
@@ -261,6 +261,6 @@ class OtherRecords:
 
 
 def rows_in(rows: list[Item], span: Span, number_of: Callable[[Any], int] = _number_of) -> list[Item]:
-    """Return the rows of a span, from all rows of their kind in the order of the file."""
+    """Return those rows that are in a span. The given rows must be in the order of the file."""
     listed_at, end, *_ = span
     return rows[bisect_left(rows, listed_at, key=number_of) : bisect_left(rows, end, key=number_of)]

@@ -1,4 +1,4 @@
-"""Makes groups from rows, in one pass and without lines, and finds the rules of a crawler (RFC 9309 2.2.1).
+"""Finds the groups and the rules of a crawler from rows, in one pass, without making lines (RFC 9309 2.2.1).
 
 Most files are read only for the rules of a crawler, and most of their rows are never used again. So the outline keeps
 each rule as a row, and a rule set compiles only the rows of the crawler. Rows with the same spelling of a field share
@@ -35,9 +35,9 @@ class Outline:
 
     Attributes:
         others: records that are neither rules nor user-agent lines.
-        starts: number of the row that starts each group.
-        names: numbers of the user-agent lines with each name, which is in lower case.
-        quirks: quirks by row number that follow from the place or the value of a row.
+        starts: the number of the first row of each group.
+        names: maps each name, in lower case, to the numbers of its user-agent lines.
+        quirks: maps row numbers to quirks that follow from the place or the value of the row.
     """
 
     def __init__(self, traits: Traits, control: Collection[int]) -> None:
@@ -54,7 +54,8 @@ class Outline:
         self._has_unnamed = False
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
-        """Return the groups for a crawler with these names, the most specific first; else the groups for ``*``."""
+        """Return the groups that name the crawler by one of its tokens, tried in order; otherwise the groups for ``*``.
+        """
         grouping, means = self._grouping, self._grouping.names
         for token in filter(None, tokens):
             # Each name is compared once, even if many groups have it.
@@ -106,7 +107,7 @@ class Outline:
         )
 
     def read(self, rows: Iterable[FieldRow]) -> None:
-        """Read the rows of a record."""
+        """Read the rows of a record, or of a whole file if blank lines do not end records."""
         grouping = self._grouping
         rules, fields = grouping.rules, self._traits.syntax.fields
         inside = False  # whether a rule belongs to a group

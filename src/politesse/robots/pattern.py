@@ -2,14 +2,15 @@
 
 Both sides of a comparison get the same form (RFC 9309 2.2.2, RFC 3986 6.2.2). Octets that a URI cannot contain are
 percent-encoded. Escapes of unreserved octets are decoded. Hex digits are upper case. Reserved octets stay as written.
-In the query, the six characters ``: / ? @ [ ]`` need no escape there, and equal their escapes. A literal ``*`` or ``$``
-is ``%2A`` or ``%24``. The form is ASCII, so that its length in characters is its length in octets. In a pattern a ``%``
-without two hex digits does not change, and counts as one octet; see ``match_form``.
+In the query, escapes of the six characters ``: / ? @ [ ]`` are also decoded, because these need no escape there. A
+literal ``*`` or ``$`` is written as ``%2A`` or ``%24``. The form is ASCII, so that its length in characters is its
+length in octets. In a pattern a ``%`` without two hex digits does not change, and counts as one octet; see
+``match_form``.
 
-The dialect RFC9309 uses this form. Other dialects use other forms. One form decodes every escape but ``%2F``
-(``decode_target``, ``decode_prefix``, ``decode_pattern``). Two forms decode no escape, so that different spellings of
-an octet differ: ``keep_target`` and ``keep_prefix`` change nothing, ``fold_target`` and ``fold_pattern`` only the case
-of hex digits. In each form, a plain target is its own normal form.
+The dialects RFC9309 and KOSTER_2019 use this form. Other dialects use other forms. ``decode_target``, ``decode_prefix``
+and ``decode_pattern`` decode every escape but ``%2F``. Two other forms decode no escape, so that different spellings of
+an octet stay different. ``keep_target`` and ``keep_prefix`` keep escapes exactly as written. ``fold_target`` and
+``fold_pattern`` only change their hex digits to upper case. In each form, a plain target is its own normal form.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _KEPT: Final = r"A-Za-z0-9._~!&'()+,;=:@/?\[\]-"
 _UP_TO: Final = f"{{0,{MAX_URL_LENGTH - 1}}}+"  # a longer target is not plain, and the slow path rejects it
 
 
-# Possessive, so that a path that is not plain fails at its first escape without backtracking (105 ns instead of 240 to
-# 430).
+# The repetition is possessive, so that a path that is not plain fails at its first escape without backtracking (105 ns
+# instead of 240 to 430).
 is_plain: Final = re.compile(f"[{_KEPT}]{_UP_TO}").fullmatch
 """Whether a target is already in normal form, except for dot segments; takes linear time."""
 
@@ -51,8 +52,8 @@ is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
 _TO_CHANGE = re.compile(r"(?:%[89A-Fa-f][0-9A-Fa-f])++|%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
 _TO_CHANGE_IN_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}|[^*" + _KEPT + r"]", re.DOTALL)
 _TO_CHANGE_OR_FOLD = re.compile(r"%[0-9A-Fa-f]{2}|[^*$" + _KEPT + r"]", re.DOTALL)
-# The same for patterns, in which a "%" without two hex digits stays. If decoding the next escape would turn a "%" into
-# an escape ("%%32%46" is the text "%2F"), the "%" is escaped.
+# The texts to change in a pattern, in which a "%" without two hex digits stays. If decoding the next escape would turn
+# a "%" into an escape ("%%32%46" is the text "%2F"), the "%" is escaped.
 _TO_CHANGE_BUT_BARE_PERCENT = re.compile(
     r"%[0-9A-Fa-f]{2}|%(?=[0-9A-Fa-f]?%[0-9A-Fa-f]{2})|[^%*" + _KEPT + r"]", re.DOTALL
 )
@@ -74,7 +75,7 @@ def _replacements(decoded: frozenset[int]) -> Callable[[re.Match[str]], str]:
 
     def replacement(matched: re.Match[str]) -> str:
         text = matched[0]
-        return table[text] if len(text) <= len("%E9") else text.upper()  # no octet from 0x80 on is decoded
+        return table[text] if len(text) <= len("%E9") else text.upper()  # escapes from %80 on stay escapes
 
     return replacement
 
@@ -107,7 +108,7 @@ FOLDED: Final = TargetForm(PLAIN | frozenset(b"*$"))
 
 
 def normalise_target(target: str) -> str:
-    """Return the normal form of a request target: no fragment, no dot segments, escapes by component.
+    """Return the normal form of a request target, without its fragment and dot segments; see the module.
 
     Raises:
         InvalidURL: ``target`` exceeds MAX_URL_LENGTH, contains a control character, or cannot be encoded in UTF-8.
@@ -173,10 +174,11 @@ def keep_prefix(value: str) -> str:
 
 
 def query_as_written(target: str) -> str | None:
-    """Return the normal form of a target, but with its query as written; None if that is the normal form.
+    """Return the normal form of a target with the query's escapes of six characters kept; None without such escapes.
 
-    A pattern that reaches the query only through its star was normalised as a path. So its escapes of the query's six
-    characters were not decoded. Such a pattern is also compared with this form, so that equal octets match.
+    The six characters are ``: / ? @ [ ]``. A pattern that reaches the query only through its star was normalised as a
+    path, so its escapes of these characters were not decoded. Such a pattern is also compared with this form, so that
+    equal octets match.
     """
     path, question, query = target.partition("#")[0].partition("?")
     if _query_escape(query) is None:
@@ -187,8 +189,8 @@ def query_as_written(target: str) -> str | None:
 def normalise_pattern(value: str) -> str:
     """Return the normal form of a path pattern; each run of ``*`` becomes one ``*``, and only a final ``$`` is kept.
 
-    A trailing ``*`` or ``*$`` also stays: it does not change the matches, but its octets count (RFC 9309 2.2.2: the
-    match with the most octets is the most specific).
+    A trailing ``*`` or ``*$`` also stays: it does not change the matches, but its octets add to the length (RFC 9309
+    2.2.2: the match with the most octets is the most specific).
     """
     if is_plain(value) is not None:
         return value  # four of five real patterns have no star, no anchor and no escape
@@ -242,13 +244,13 @@ def _normalise(text: str, to_change: re.Pattern[str], change: Callable[[re.Match
     if is_plain(text) is not None:
         return text
     if not text.isascii():
-        # One character for each octet; in a pattern, an octet that is not UTF-8 is a surrogate.
+        # Latin-1 makes each octet one character. In a pattern, an octet that is not UTF-8 is a lone surrogate.
         text = text.encode("utf-8", "surrogateescape").decode("latin-1")
     return to_change.sub(change, text)
 
 
 def _components(target: str) -> tuple[str, str, str]:
-    """Return path, question mark and query without the fragment, in ASCII: all other characters are escaped.
+    """Return path, question mark and query without the fragment, in ASCII: other characters are escaped.
 
     Raises:
         InvalidURL: see ``normalise_target``.
@@ -260,7 +262,7 @@ def _components(target: str) -> tuple[str, str, str]:
         raise InvalidURL(target, f"holds the control character {control.group()!r}; percent-encode it")
     if not has_utf_8(target):
         raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form")
-    # A character may have four octets, and each octet becomes three when it is escaped.
+    # The length is checked again, because escaping turns a character into up to twelve octets.
     sent = _BEYOND_ASCII.sub(_escaped, target.partition("#")[0])
     _check_octets(target, len(sent))
     return sent.partition("?")

@@ -1,8 +1,8 @@
 """Compiles, on demand, a robots.txt's preferences about the use of content: Content-Usage, Content-Signal, License.
 
-Content-Usage and Content-Signal are resolved independently. The Content-Usage lines with the longest matching path
-count, also if several paths are equally long (draft-ietf-aipref-attach 3.1). Such a line counts as a whole: a purpose
-that it does not name is unstated, even if a line with a shorter path names the purpose. The Content-Signals in the
+Content-Usage and Content-Signal are resolved independently. The Content-Usage line with the longest matching path
+applies; if several matching paths are equally long, all their lines apply (draft-ietf-aipref-attach 3.1). Lines with
+shorter paths do not apply, even if they name a purpose that the longest line does not name. The Content-Signals in the
 groups for the crawler apply. Without such lines, the Content-Signals in the groups for ``*`` apply; without these, the
 Content-Signals before the first group.
 """
@@ -32,12 +32,12 @@ LICENSE: Final = "license"
 _PATH: Final = re.compile(f"/[^{BLANKS}]*")
 _WHOLE_SITE: Final = "/"  # the path of a rule without a path
 _PARSED_AT_ONCE: Final = 50
-_MOST_LINES: Final = 1_000  # limits each kind; with more, the garbage collector would stop all threads for 30 ms
+_MOST_LINES: Final = 1_000  # of each kind; with more, the garbage collector stops all threads for 30 ms
 _BYTES_PER_LINE: Final = 1_000  # the measured size of a line, its two statements and its pattern, without their text
 
 
 class AgentLine(NamedTuple):
-    """A line, and the user-agent name to which it applies; empty for all crawlers."""
+    """A line, and the user-agent name to which it applies; the name is empty for all crawlers."""
 
     agent: str
     line: Line
@@ -52,7 +52,7 @@ class _UsageRule(NamedTuple):
 
 
 class _Compiled(NamedTuple):
-    """The compiled lines; ``refused`` maps each purpose to its refusal by a rule beyond the bound."""
+    """The compiled lines; ``refused`` maps each purpose to a refusal by a line after the first thousand."""
 
     rules: tuple[_UsageRule, ...]
     refused: dict[Purpose | None, Statement]
@@ -64,8 +64,8 @@ class SiteUsage:
     """Preferences of a robots.txt for a crawler; made only for files with preferences.
 
     The matching work is bounded, as for rules. Some lines are not compared: lines beyond the bound, and lines after the
-    first thousand of their kind. Of these lines only the refusals count, for all paths. A few lines are parsed at the
-    first call, many lines at construction.
+    first thousand of their kind. Of these lines, only refusals count, and they apply to all paths. Up to 50 lines are
+    parsed at the first call, more lines at construction.
 
     Attributes:
         weight_bytes: approximate memory that the preferences take once they are compiled.
@@ -96,7 +96,7 @@ class SiteUsage:
         """Return the preferences about a URL or target, even if it may not be requested.
 
         Raises:
-            InvalidURL: ``url`` has no target, as for ``RuleSet.match``.
+            InvalidURL: see ``RuleSet.match``.
         """
         if self._compiled is None:
             self._compiled = self._compile()

@@ -53,7 +53,7 @@ class RuleTable:
         return self._names[self._name_of[place]].field == ALLOW
 
     def match(self, place: int, *, bound_reached: bool = False) -> Match:
-        """Return the match if the rule at ``place`` decides; at NO_RULE, the match without a rule."""
+        """Return the Match of a decision by the rule at ``place``. If ``place`` is NO_RULE, the Match has no rule."""
         if place == NO_RULE:
             return Match(Reason.NO_RULE, bound_reached=True) if bound_reached else NO_RULE_MATCH
         name, pattern = self._names[self._name_of[place]], self.patterns[place]

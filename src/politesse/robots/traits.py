@@ -29,11 +29,11 @@ class Syntax:
 
     Attributes:
         fields: field names that the dialect reads, in lower case.
-        misspelled_fields: maps each misspelled name to the name that it is read as, with a quirk.
-        field_starts: maps the start of a name to the name that it is read as, with a quirk; the first fitting start
-            counts.
-        missing_colon: whether two words without a colon are a field and its value, with a quirk.
-        odd_blanks: characters that are read as blanks around a field or a value, with a quirk.
+        misspelled_fields: maps each misspelled name to the name that it is read as; the line gets a quirk.
+        field_starts: maps the start of a name to the name that it is read as; the first fitting start counts, and the
+            line gets a quirk.
+        missing_colon: whether two words without a colon are a field and its value; the line gets a quirk.
+        odd_blanks: characters that are read as blanks around a field or a value; the line gets a quirk.
         blank_lines: whether a blank line ends a record.
         max_line_octets: how many octets of a line are read, or None for all.
         max_octets: how many octets of a file are read, or None for all.
@@ -78,9 +78,9 @@ class Grouping:
         any_field_is_a_rule: whether a user-agent line after any other field also starts a group.
         before_any_agent: the names of the crawlers that are bound by rules before the first user-agent line.
         versioned: whether a Robot-version sets the version of a group.
-        name: returns the name on a user-agent line from its value; ``*`` for all crawlers, or empty.
+        name: returns the name on a user-agent line from its value: ``*`` for all crawlers, empty for none.
         token: returns the name of a crawler from its product token or User-Agent; empty for none.
-        names: returns whether a name on a user-agent line means a crawler; None for equality.
+        names: returns whether a name on a user-agent line means a crawler; None if the two names must be equal.
         named: chooses among the groups that name a crawler; if it chooses no group, the groups for ``*`` bind the
             crawler.
         everybody: chooses among the groups for ``*``.
@@ -146,9 +146,9 @@ class Grace:
     """The rules while robots.txt is unreachable; times in seconds.
 
     Attributes:
-        closed_s: the time after the first failure in which every page is disallowed, with or without an older copy.
-        stale_s: the time after its last confirmation for which a copy is used although it is no longer fresh.
-        stale_from_failure: whether ``stale_s`` counts from the end of ``closed_s`` instead.
+        closed_s: how long after the first failure every page is disallowed, even if an older copy exists.
+        stale_s: how long after its last confirmation a copy is used, although it is no longer fresh.
+        stale_from_failure: whether ``stale_s`` counts from the end of ``closed_s``, not from the last confirmation.
         opens_without_copy: whether, after ``closed_s``, every page is allowed if no copy exists.
         after_s: the time after the first failure at which ``after_allows`` begins to apply.
         after_allows: whether, after ``after_s``, every page is allowed if the host answers at all.
@@ -169,8 +169,7 @@ class Outcomes:
     Attributes:
         forbidden_disallows: whether 401 and 403 disallow the whole site.
         too_many_requests: access result of a 429.
-        unavailable_copy_s: the time after its last confirmation for which a copy is used while robots.txt is
-            unavailable.
+        unavailable_copy_s: how long after its last confirmation a copy is used while robots.txt is unavailable.
         max_redirects: number of redirects that are followed.
         too_many_redirects: access result of more redirects, or of a loop.
         lifetimes: how long a response stays fresh.

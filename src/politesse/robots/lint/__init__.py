@@ -1,4 +1,4 @@
-"""Finds faults and risks of a robots.txt, with the results of lexer and document. Pure.
+"""Finds faults and risks of a robots.txt, from the results of ``lexer`` and ``document``. Pure.
 
 ::
 
@@ -8,8 +8,8 @@
     disagreement  finds rules on which the dialects disagree
     diagnostics   has the codes, and the report
 
-Time and memory are bounded: at most 500 KiB are read, a limited number of diagnostics is kept for each code, and checks
-that compare rules with each other stop after a fixed number of comparisons, and report that.
+Time and memory are bounded. At most 500 KiB are read. A limited number of diagnostics is kept for each code. A check
+that compares rules with each other stops after a fixed number of comparisons, and reports that it has stopped.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def lint(
 
 
 def _report_rest(octets: bytes, read: int, last_line: int, report: Report) -> None:
-    # In UTF-16, every other octet is NUL.
+    # NULs are dropped, because in UTF-16 every other octet of ASCII text is NUL.
     rule = _RULE.search(b"\n" + octets[read:].replace(b"\0", b""))
     if rule is None:
         report.add("file-too-long", f"{len(octets)} octets; crawlers need not read what follows", last_line)

@@ -1,4 +1,4 @@
-"""Each finding becomes a diagnostic, with a code from a table; the number for each code is limited."""
+"""The codes of diagnostics, and a report that keeps a limited number of diagnostics for each code."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def shown(text: str) -> str:
 
 
 class Report:
-    """Collects diagnostics up to a limit for each code, and counts the others.
+    """Collects diagnostics up to a limit for each code, and counts the diagnostics beyond the limit.
 
     Args:
         most: number of diagnostics to keep for each code; positive.

@@ -1,6 +1,6 @@
 """Finds rules on which the dialects disagree, by trying each rule in all dialects on similar paths.
 
-A path counts for a rule only if the rule decides about the path, in the chosen or in the other dialect.
+If two dialects disagree about a path, a rule is reported only if it decides about the path in one of the two dialects.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _MAX_PROBE: Final = 2_000  # URLs with more characters are not requested in practice
 _MAX_SAMPLES: Final = 2
-_MAX_EFFORT: Final = 10_000_000_000  # the unit is a byte of rules that is searched; this effort takes a few seconds
-_EFFORT_OF_A_MATCH: Final = 20_000  # the least effort of a match
+_MAX_EFFORT: Final = 10_000_000_000  # in bytes of searched rules; so much effort takes a few seconds
+_EFFORT_OF_A_MATCH: Final = 20_000  # the effort of a match, in addition to the bytes of the rules
 _EFFORT_OF_A_RULE: Final = 20_000  # the effort to compile a rule
 _EFFORT_OF_A_NAME: Final = 10_000  # the effort to compare a name with the name of a crawler
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -76,7 +76,7 @@ class _Sample(NamedTuple):
 
 
 class _Trial:
-    """Tries paths that are similar to a rule in all dialects, for one crawler.
+    """Decides in all dialects about paths that are similar to a rule, for one crawler.
 
     Attributes:
         effort_left: how much of the permitted effort is not spent, in bytes of rules.
@@ -86,14 +86,14 @@ class _Trial:
         self.effort_left = _MAX_EFFORT
 
     def start(self, here: RuleSet, there: Mapping[Dialect, RuleSet]) -> None:
-        """Set the rules of a crawler in the chosen dialect, and in all dialects."""
+        """Set the rules of a crawler: those in the chosen dialect, and those in each dialect."""
         self._here = here
         self._there = there
         self._effort = sum(rules.weight_bytes + _EFFORT_OF_A_MATCH for rules in (here, *there.values()))
         self.effort_left -= _EFFORT_OF_A_RULE * sum(map(len, there.values()))
 
     def of(self, line: Line) -> list[_Sample]:
-        """Return a few paths on which this line makes dialects disagree, with each such dialect at least once."""
+        """Return at most two paths about which dialects disagree because of this line. No dialect is reported twice."""
         samples: list[_Sample] = []
         known: set[Dialect] = set()
         for path in _paths_near(line.value):

@@ -30,7 +30,7 @@ class Binding(NamedTuple):
 
 
 def bindings(robots: RobotsTxt) -> tuple[list[Binding], bool]:
-    """Return each set of groups that some name in the file obeys, and whether all names were tried."""
+    """Return a Binding for each set of groups that a crawler obeys, and whether all names in the file were tried."""
     names = dict.fromkeys(_crawler(name) for group in robots.groups for name in group.agents)
     compares = robots.dialect.traits.grouping.names
     whole = compares is None or len(names) ** 2 <= _MAX_COMPARED
@@ -43,7 +43,7 @@ def bindings(robots: RobotsTxt) -> tuple[list[Binding], bool]:
 
 
 def _crawler(name: str) -> str:
-    """Return a crawler that a name in the file may mean; for a browser's User-Agent string, its product."""
+    """Return the crawler that a name in the file means; for a browser's User-Agent string, ``mozilla``."""
     return BROWSER if product_token(name) == BROWSER else name
 
 

@@ -26,7 +26,7 @@ _URL = re.compile(r"https?://[^/?#\s]", re.IGNORECASE)
 _MAX_YANDEX_CHARACTERS: Final = 1_024
 _MAX_YANDEX_RULES: Final = 2_048
 
-# Fields that some crawlers read, or that were once proposed; these are no misspellings of other fields.
+# Fields that some crawlers read, or that were once proposed. They do not count as misspellings of other fields.
 _FOREIGN_FIELDS: Final = frozenset(
     {"cache-delay", "clean-param", "host", "indexpage", "noarchive", "nofollow", "noindex", "request-delay"}
 )
@@ -146,7 +146,7 @@ def _report_quirk(quirk: Quirk, line: Line, rows: Rows, report: Report) -> None:
     report.add(code, message, line.number, column)
 
 
-# The code, whether it is about the value, and the message.
+# Maps a quirk to the code, whether the column is that of the value, and the message.
 _WORDS: Final[dict[Quirk, tuple[str, bool, str]]] = {
     Quirk.MISSPELLED_FIELD: ("misspelled-field", False, "{name} is read as {field}; other parsers ignore the line"),
     Quirk.MISSING_COLON: ("missing-colon", True, "no colon behind {name}; other parsers ignore the line"),
@@ -167,7 +167,7 @@ _WORDS: Final[dict[Quirk, tuple[str, bool, str]]] = {
 
 
 class _Fields:
-    """Reports fields that the dialect does not read, with the fields of which their names may be misspellings."""
+    """Reports fields that the dialect does not read, and suggests known fields with a similar name."""
 
     def __init__(self, robots: RobotsTxt, report: Report) -> None:
         self.known = robots.dialect.traits.syntax.fields
@@ -188,7 +188,7 @@ class _Fields:
         name = shown(line.name)
         if not line.field:
             word, _, value = line.name.replace("\t", " ").lower().partition(" ")
-            # "allow robots to come in" is prose.
+            # The value must look like a path, because "allow robots to come in" is prose.
             if value.strip().startswith(("/", EVERYBODY)) and (meant := self._meant(word)) in self._needed:
                 return "lost-line", f"{name} has no colon, and is not read as {meant}"
             return ("no-separator", f"{name} says nothing: it has no colon") if line.name.strip(_BOM) else None

@@ -1,8 +1,9 @@
 """Finds rules that never decide, because they match no target, or because another rule always precedes them.
 
-Every report is proven, so there are no false positives. The check misses a rule that only several rules together
-shadow. Rule A covers rule B if the pieces of A occur in the text of B, in order. In this text, a star of B is a letter
-that only a star of A matches.
+Every report is proven, so there are no false positives. The check misses a rule that no single rule always precedes,
+but several rules together do. Rule A covers rule B if A matches every target that B matches. To test this, the stars of
+A cut its pattern into pieces, and each star of B becomes a character that only a star of A matches. A covers B if the
+pieces of A occur in the resulting text, in order.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def check_rules(robots: RobotsTxt, rows: Rows, report: Report) -> None:
             message = f"{shown(one.line.value)} matches no URL in this dialect"
             report.add("matches-nothing", message, one.line.number, rows.of_value(one.line))
     chosen, whole = bindings(robots)
-    # If not all crawlers were tried, single groups suffice: each crawler obeys at least one group, and among more rules
-    # a rule does not win more often.
+    # If not all crawlers were tried, each group is checked alone. This suffices, because a rule that never wins in its
+    # own group does not win among more rules.
     combinations = [one.groups for one in chosen] if whole else [[group] for group in robots.groups]
     shadows = _Shadows(robots, lone)
     losing: dict[int, Rule] = {}
@@ -75,7 +76,8 @@ class _Lone:
         line: the line.
         rules: its rules; several in dialects in which a rule implies others.
         rule_set: these rules, compiled.
-        says_so: the rule whose pattern is the path as written, or None for a URL, which may be of another site.
+        says_so: the rule that the path itself states, not an implied rule; None for a URL, which may be of another
+            site.
         matches_nothing: whether the line matches no target in normal form.
     """
 
@@ -91,7 +93,7 @@ class _Lone:
 
 
 def _has_dot_segment(pattern: str) -> bool:
-    """Whether a pattern needs a dot segment in the path, which clients remove from every request."""
+    """Whether a pattern matches only paths with a dot segment. Clients remove dot segments from every request."""
     path = pattern.partition("?")[0].partition("*")[0]  # a star may reach into the query, which keeps dot segments
     return _DOT_SEGMENT.search(path) is not None
 

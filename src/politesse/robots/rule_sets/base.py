@@ -38,7 +38,7 @@ _Value = TypeVar("_Value", float, RequestRate, TimeWindow, str)
 
 
 class Directives(NamedTuple):
-    """The lines of an agent's merged groups that are no rules.
+    """The directives, sitemaps and preferences that belong to the rules of an agent.
 
     Attributes:
         values: typed values of the directives, in the order of the file.
@@ -54,7 +54,7 @@ class Directives(NamedTuple):
 
 
 class RuleSet(ABC):
-    r"""The rules of a robots.txt for one agent. ``RobotsTxt.rules_for`` makes them, of the kind that the dialect needs.
+    r"""The rules of a robots.txt for one agent. ``RobotsTxt.rules_for`` returns the subclass that the dialect needs.
 
     A rule set is immutable, and depends only on the file, the dialect and the tokens, so origins with the same file
     share it.
@@ -151,8 +151,8 @@ class RuleSet(ABC):
         The host of a URL does not matter here, and is not validated.
 
         Raises:
-            InvalidURL: ``url`` has no target, because it is not an absolute http(s) URL, or has characters that clients
-                send in different ways.
+            InvalidURL: ``url`` is neither an absolute http(s) URL nor a target, or has characters that clients send in
+                different ways.
             TypeError: ``url`` is neither a str nor a yarl.URL.
         """
         text = url_text(url)
@@ -187,9 +187,9 @@ class RuleSet(ABC):
 
     @abstractmethod
     def reach(self, rule: Rule) -> tuple[str, ...]:
-        """Return the pieces that make up each target in normal form that ``rule`` matches, in order.
+        """Return the pieces of a rule's pattern, in order.
 
-        Between two pieces the target may have any text.
+        ``rule`` matches each target in normal form that consists of the pieces, with any text between two pieces.
         """
 
     @abstractmethod

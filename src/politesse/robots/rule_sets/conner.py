@@ -66,8 +66,7 @@ class ConnerRuleSet(TableRuleSet):
     def precedes(self, rule: Rule, other: Rule) -> bool:
         """See ``RuleSet.precedes``.
 
-        An Allow that never matches still closes the rest of the site, and a Disallow that never matches may open the
-        site.
+        Even a rule that never decides affects the rest of the site: an Allow closes it, and a Disallow may open it.
         """
         alike = rule.pattern == other.pattern or self._is_general or ("*" in rule.pattern and "*" in other.pattern)
         closes = rule.allow and rule.pattern != other.pattern

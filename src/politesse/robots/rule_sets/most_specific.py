@@ -108,12 +108,12 @@ class MostSpecificRuleSet(TableRuleSet, MostSpecific):
                     continue
                 if form[-1:] == "$":
                     literals, form = exact, form[:-1]
-            # "/a*" and "/a" have the same form: the pattern with more octets counts, or the first of equal patterns.
+            # "/a*" and "/a" have the same form. The pattern with the higher rank is kept; of equal ranks, the first.
             known = literals.get(form)
             if known is None or ranks[place] > ranks[known]:
                 literals[form] = place
         self._prefixes = PrefixIndex(prefixes)
-        # "/a*$" has more octets than "/ab", and matches all targets that "/ab" matches.
+        # A shorter prefix may rank higher: "/a*$" has the form "/a", but more octets than "/ab".
         self._best = flat(self._prefixes.best([prefixes[one] for one in self._prefixes.prefixes], ranks))
         self._exact = exact
         rows_of = list(rules.values())

@@ -77,8 +77,8 @@ class FirstMatchRuleSet(TableRuleSet):
 class SiteRuleSet(FirstMatchRuleSet):
     """A FirstMatchRuleSet whose rules may be URLs, absolute or relative to robots.txt (WWW::RobotRules, ``parse``).
 
-    A rule with a URL of another site is ignored. If the origin of the file is unknown, the file counts for the site of
-    each judged URL, and a target without a site counts for the site of each rule.
+    A rule with a URL of another site is ignored. If the origin of the file is unknown, each URL is judged as if the
+    file came from the site of that URL. A target without a site is compared with the rules of all sites.
     """
 
     __slots__ = ("_said",)
@@ -118,7 +118,7 @@ def _has_authority(value: str) -> bool:
 
 
 def _relative(value: str) -> str:
-    """Return the path of a reference from robots.txt; empty for a URL of another scheme."""
+    """Return the path of a reference from robots.txt; empty for a reference with a scheme."""
     if _SCHEME.match(value) is not None:
         return ""
     path, question, query = value.partition("?")
