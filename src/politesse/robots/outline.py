@@ -54,8 +54,7 @@ class Outline:
         self._has_unnamed = False
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
-        """Return the groups that name the crawler by one of its tokens, tried in order; otherwise the groups for ``*``.
-        """
+        """Return the groups that name the crawler by one of its tokens, tried in order; else the groups for ``*``."""
         grouping, means = self._grouping, self._grouping.names
         for token in filter(None, tokens):
             # Each name is compared once, even if many groups have it.
