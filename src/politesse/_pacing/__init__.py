@@ -1,4 +1,4 @@
-"""When the next request to a host may start, which source binds it, and which request is next.
+"""Decides when the next request to a host may start, and which request is next.
 
 The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer``::
 
@@ -24,25 +24,26 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |- FetchLines     local.py     requests for robots.txt, which have their own line
       `- Recalls        recall.py    states of an earlier process (host_state.py)
 
-``making.py`` assembles the parts. ``lines.py`` describes the steps of a turn, ``host.py`` the phases and the line.
+``making.py`` assembles the parts. ``lines.py`` describes the steps of a turn. ``host.py`` describes the phases and the
+line of a host.
 
 Where to change what:
 
 * A new spelling of a quota: change only ``_http/ratelimit.py``.
-* A new header that slows the pace: its parser is in ``_http``. Add it to ``PACE_HEADERS`` in ``refusals.py``.
-  ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host. ``remembered_until_mono``
-  must include the time until which the header applies; otherwise the host is forgotten early. ``PacedHost.start_of``
-  must not keep a start that it has calculated before that time. ``BackoffRecord`` keeps the numbers of the header. A
-  new field of it needs a default, and a place in ``binds``, ``later`` and ``joined``, and in ``record`` and ``recall``
-  of ``HostBackoff``; otherwise a restart loses the field. Add the name of the header to ``Bound``
-  (``_base/reasons.py``). Add it also to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's
+* A new header that slows the pace: put its parser into ``_http``. Add the name of the header to ``PACE_HEADERS`` in
+  ``refusals.py``. ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host.
+  ``remembered_until_mono`` must include the time until which the header applies; otherwise the host is forgotten early.
+  Until that time, ``PacedHost.start_of`` must calculate each start anew. Add the numbers of the header to
+  ``BackoffRecord``, as fields with defaults. Handle each new field in ``binds``, ``later`` and ``joined``, and in
+  ``record`` and ``recall`` of ``HostBackoff``; otherwise a restart loses the field. Add the name of the header to
+  ``Bound`` (``_base/reasons.py``). Add it also to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's
   ``_waits.py``; otherwise the wait does not count for ``max_wait_s``.
 * A status or header that closes the host: add a row to ``refusals.py``.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``_base/reasons.py`` and of ``state.lua``.
 * A new statement of robots.txt: change ``StatedPace`` in ``_ports.py``, and ``stated_pace`` in ``pace.py``.
-* A new scope: write a function from a host to its key in ``scopes.py``. In ``ScopedPacer.__init__``, choose it in
-  ``scope``, and append its limit at its place in the order. Add the option to ``PacingOptions``: its field, ``key``,
-  the checks and ``is_scoped``. Add the name to ``SCOPES`` in ``fleet/status.py``, and to ``_pacer`` in Scrapy's
-  ``_settings.py``: spiders with different limits share no pacer. If a key needs a look-up, as an address does, also
-  change ``ScopedPacer.closed_until``.
+* A new scope: write a function from a host to its key in ``scopes.py``. In ``ScopedPacer.__init__``, let ``scope``
+  select this function, and add the limit of the new scope to ``others``. Add the option to ``PacingOptions``: its
+  field, ``key``, the checks and ``is_scoped``. Add the name to ``SCOPES`` in ``fleet/status.py``, and to ``_pacer`` in
+  Scrapy's ``_settings.py``: spiders with different limits must not share a pacer. If a key needs a look-up, as an
+  address does, also change ``ScopedPacer.closed_until``.
 """

@@ -1,23 +1,23 @@
 """How the answers of a host close the host and set its pace. Pure; the time is an argument.
 
-Theory of operation. ``refusals.py`` has the meanings of answers. An answer that means BUSY or REFUSED closes the host
-for our own backoff, or until its Retry-After if that is later. No answer closes the host for longer than
-``backoff_max_s``. A time without requests is a closure. Each column of this table is a separate backoff. Overlapping
-answers count once: if a request started before the last such answer came, its own answer does not double the backoff.
+Theory of operation. ``refusals.py`` has the meanings of answers. A closure is a time without requests. An answer that
+means BUSY or REFUSED closes the host for a backoff, or for its Retry-After if that is longer, but never for longer than
+``backoff_max_s``. Each column of this table is a separate backoff. Overlapping answers count once: if a request started
+before the last such answer came, its own answer does not double the backoff.
 
     answer                  BUSY, pages                       BUSY, robots.txt       REFUSED
     the first such answer   max(backoff_min_s, 4 x interval)  60 s                   refused_min_s
     a further such answer   doubled, to 900 s at most         doubled, to 3,600 s    doubled
     other answers to pages  halved; below the first, 0        halved; the same       halved by SUCCESS; the same
 
-    pages at 1 s:  503  503  503  200  503  200  200  200  503
+    interval 1 s:  503  503  503  200  503  200  200  200  503
     closed for:    10   20   40        40                  10
 
-After the host opens, the three backoffs are remembered for the longest of them, but at most for a day. When a request
-starts later, they are 0 again.
+After the host opens, the three backoffs are remembered for as long as the longest of them, but for a day at most. A
+request that starts after this time resets all three to 0.
 
-An ERROR halves no backoff, but doubles the adaptive delay; the third ERROR in a row counts as BUSY. A Retry-After with
-any other status closes the host, too, without a backoff.
+An ERROR does not halve the backoffs; it doubles the adaptive delay. The third ERROR in a row counts as BUSY. A
+Retry-After with any other status also closes the host, but does not set a backoff.
 
 When the backoff of robots.txt is over, the host is open, and the cache fetches robots.txt again
 (``_cache/outcome.py``). This backoff is at least ``backoff_min_s``, and begins with at most six times
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FETCH_CLOSING: Final = frozenset({429, 503})
-"""The statuses of robots.txt that close the host. The cache reports no 503 that disallows only its own origin."""
+"""These statuses of robots.txt close the host. The cache does not report a 503 that disallows only its own origin."""
 
 _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
 _LONGEST_REFUSAL_S: Final = 30.0 * DAY_S  # backoff_max_s bounds the closure; this bounds only the doubling
 _SMOOTHING: Final = 0.5
-_RESTS: Final = 1.1  # after a rest of this many delays the average begins anew; the 0.1 is for a late event loop
+_RESTS: Final = 1.1  # after a rest of this many delays, a new average begins; the 0.1 allows for a late event loop
 _JITTER: Final = 0.1
 _PACES: Final = 4.0  # the first backoff is at least this many intervals of the host
 _FETCH_S: Final = 60.0
@@ -68,7 +68,7 @@ class HostBackoff:
     """The closure, the backoffs, the response time and the quota that the answers of a host have set.
 
     Attributes:
-        closing: the end of the closure, by the monotonic clock. So a change of the wall clock opens no host early.
+        closing: the end of the closure, by the monotonic clock. A change of the wall clock cannot open the host early.
         backoff_s: the backoff of pages, after answers that mean BUSY, in seconds; 0 for none.
         fetch_backoff_s: the backoff of robots.txt, after answers of 429 and 503, in seconds; 0 for none.
         refusal_s: the backoff after answers that mean REFUSED, in seconds; 0 for none.
@@ -127,8 +127,8 @@ class HostBackoff:
             interval_s: the interval of the request; needed for a 429 or 5xx, and while a backoff is remembered.
         """
         # A fast refusal or error does not show that the server is fast: 429 and 5xx only lengthen the delay. All other
-        # answers may also shorten the delay. A turn without an observed answer may shorten it, too: otherwise the delay
-        # of a program that never calls ``observe`` would never fall.
+        # answers may also shorten the delay. A turn without an observed answer may shorten it, too: a program that
+        # never calls ``observe`` would otherwise keep its longest delay.
         answered = status is None or is_served(status)
         if not self._answered:
             self._answered = answered
@@ -152,7 +152,7 @@ class HostBackoff:
         elif meaning is not Meaning.ERROR and self.is_remembered:
             self._halve(meaning, options, interval_s)
         if not backoff_s and not headers:
-            return ()  # nearly all answers close nothing
+            return ()  # most answers end here
         own = Pace(backoff_s * (1.0 + _JITTER * jitter), bound_by)
         ignored = self._close(headers, backoff_s, own, now_mono, now_wall, options)
         return ignored + self._meter(headers, now_mono, now_wall, options) if headers else ignored
@@ -212,7 +212,7 @@ class HostBackoff:
         return BackoffSnapshot(pace.interval_s, *backoffs, closed_s, self.closing.bound_by)
 
     def refusal(self, options: PacingOptions) -> Refusal | None:
-        """Return how often in a row answers of REFUSED closed the host, and the words of the last; None for never."""
+        """Return the count of refusals in a row, and the status and headers of the last; None without a refusal."""
         if not self.refusal_s:
             return None
         return Refusal(1 + max(0, round(log2(self.refusal_s / options.refused_min_s))), self._refused_by)
@@ -267,7 +267,7 @@ class HostBackoff:
 
     @property
     def is_remembered(self) -> bool:
-        """Whether any backoff is remembered. If so, ``observe`` needs the interval of the next request."""
+        """Whether any backoff is remembered. If so, ``observe`` needs ``interval_s``."""
         return bool(self.backoff_s or self.fetch_backoff_s or self.refusal_s)
 
     @property
@@ -281,9 +281,9 @@ class HostBackoff:
         return max(self.closing.until_mono, self._learnt_mono) + min(longest_s, DAY_S)
 
     def _is_new_refusal(self, backoff_s: float, elapsed_s: float, now_mono: float) -> bool:
-        """Return whether an answer doubles ``backoff_s``, and record its time.
+        """Return whether an answer sets or doubles ``backoff_s``, and record the time of the answer.
 
-        An answer whose request had started before the last answer that set a backoff doubles nothing.
+        An answer to a request that started before the backoff was last set does not double the backoff.
         """
         is_new = not backoff_s or now_mono - elapsed_s > self._refused_mono
         self._refused_mono = now_mono
@@ -298,7 +298,7 @@ class HostBackoff:
         now_wall: float,
         options: PacingOptions,
     ) -> tuple[IgnoredHeader, ...]:
-        """Close the host for Retry-After, but at least ``backoff_s``; without the header, for the time in ``own``."""
+        """Close the host for Retry-After, or for ``backoff_s`` if that is longer; without the header, for ``own``."""
         asked_s = retry_after_s(headers, now_wall) if headers else None
         closed_s, bound_by = own
         if asked_s is not None:
@@ -314,10 +314,10 @@ class HostBackoff:
     def _meter(
         self, headers: Mapping[str, str], now_mono: float, now_wall: float, options: PacingOptions
     ) -> tuple[IgnoredHeader, ...]:
-        """Spread the rest of a quota over the rest of its time. If it is used up, close the host until its reset."""
+        """Spread the remaining requests of a quota over its remaining time. If none remain, close the host."""
         fields = quota_fields(headers)
         if not fields:
-            return ()  # nearly all answers have no quota
+            return ()  # most answers have no quota
         quota = remaining_quota(headers, now_wall)
         if quota is None:
             return tuple(IgnoredHeader(field, shown(headers[field]), None) for field in fields)

@@ -25,20 +25,21 @@ The steps of a request.
     Then the request has a LocalPermit, and holds the permit while its process asks Redis.
 2.  The reserver makes a ticket, and runs ``reserve.lua`` with the interval, the tolerance of the start, and the lease.
     Each process asks for one request of a host at a time.
-3.  If the host has room, Redis grants a start: now, one interval after the last request, or when a closed host opens.
-    Redis stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue of the
-    host. If the start is too far away, the answer is ``wait``, and nothing is stored.
+3.  If the host has room, Redis grants a start: the latest of now, one interval after the last request, and the end of a
+    closure. Redis stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue
+    of the host. If the start is too far away, the answer is ``wait``, and nothing is stored.
 4.  A queued ticket is granted by the script that makes room. Redis publishes the answer to the owner of the ticket.
-    Redis does nothing when a lease ends: the waiting process reserves again then.
+    When a lease ends, Redis runs no script, so the waiting process has to reserve its ticket again.
 5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant is still valid.
 6.  If the grant is valid, and the LocalPermit may still start (``renew``), the process gives out the permit, and the
     request starts. If the grant is void, the process reserves the ticket again.
-7.  If the LocalPermit may not start, or the answer says that the host is closed, the request goes back into its own
-    line.
+7.  If the LocalPermit may not start, or the answer says that the host is closed, the request goes back into the line of
+    its process.
 8.  While the request is under way, its process renews the lease. If the process dies, the lease ends.
 9.  If an answer closes the host, the process runs ``close.lua``. Redis tells all processes with a lease at the host. A
     process with a queued ticket learns from its next answer that the host is closed.
-10. At the end ``release.lua`` drops the lease, stores the time of this request, and grants the first queued ticket.
+10. When the request ends, ``release.lua`` drops the lease, stores the time of this request, and grants the first queued
+    ticket.
 
 Why no start is too early. A granted start is used only if, at that moment,
 
@@ -56,8 +57,8 @@ their requests under way and the closed hosts. No request starts until all known
 seconds have passed.
 
 If several requests may be under way at a host, the interval counts from start to start. The interval is then longer by
-``slack``, the time by which a start may be late. Otherwise the interval counts from the end of the last request. Redis
-gets the message after this end, so a delay of the message only makes the next start later.
+``slack``, the time by which a start may be late. Otherwise the interval counts from the end of the last request. The
+message about the end reaches Redis after the end, so its delay can only make the next start later.
 
 While Redis is away, no request starts. When Redis is back, each process reports the requests that have ended meanwhile.
 

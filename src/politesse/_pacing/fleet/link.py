@@ -9,13 +9,14 @@ many hosts share a round trip. There are two kinds of calls:
            again, because each session begins with new renewals
 
 These events count as a loss: an error of a connection, no answer for ``timeout_s``, an error by which the server
-refuses all calls for now, a clock of the server that was set or runs too fast (``server_clock.py``), and lost data
-(``roster.py``). After each connection the link first joins the roster, then sends all posts, and then reports.
+refuses all calls for now, a clock of the server that was set or runs too fast or too slowly (``server_clock.py``), and
+lost data (``roster.py``). After each connection the link first joins the roster, then sends all posts, and then
+reports.
 
 Every few seconds the link reports again. The report checks that the server is still the same, that it can write, that
 it permits all commands of the scripts, and that its messages arrive. While requests wait or are under way, the link
-also checks the epoch after each half of ``timeout_s`` without a call. So the link notices a silent server after at most
-``1.5 * timeout_s``. Until then, a request still starts if the server has granted its start before.
+also checks the epoch when it has made no call for ``timeout_s / 2``. So the link notices a silent server after at most
+``1.5 * timeout_s``. Until then, requests with an earlier grant still start.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class FleetLink(Session):
         if not self._is_closed:
             self._check_process()
             if self._task is None and (asyncio.current_task() is None or is_anything_left()):
-                self._start()  # otherwise a request has ended with the event loop
+                self._start()  # otherwise the event loop is ending, and a new task would not run
             self._outbox.put(script, self.options.prefix + key, args)
 
     async def leave(self, member: Reserver) -> None:
@@ -123,7 +124,7 @@ class FleetLink(Session):
             return
         self._is_closed = True
         if os.getpid() != self._pid:
-            return  # the connections belong to the other process
+            return  # after a fork, the connections belong to the parent process
         if self.is_up:
             self._speak_up("leave")
         self._outbox.work.set()

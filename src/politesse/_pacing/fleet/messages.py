@@ -21,7 +21,7 @@ T = TypeVar("T")
 _US: Final = 1_000_000
 _MOST_CALLS: Final = 500  # a batch has at most this many calls
 _MOST_POSTED: Final = 100_000  # at most this many calls wait until Redis is back
-_OF_SESSION: Final = (Script.MEMBER, Script.RENEW)  # each session makes these calls itself
+_OF_SESSION: Final = (Script.MEMBER, Script.RENEW)  # a loss drops these calls: each session makes its own
 
 
 def microseconds(seconds: float) -> int:
@@ -65,7 +65,7 @@ class Server(NamedTuple):
 
     Attributes:
         run_id: the name of the server's present run.
-        uptime_s: the least time for which the server has run, in seconds.
+        uptime_s: for how long the server has run, in seconds; the least of the nodes of a cluster.
     """
 
     run_id: str
@@ -109,7 +109,7 @@ class FleetAnswer(NamedTuple):
 
     @classmethod
     def of(cls, reply: Reply) -> FleetAnswer:
-        """Parse a reply; raises ValueError if it is no answer of politesse."""
+        """Parse a reply; raises ValueError if the reply does not come from a script of politesse."""
         kind, ticket, at, wait, version, bound_by, tolerance, backoff, fetch_backoff, refusal, held_by, holders = reply
         numbers = (at, wait, version, tolerance, backoff, fetch_backoff, refusal)
         if kind not in _KINDS or bound_by not in _BOUNDS or not all(map(_is_whole, numbers)):
@@ -123,7 +123,7 @@ class FleetAnswer(NamedTuple):
         return Bound(self.bound_by) if self.bound_by in CLOSINGS else None
 
     def bound(self, own: Bound) -> Bound:
-        """Return the bound of the wait; ``own`` is the bound of the request's own interval."""
+        """Return the bound of the wait: ``own`` if the request waits for its own interval."""
         return own if self.bound_by == "interval" else Bound(self.bound_by or Bound.QUEUE)
 
 
@@ -138,7 +138,7 @@ class Sent:
     answered: asyncio.Future[Reply] | None = None
 
     def settle(self, outcome: Reply | Exception) -> None:
-        """Hand the answer, or an error, to the task that waits for it, if there is a task."""
+        """Hand the answer or an error to the waiting task, if a task waits."""
         if self.answered is None or self.answered.done():
             return
         if isinstance(outcome, Exception):
@@ -154,7 +154,7 @@ class Outbox:
     Args:
         clock: its monotonic time measures how long a call has waited.
         prefix: the prefix of all keys and channels.
-        is_cluster: whether the keys of a batch have no common order; see ``wire.py``.
+        is_cluster: whether Redis is a cluster, which may run the calls of a batch in any order; see ``wire.py``.
 
     Attributes:
         work: set when a call was put.
@@ -173,7 +173,7 @@ class Outbox:
     def put(
         self, script: Script, key: str, args: tuple[str | int, ...], answered: asyncio.Future[Reply] | None = None
     ) -> None:
-        """Send a call; if very many calls wait, drop the oldest."""
+        """Add a call; if very many calls wait, drop the oldest."""
         if len(self.waiting) >= _MOST_POSTED:
             # A request whose end is not reported counts as under way until its lease ends.
             self.waiting.popleft().settle(WireLost("too many calls wait"))
@@ -183,7 +183,8 @@ class Outbox:
     def next_batch(self) -> list[ScriptCall]:
         """Begin the next batch: return the scripts to send.
 
-        A cluster keeps no order between a report and the keys in it, so a report is a batch of its own.
+        A cluster may run calls with different keys in any order. So calls of ``member.lua`` have their own batches,
+        which keep their place between the other calls.
         """
         some = list(islice(self.waiting, _MOST_CALLS))
         if self._is_cluster and some:

@@ -24,7 +24,7 @@ class FleetOptions:
         url: the URL of the server: ``redis://user:password@host:6379/0``, ``rediss://`` (TLS),
             ``unix:///path/of/socket``, ``redis+sentinel://host:26379,host2:26379/service/0`` or
             ``redis+cluster://host:6379,host2:6379``. The query may hold options of redis-py, such as
-            ``?ssl_ca_certs=/path/of/ca.pem``. Reprs and messages never show its user, password or query.
+            ``?ssl_ca_certs=/path/of/ca.pem``. Reprs and messages never show the user, the password or the query.
         prefix: all keys and channels begin with it; give each fleet on the same Redis its own prefix.
         lease_s: how long a request counts as under way after the last sign of life of its process, in seconds; 1 to a
             day. A process renews its leases. If a process is killed, the host of its request waits until the lease
@@ -33,7 +33,7 @@ class FleetOptions:
         slack: how late a start may be, as a share of its interval; 0.001 to 1. If several requests may be under way at
             a host, this time is added to the interval; otherwise at most 10 ms are added.
         max_slack_s: how late a start may be at most, in seconds; 0.001 to 60. If only one request at a time may be
-            under way at a host, ``max_slack_s`` alone counts.
+            under way at a host, a start may always be late by ``max_slack_s``.
     """
 
     url: str = field(default="redis://localhost:6379/0", kw_only=False)

@@ -33,7 +33,7 @@ class FleetPacer:
     """Spaces the requests of all processes that share a Redis; see ``politesse.ports.Pacer``.
 
     Args:
-        options: see PacingOptions; ``key`` names the kind of its hosts.
+        options: see PacingOptions. ``key`` is the scope of this pacer: its hosts are the keys of that scope.
         link: the link of this process, which several pacers may share.
         make: makes the pacer of this process.
         clock: the clocks and the timer.
@@ -59,7 +59,7 @@ class FleetPacer:
         self._expiry = PermitExpiry(clock, options.max_turn_s, self._reserver.under_way.keys, publisher)
 
     def try_start(self, request: TurnRequest, /) -> FleetPermit | NotYet:
-        """Return the permit that a callback was called for; otherwise NotYet, because only Redis can grant another."""
+        """Return the permit that was kept for a callback; otherwise NotYet, because only Redis grants new permits."""
         self._reserver.check_open()
         if (permit := self._offers.take(request)) is not None:
             return permit
@@ -70,14 +70,15 @@ class FleetPacer:
         return NotYet(self._clock.wall(), Bound.FLEET)
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[FleetPermit | NotYet]:
-        """Return the permits that Redis grants now, and NotYet for the others; all share a round trip.
+        """Return a permit for each request that Redis grants now, and NotYet for each other request.
 
-        If a host permits several requests at once, each of them takes a round trip. No start is reserved for later.
+        Requests to different hosts share a round trip. Several requests to one host take a round trip each. No start is
+        reserved for later.
 
         Raises:
             ClosedError: if the pacer is closed.
-            ConfigurationError: Redis refuses this client; or another program has written the key of the only request.
-                Among several requests, such a key is published, and the answer is NotYet.
+            ConfigurationError: Redis refuses this client; or there is one request, and another program has written its
+                key. With several requests, ComponentFailed is published for such a key, and the request gets NotYet.
         """
         self._reserver.check_open()
         return await try_all(partial(self._try_now, is_only=len(requests) == 1), requests)
@@ -129,7 +130,7 @@ class FleetPacer:
     async def closed_until(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed; None if it is open.
 
-        If Redis is away or refuses this client, the answer is from the memory of this process, and ``start`` raises.
+        If Redis is away or refuses this client, return the closure that this process knows.
         """
         try:
             await self._link.tried()

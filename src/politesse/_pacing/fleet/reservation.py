@@ -28,7 +28,8 @@ class FleetHostState:
 
     Attributes:
         version: when the host was closed last, by the time of Redis, as far as this process knows.
-        patience: a start may be late by its slack times this factor; doubled after each start that was later.
+        patience: the tolerance of a start is its slack times this factor. The factor is doubled after each start that
+            exceeded its tolerance.
         turn: a lock, which the reservation that asks Redis holds.
         reservations: maps the tickets of waiting reservations to the reservations.
         used: the tickets of requests that may start or have started and have not ended.
@@ -41,11 +42,11 @@ class FleetHostState:
     used: set[str] = field(default_factory=set)
 
     def was_late(self) -> None:
-        """Let starts be later, and space the starts by that additional time."""
+        """Double the time by which starts may be late, up to a limit."""
         self.patience = min(self.patience * _PATIENCE, _MOST_PATIENCE)
 
     def was_in_time(self) -> None:
-        """Reduce the time by which starts may be late."""
+        """Halve the time by which starts may be late, down to the slack."""
         self.patience = max(self.patience / _PATIENCE, 1.0)
 
 
@@ -63,8 +64,8 @@ class Reservation:
         holders: the owners and sessions of the requests that the reservation has waited for.
         asked_mono: when the last call was sent.
         asked_at_us: the time of Redis when it answered that call.
-        starts_mono: when the wait ends that the last answer states: the start of a grant, the time of the next call, or
-            the end of the first lease.
+        starts_mono: the end of the wait in the last answer: the start of a grant, the time of the next call, or the end
+            of the first lease.
         losses: how many times the connection had been lost when the last call was sent; -1 before the first call, when
             Redis cannot know the ticket.
         not_yet: the reason for the wait; None if the reservation has only waited for the answer.
@@ -104,7 +105,7 @@ class Reservation:
             timer.cancel()
 
     def late_s(self, now_mono: float, stretch: float) -> float:
-        """Return how late a start now would be at most; see ``ServerClock`` for ``stretch``.
+        """Return the most by which a start now could be late, in seconds; see ``ServerClock`` for ``stretch``.
 
         Redis reads its clock after the call was sent. So the time since the call is at least the time since that
         reading.
@@ -127,7 +128,8 @@ class FleetPermit:
         own: the permit of the pacer of this process.
         reservation: the reservation that was granted.
         started_mono: when the permit was granted.
-        is_alone: whether the host permits only one request at a time; the interval then counts from its end.
+        is_alone: whether the host permits only one request at a time, so that the interval counts from the end of the
+            request.
         waited: whether the request had to wait for the permit.
     """
 
@@ -185,7 +187,7 @@ class FleetFetch:
     def end(
         self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
     ) -> None:
-        """End the request. If its answer closes the host, close the host for all processes."""
+        """End the request. If the answer closes the host, close the host for all processes."""
         before_s, last_mono = self._own.backoff_of(self._host).closed_s, self._own.last_mono(self._host)
         self._permit.end(status, headers, elapsed_s)
         if self._own.last_mono(self._host) != last_mono:

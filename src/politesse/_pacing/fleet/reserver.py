@@ -37,7 +37,7 @@ class Reserver:
     Args:
         link: the link of this process.
         own: the pacer of this process.
-        scope: the keys of the scope begin with it, after the prefix of the fleet.
+        scope: the text with which the keys of the scope begin, after the prefix of the fleet.
         clock: the clocks and the timer.
 
     Attributes:
@@ -89,13 +89,13 @@ class Reserver:
             reservation.wake()
 
     def lost(self) -> None:
-        """Forget the ``version`` of each host, because the next answers may come from another clock; wake all."""
+        """Forget each ``version``, because the next server may have another clock. Wake all reservations."""
         for state in self._states.values():
             state.version = 0
         self.wake()
 
     def found(self) -> None:
-        """Renew the leases of the requests under way, and send the closed and slow hosts again."""
+        """Renew the leases of the requests under way, and report the closed and slow hosts again."""
         self.renew(0.0)
         for host, pace in self._own.hosts().items():
             self._report_slow(host)
@@ -137,7 +137,7 @@ class Reserver:
     async def reserve(
         self, request: TurnRequest, own: LocalPermit, deadline_mono: float, max_wait_s: float
     ) -> Reservation | None:
-        """Return a reservation if the request may start now; None if it has to wait in its process again."""
+        """Return a reservation if the request may start now; None if it has to go back into its own line."""
         state = self._states.setdefault(request.host, FleetHostState())
         reservation = Reservation(self._link.ticket(), request, state, deadline_mono, max_wait_s)
         self.reserving[reservation] = None
@@ -301,7 +301,7 @@ class Reserver:
         self._link.post(Script.RELEASE, self._scope + host, ticket, "back", 0, -1, 0, 0, 0, 0)
 
     def count(self, host: str) -> None:
-        """Count a request without a ticket."""
+        """Report a request without a ticket, so that the next interval counts from now."""
         self._link.post(Script.RELEASE, self._scope + host, "", "end", 1, -1, 0, 0, 0, 0)
 
     def learn(self, host: str, answer: FleetAnswer) -> None:
@@ -333,7 +333,7 @@ class Reserver:
         self._link.post(Script.RELEASE, self._scope + host, ticket, "end", int(is_alone), *times, at_us)
 
     def report_closing(self, host: str, before_s: float = 0.0) -> None:
-        """Close the host for all processes if it is closed for longer than before."""
+        """If the host is now closed for longer than ``before_s``, close it for all processes."""
         snapshot = self._own.backoff_of(host)
         if snapshot.closed_s > before_s + AGREE_S:
             times = snapshot.closed_s, snapshot.backoff_s, snapshot.fetch_backoff_s, snapshot.refusal_s

@@ -7,9 +7,10 @@ both clocks:
 
     offset - at most: at - sent_mono    offset - at least: at - received_mono
 
-The narrowest bounds of all readings are kept, and widened by the drift of two good clocks. The time of a drift counts
-from the moment at which the earlier call was sent, because the server may have read its clock at once. Otherwise a late
-answer would make the clock seem faster than it is. A reading beyond the bounds has one of two causes:
+The narrowest bounds of all readings are kept, and widened by the drift of two good clocks. The drift is calculated for
+the time since the earlier call was sent, because the server may have read its clock right after that. Counted from the
+answer, this time could be too short, and the clock would seem faster than it is. A reading beyond the bounds has one of
+two causes:
 
 * The offset has moved by no more than a tenth of the time that has passed: the clock runs too fast or too slowly, for
   example while chrony corrects it. More drift is allowed from then on. If the clock is fast, ``stretch`` is the factor
@@ -27,7 +28,7 @@ from typing import Final, NamedTuple
 _DRIFT: Final = 0.001  # the sum of two equal parts: the drift of a crystal, and the correction by ntpd
 _MOST_DRIFT: Final = 0.1  # chrony corrects a clock by 8 % at most
 _MARGIN: Final = 1.5  # the factor by which a measured drift is widened
-_TOLERANCE_S: Final = 0.01  # starts are spaced by their interval and this time
+_TOLERANCE_S: Final = 0.01  # smaller shifts are ignored: ``FleetOptions.spacing_s`` adds about this time to an interval
 
 
 class _Bound(NamedTuple):
@@ -68,7 +69,7 @@ class ServerClock:
         self._bounds = None
 
     def fault(self, at_us: int, sent_mono: float, received_mono: float) -> str:
-        """Return the fault of the clock since the earlier readings; empty for none.
+        """Return a description of the fault that the clock has shown since the earlier readings; empty for none.
 
         Args:
             at_us: the time of the clock, in microseconds.
@@ -98,7 +99,7 @@ class ServerClock:
         return ""
 
     def _learned_rate(self, bounds: _Bounds, last: _Bounds, least: _Bound, most: _Bound, now_mono: float) -> float:
-        """Return how much too fast the clock runs, as a share, and allow for it from now on; 0 if the clock was set."""
+        """Return the share by which the clock is too fast, and allow this drift from now on; 0 if the clock was set."""
         shift_s, elapsed_s = _shift(bounds, least, most, 0.0, now_mono)
         since_last_s, _ = _shift(last, least, most, _MOST_DRIFT, now_mono)
         if abs(shift_s) > _MOST_DRIFT * elapsed_s or since_last_s:

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HOLD_S: Final = 1.0
-"""The least seconds after a connection before a request starts: other processes need time to connect, too."""
+"""The least time from a connection to the first request, in seconds: other processes need time to connect, too."""
 
 RETRY_S: Final = 0.05
 
 _LOOK_S: Final = 5.0  # the time between two reports; a third of lease_s if that is shorter
-_OTHERS_S: Final = 1.0  # while other processes have to report: the time between reports, and until a wait is published
+_OTHERS_S: Final = 1.0  # as _LOOK_S, but while other processes have to report; a longer wait is published
 _ROSTER: Final = "members"
 _MOST_NAMES: Final = 10  # a message names at most this many processes
 _MOST_UNUSABLE: Final = 1_000  # this many unusable keys are remembered, so that each key is reported once
@@ -43,7 +43,7 @@ _MEMBER_WORDS: Final = 5
 
 
 class Session:
-    """The sessions of a process, one after the other.
+    """The exchange of a process with its Redis. Each connection begins a new session.
 
     Args:
         wire: the connections.
@@ -83,7 +83,7 @@ class Session:
         self._run_id = ""
         self._keys: list[str] = []  # the keys of the rosters of all nodes
         self._echo = asyncio.Event()
-        self._look_at = 0.0  # the clock of the event loop measures this time and the times below
+        self._look_at = 0.0  # this time and the two below are times of the event loop
         self._answered_at = 0.0
         self._waiting_since = inf  # when this process began to wait for the reports of other processes
         self._unusable: set[str] = set()
@@ -102,7 +102,7 @@ class Session:
         return max(0.0, max(interval_s, HOLD_S) - (now_mono - self._known_since_mono))
 
     def us_there(self, seconds: float) -> int:
-        """Return a time in microseconds of the server's clock, which may run too fast."""
+        """Convert a duration to microseconds of the server's clock, which may run too fast."""
         return microseconds(seconds * self.clocks.stretch)
 
     # Begin, and end
@@ -131,7 +131,7 @@ class Session:
         self.losses += self.is_up
         self.is_up = False
         self._outbox.lost(why)
-        if self._away_since_mono is None and is_anything_left():  # otherwise the program ends without closing its gate
+        if self._away_since_mono is None and is_anything_left():  # otherwise the event loop is ending
             self._publish_away(why)
         for member in self._members:
             member.lost()
@@ -225,7 +225,7 @@ class Session:
         return self._answered_at + 0.5 * self.options.timeout_s if is_busy else inf
 
     async def _pause(self, until: float) -> None:
-        """Wait for work, at most until a time of the event loop."""
+        """Wait for a call to send, until the time ``until`` of the event loop at the latest."""
         self._outbox.work.clear()
         timer = asyncio.get_running_loop().call_at(until, self._outbox.work.set)
         try:
@@ -249,7 +249,7 @@ class Session:
             self._is_back()
 
     def _check_clock(self, key: str, at_us: int, sent_mono: float) -> None:
-        """Raise WireLost if the clock of the server that has a key was set, or runs too fast."""
+        """Raise WireLost if the clock of the server with ``key`` was set, or runs too fast or too slowly."""
         fault = self.clocks.fault(self._wire.clock_of(key), at_us, sent_mono, self._clock.monotonic())
         if fault:
             self.roster.is_suspect = True  # leases may have ended early, so all processes renew their leases

@@ -1,9 +1,9 @@
 """Reads the state of a fleet's hosts from Redis, without changing it; needs the extra ``redis``.
 
-Theory of operation. SCAN finds the keys in steps, so that the server serves others meanwhile. A script reads one key,
-and one round trip runs it for some hundred hosts. So the state of a host belongs to one moment, but the states of two
-hosts may belong to different moments. SCAN may miss a host that comes or goes during the scan, and may return a host
-twice while the table of the server grows.
+Theory of operation. SCAN finds the keys in steps, so that the server serves other clients between the steps. Each run
+of ``status.lua`` reads one key. Up to 250 runs share a round trip. So the state of a host belongs to one moment, but
+the states of two hosts may belong to different moments. SCAN may miss a host that comes or goes during the scan, and
+may return a host twice while the table of the server grows.
 """
 
 from __future__ import annotations

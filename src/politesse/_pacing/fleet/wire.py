@@ -1,12 +1,12 @@
 """The connections to a Redis or Valkey, or to a Redis Cluster; needs the extra ``redis``.
 
 One connection carries the scripts, in the order in which they are sent, and another connection carries the messages.
-redis-py reconnects neither of them, because the pacer has to know of each loss. A server that has forgotten the scripts
-counts as lost, too: the next connection loads them again.
+redis-py must not reconnect either of them by itself, because the pacer has to know of each loss. If a server has
+forgotten the scripts, the connection also counts as lost: the next connection loads them again.
 
-In a cluster each script has one key, so a call goes to the node that has its slot; redis-py follows MOVED and ASK.
-Calls of a key go one after the other; calls of several keys go at once. A node that is away counts as a loss of all
-nodes: no request starts until the cluster has replaced it.
+In a cluster, each call has one key, and goes to the node that has the slot of the key. redis-py follows MOVED and ASK.
+Calls with the same key run one after the other. Calls with different keys run at the same time. If a node is away, all
+nodes count as lost: no request starts until the cluster has replaced the node.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Client = TypeVar("Client", _redis.Redis, _redis.RedisCluster)
 
-_MOST_TRIED: Final = 200  # at most this many keys are tried to find one for each node of a cluster
+_MOST_TRIED: Final = 200  # the search for a key on each node of a cluster ends after this many keys
 _PRIMARIES: Final = _redis.RedisCluster.PRIMARIES
 
 
@@ -153,7 +153,7 @@ class RedisWire(_Wire[_redis.Redis]):
         return server
 
     async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
-        """Run scripts in order, then check that ``epochs`` still holds. The reply of a failed script is its error.
+        """Run scripts in order, then check that ``epochs`` still hold. The reply of a failed script is its error.
 
         Args:
             calls: the scripts to run.
@@ -170,11 +170,11 @@ class RedisWire(_Wire[_redis.Redis]):
         return [self._reply(reply) for reply in replies[: len(calls)]]
 
     def clock_of(self, key: str, /) -> int:  # noqa: ARG002 - one clock rules all keys
-        """Return a number for the clock of the server that has a key."""
+        """Return the number of the clock behind a key: always 0, because there is one server."""
         return 0
 
     def roster_keys(self, key: str, /) -> list[str]:
-        """Return a key for each server that has keys."""
+        """Return the keys of all rosters: only ``key``, because there is one server."""
         return [key]
 
     async def aclose(self) -> None:
@@ -262,11 +262,11 @@ class ClusterWire(_Wire[_redis.RedisCluster]):
         return [replies[place] for place in range(len(calls))]
 
     def clock_of(self, key: str, /) -> int:
-        """Return the number of the slot of a key: its clock is the clock of the node that has the slot."""
+        """Return the number of the key's slot. All keys of a slot are on one node, so they share a clock."""
         return self._client.keyslot(key)
 
     def roster_keys(self, key: str, /) -> list[str]:
-        """Return a key for each node that has keys."""
+        """Return the key of each node's roster: ``key`` with a number, in a slot of that node."""
         found: dict[str, str] = {}
         for number in range(_MOST_TRIED):
             candidate = f"{key}:{number}"

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 
 class Script(StrEnum):
-    """A script, by the name of its file."""
+    """A script. Its value is the name of its file, without ``.lua``."""
 
     RESERVE = "reserve"
     RELEASE = "release"
@@ -20,11 +20,11 @@ class Script(StrEnum):
 
     @cached_property
     def source(self) -> str:
-        """The text of the script, after the functions that all scripts share."""
+        """The text of ``state.lua``, which all scripts share, followed by the text of this script."""
         here = files(__name__)
         return "\n".join(here.joinpath(f"{name}.lua").read_text("utf-8") for name in ("state", self.value))
 
     @cached_property
     def sha(self) -> str:
-        """The name by which a server runs the script once it has loaded it."""
+        """The SHA-1 of the source, with which EVALSHA runs the script."""
         return sha1(self.source.encode(), usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
--- Ends a request, or gives its start back unused. Then the requests in the queue get their starts.
+-- Ends a request, or gives its start back unused. Then grants starts to the requests in the queue.
 --
 --   ARGV[4]   the ticket; empty for a request without a ticket, such as a fetch of robots.txt
 --   ARGV[5]   `end`, or `back` if no request was made

@@ -3,10 +3,10 @@
 -- The state is a hash under one key. All times and durations are in microseconds, by the clock of this server only:
 --
 --   format        1; a hash with another format, or with nonsense in a field, is an error
---   seen          when the key was written last; a clock that shows less has been set back
+--   seen          when the key was written last; if the clock shows an earlier time, it was set back
 --   last          when the host was requested last: the end of the request, or its start if several may run at once
 --   late          how much later than `last` that start may be
---   before        the value of `last` without the requests that have not ended; `before_late` is its `late`
+--   before        as `last`, but only for requests that have ended; `before_late` is the `late` of `before`
 --   start:TICKET  the granted start of a request that has not ended, and how late it may be. `last` is the latest of
 --                 these starts and `before`. So a start that is given back leaves no trace
 --   closed        until when the host is closed
@@ -28,7 +28,7 @@
 --
 --   ARGV[1]  the start of the name of each channel
 --   ARGV[2]  1 if PUBLISH returns the number of all receivers; in a cluster it does not
---   ARGV[3]  how long the call has waited to be sent; the events that it reports are so old
+--   ARGV[3]  how long the call has waited to be sent, which is also the age of the events that it reports
 
 if redis.replicate_commands then
     redis.replicate_commands() -- a Redis before 7 may be set up to refuse writes after TIME; this call permits them
@@ -39,7 +39,7 @@ local channels, counts_receivers = ARGV[1], ARGV[2] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local posted = now - tonumber(ARGV[3])
-local KEPT = 600 * 1000000 -- the key is kept for so long after a request: a later robots.txt may state a long interval
+local KEPT = 600 * 1000000 -- how long the key is kept after a request: a later robots.txt may state a long interval
 local MOST = 2 ^ 53 -- whole numbers up to MOST are exact: microseconds since 1970, until the year 2255
 local LONGEST = 100 * 366 * 86400 * 1000000 -- the longest duration; the time at its end is also exact
 local AHEAD = 3 * 86400 * 1000000 -- starts and ends of leases are at most a day or two ahead; later times are nonsense
@@ -134,7 +134,7 @@ local function drop(ticket)
     end
 end
 
--- Drops a ticket whose request may have started. From now on its start counts as that of an ended request.
+-- Drops a ticket whose request may have started. From now on its start counts as the start of an ended request.
 local function drop_used(ticket)
     local start = starts[ticket]
     if start and start.at >= get('before') then
@@ -247,8 +247,8 @@ local function drop_dead(words)
     end
 end
 
--- Notes that the key is written now. No other command has an effect earlier. So if the server cannot write, for example
--- because its memory is full, it refuses this command, and the script has changed nothing.
+-- Records that the key is written now. This is the first write of a script. So if the server cannot write, for
+-- example because its memory is full, it refuses this command, and the script ends before it has changed anything.
 local function claim()
     redis.call('HSET', key, 'format', '1', 'seen', text(now))
 end
@@ -281,7 +281,7 @@ local function write()
     redis.call('PEXPIRE', key, text(math.ceil(math.min(expiry - now, LONGEST) / 1000)))
 end
 
--- Returns when a request may start, and the reason why not earlier.
+-- Returns when a request may start, and the reason why it may not start earlier.
 local function earliest(e)
     local last, late, start, bound = get('last'), get('late'), now, ''
     local interval, why = e.interval, 'interval'
