@@ -12,7 +12,8 @@ ways:
 
 The crawl ends when ``join`` returns, or all workers have ended. Links and targets are queued before the turn of their
 page ends, so ``join`` does not return too soon. A worker ends when the queue is closed and empty, when ``max_time_s``
-is over, or when more workers run than ``max_pages`` still permits pages. So ``handle`` never gets more pages.
+is over, or when the number of workers exceeds the number of pages that ``max_pages`` still permits. So ``handle`` never
+gets more than ``max_pages`` pages.
 
 A crawl that is cancelled, or ends with an error, cancels its workers. A worker that is cancelled before its page is
 done queues the URL again. Only ``admit`` lets new URLs in: it looks each URL up in ``seen``. A URL that is queued again
@@ -122,7 +123,7 @@ class Crawl(Generic[Item, Response]):
                 try:
                     await self._over.wait()
                 finally:
-                    self._over.set()  # a worker ends then, even if its client takes the cancellation for a timeout
+                    self._over.set()  # ends a worker whose client turns the cancellation into a timeout error
                 for task in tasks:
                     task.cancel()
         except BaseException as error:
@@ -155,7 +156,6 @@ class Crawl(Generic[Item, Response]):
     async def _work(self) -> None:
         self._dispatcher.consumers.add(current_task())
         try:
-            # A worker ends if more workers run than pages may still be handed out.
             while not self._over.is_set() and not self._is_late and self._workers <= self._max_pages - self._handed:
                 turn, queued = await self._take()
                 try:
@@ -188,7 +188,7 @@ class Crawl(Generic[Item, Response]):
             self._idle.discard(worker)
 
     async def _stop_in_time(self, max_time_s: float) -> None:
-        """Let no worker begin another request after this time; workers that wait for a turn end at once."""
+        """After ``max_time_s`` seconds, begin no more requests; workers that wait for a turn end at once."""
         await self._agent.clock.sleep(max_time_s)
         self._is_late = True
         for worker in filter(None, self._idle):
@@ -220,10 +220,10 @@ class Crawl(Generic[Item, Response]):
             self._broken_off(error, visit)
 
     async def _visit_file(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
-        """Visit a sitemap file. If another file of its host is being read, wait, and queue the file again.
+        """Visit a sitemap file; if a worker reads another file of the same host, wait, then queue this file again.
 
-        A session may end the turn of a file with its response, before all URLs of the file are queued. The next file of
-        the host waits until these URLs are queued.
+        The turn of a file may end with the response, before all URLs of the file are queued. The next file of the host
+        waits until these URLs are queued.
         """
         reading = self._files.setdefault(queued.origin_queue.host.key, asyncio.Lock())
         if not reading.locked():
@@ -342,7 +342,7 @@ class Crawl(Generic[Item, Response]):
         left, hosts = counted(self._dispatcher.size, "URL"), counted(len(self._dispatcher.hosts), "host")
         end = "cancelled" if isinstance(error, asyncio.CancelledError) else f"ended by {type(error).__name__}"
         message = f"the crawl was {end}; {left} left at {hosts}"
-        error.add_note(message)  # the traceback of Ctrl-C then shows the message, even without logging
+        error.add_note(message)  # so that a traceback shows the message, even without logging
         logger.warning("%s", message)
 
     def _closed_message(self) -> str:

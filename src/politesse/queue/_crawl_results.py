@@ -37,7 +37,7 @@ class PageFailed(PolitesseError):
 
 @dataclass(frozen=True, slots=True)
 class CrawlPage(Generic[Item]):
-    """A page that a crawl hands to ``handle``, with its response; ``on_error`` gets sitemap files as well.
+    """A page that a crawl hands to ``handle`` with its response, or a sitemap file that is passed to ``on_error``.
 
     Attributes:
         url: the URL that was requested; links are relative to it.
@@ -45,7 +45,7 @@ class CrawlPage(Generic[Item]):
         hops: the URLs that redirected here, in the order of the redirects.
         attempt: how many times the URL was requested; more than 1 only after an answer of 429, 502, 503 or 504.
         depth: how many links the crawl followed to this page from a URL that the program has put; 0 for that URL. A
-            redirect is no link.
+            redirect does not count as a link.
         is_sitemap: whether the URL is a sitemap file; see ``PoliteQueue.put_sitemaps``.
 
     Example:
@@ -67,20 +67,20 @@ class CrawlPage(Generic[Item]):
 
         Args:
             link: a URL, absolute or relative to ``url``; a fragment is dropped. A URL of another scheme, such as
-                ``mailto:`` or ``javascript:``, is ignored. A link that is no URL is counted in ``bad_links``, and so is
-                None, which parsers return for a missing attribute.
+                ``mailto:`` or ``javascript:``, is ignored. A link that is not a valid URL is counted in ``bad_links``,
+                and so is None, which parsers return for a missing attribute.
             item: an object that is handed out with the page.
             priority: within a host, lower numbers go first.
 
         Returns:
-            Whether the URL was queued. False if the URL was seen before or is no http(s) URL, if the options of the
+            Whether the URL was queued. False if the URL was seen before or is not an http(s) URL, if the options of the
             crawl leave it out, or if the queue is closed.
 
         Raises:
             TypeError: ``link`` is neither a str nor a yarl.URL nor None, or ``priority`` neither an int nor a float.
             ValueError: ``priority`` is NaN.
             ClosedError: the gatekeeper is closed.
-            WrongEventLoop: ``put`` is called in a thread. Parse in the thread, and put in ``handle``.
+            WrongEventLoop: ``put`` is called in a thread. Parse the page in the thread, and call ``put`` in ``handle``.
             Exception: any error of ``seen``; it ends the crawl.
         """
         return self._put(self, link, item, priority)

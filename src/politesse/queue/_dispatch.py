@@ -9,8 +9,8 @@ the same step; the pacer of a fleet asks Redis first, for several workers at onc
 URL back. The answer decides:
 
     a turn                       the URL is handed out; the host waits in the line of the pacer if it has more URLs
-    not yet, for its pace        the URL goes back; the host waits in the line of the pacer, or is given up (Patience)
-    not yet, robots.txt unknown  the URL goes back; its origin is blocked and fetched (_robots), the host goes on
+    not yet: pace of the host    the URL goes back; the host waits in the line of the pacer, or is given up (Patience)
+    not yet: robots.txt unknown  the URL goes back; its origin is blocked and fetched (_robots), the host goes on
     robots.txt unreachable, 429  the URL goes back; its origin is deferred (_robots), the host goes on
     denied, deferred too long    the URL is refused; the host goes on
 
@@ -20,15 +20,15 @@ Crawlee.
 
 A URL is also judged when it is put, if its robots.txt is known. After a fetch of robots.txt, all URLs of its origin are
 judged: they are *sorted*. A denied URL is withdrawn from its host. A worker refuses a denied URL without a call of the
-pacer, so the URL waits for no interval. Sorting ten thousand URLs of an origin takes some 100 ms, so all workers
-together sort and refuse in one slice of time: twenty workers block the event loop no longer than one worker. Sorting is
-not final: each URL is judged again when it is refused or handed out.
+pacer, so the URL waits for no interval. Sorting ten thousand URLs of an origin takes some 100 ms, so all workers share
+one slice of time in which they sort and refuse. So twenty workers block the event loop no longer than one worker.
+Sorting is not final: each URL is judged again when it is refused or handed out.
 
-``put``, a turn and a refusal cost O(log n) in the URLs of a host, and O(n) in its origins. Only a turn or a refusal
-counts a decision.
+The cost of ``put``, of a turn and of a refusal grows with the logarithm of the number of URLs of the host, and linearly
+with the number of its origins. A decision is counted only when a URL is handed out or refused.
 
-``close`` lets the queue run empty, and waits for deferred origins. When the gate is closed, ``fail`` cancels all timers
-and wakes all waiting tasks, which then raise ClosedError.
+After ``close``, the queue accepts no URLs, and the workers finish the queued URLs, including the URLs of deferred
+origins. When the gate is closed, ``fail`` cancels all timers and wakes all waiting tasks, which then raise ClosedError.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Dispatcher(Frontier[Item]):
         return False
 
     def _refuse_to_wait_for_itself(self) -> None:
-        """Raise TurnHeld if the current task holds the turns of all hosts that have URLs: it might wait for ever."""
+        """Raise TurnHeld if the current task holds the turns of all hosts with URLs, and so might wait for ever."""
         if not entered_turns():
             return
         queues = [queue for host in self.hosts.values() for queue in host.origins.values() if queue.urls]
@@ -141,12 +141,12 @@ class Dispatcher(Frontier[Item]):
             self._unsorted.popleft()
 
     def _denial(self, queued: QueuedUrl[Item]) -> Verdict | None:
-        """Return the verdict by which a URL is refused now; None if the URL is allowed, deferred, or unknown."""
+        """Return the verdict by which a URL is refused now; None if it is allowed, deferred or not yet judged."""
         verdict = self._agent.judged(queued.url)
         return None if verdict is None or not self._patience.refuses(queued.origin_queue, verdict) else verdict
 
     async def _ask_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
-        """Return the first turn that a host grants; None when the line or the slice of time is over.
+        """Return the first turn that a host grants; None if no host may be asked, or the slice of time is over.
 
         At least one host is tried, even if refusals have used up the slice of time.
         """
@@ -244,7 +244,7 @@ class Dispatcher(Frontier[Item]):
                 self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
         finally:
             if self.journal is not None:
-                self.journal.ended(queued)  # this comes after the URLs that on_disallowed has put
+                self.journal.ended(queued)  # noted after the URLs that on_disallowed has put
             if self.note_refusal is not None:
                 self.note_refusal(verdict)
             self._finish_if_done()

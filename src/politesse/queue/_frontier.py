@@ -104,7 +104,7 @@ class Frontier(Generic[Item]):
         self.hosts: dict[str, HostQueue[Item]] = {}
         self.workers: WaitingTasks = WaitingTasks()
         self.line: deque[HostQueue[Item]] = deque()
-        self._asked: dict[int, QueuedUrl[Item]] = {}  # the URLs whose turns are being asked for; key: their number
+        self._asked: dict[int, QueuedUrl[Item]] = {}  # by number: the URLs for which workers ask for a turn
         self._patience: Patience[Item] = Patience(agent.clock, max_unreachable_s, max_wait_s, max_refusals, self._look)
         self.robots: RobotsPrefetcher[Item] = RobotsPrefetcher(
             agent, self._patience, self.workers, self._known, self.fail
@@ -113,8 +113,8 @@ class Frontier(Generic[Item]):
         self._denied: deque[QueuedUrl[Item]] = deque()
         self._unsorted: deque[tuple[OriginQueue[Item], Iterator[QueuedUrl[Item]]]] = deque()
         self.refused = self.given_up = 0
-        self._logged: LRUCache[Origin, None] = LRUCache(_MAX_SITES)  # the logged sites that have not answered since
-        self._time_slice = TimeSlice()  # limits how long all workers together sort and refuse URLs
+        self._logged: LRUCache[Origin, None] = LRUCache(_MAX_SITES)  # sites given up and logged, until they answer
+        self._time_slice = TimeSlice()  # all workers share this time to sort and refuse URLs
         self._puts = 0
         self.size: int = 0
         self.under_way: dict[int, str] = {}
@@ -254,7 +254,7 @@ class Frontier(Generic[Item]):
             self._unsorted.append((origin_queue, _each_of(origin_queue)))
             self.workers.wake()
         if origin_queue.reloads and not host.is_watched:
-            self._move(host, HostEvent.LOOK, first=True)  # before the cache evicts the robots.txt of the origin again
+            self._move(host, HostEvent.LOOK, first=True)  # first, because the cache may soon evict robots.txt again
             self.workers.wake()
         elif not host.is_watched and (
             not verdict.allowed or self._agent.may_wait_long(origin, self._patience.max_wait_s)
@@ -262,7 +262,7 @@ class Frontier(Generic[Item]):
             self._move(host, HostEvent.LOOK)
         else:
             self._move(host, HostEvent.KNOWN)
-            if host.phase is HostPhase.PACED:  # after the fetch, the host probably has to wait for its interval
+            if host.phase is HostPhase.PACED:  # the host probably has to wait for its interval after the fetch
                 self._watch(origin_queue)
 
     def _remove(self, queued: QueuedUrl[Item]) -> None:
@@ -288,7 +288,7 @@ class Frontier(Generic[Item]):
             self._finished.set()
 
     def _move(self, host: HostQueue[Item], event: HostEvent, *, first: bool = False) -> None:
-        """Move a host to its next phase, unless it is in the line. Without a next URL it becomes UNKNOWN or EMPTY.
+        """Move a host outside the line to its next phase: to UNKNOWN or EMPTY if the host has no next URL.
 
         Args:
             host: the host.
@@ -346,5 +346,5 @@ class Frontier(Generic[Item]):
 
 
 def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:
-    """Yield the URLs that an origin has at the first step; the copy of its heap is made at that step."""
+    """Yield the URLs of an origin from a copy of its heap, which is made when the iteration begins."""
     yield from origin_queue.urls.copy()

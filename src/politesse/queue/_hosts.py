@@ -11,7 +11,7 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
     IN_TURN    the answer of the pacer, and the end of that turn if the host has more URLs
     PACED      its interval, or the end of other requests to the host
     CLOSED     its next opening: after a refusal or a quota, or at a Visit-time
-    GIVEN_UP   a worker, which refuses its next URL, too, unless the host has opened
+    GIVEN_UP   a worker, which refuses the next URL of the host, unless the host has opened
 
     phase                    event                                          next phase
     EMPTY, UNKNOWN           URL_PUT, at an origin with its robots.txt      READY
@@ -30,11 +30,11 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
                              BLOCKED: no origin has its robots.txt          UNKNOWN
                              EMPTIED: the last URL has left                 EMPTY
 
-Only a worker takes a host out of the line. In a fleet the worker waits for an answer, and other events may come first.
-So the answer counts in any phase outside the line. Outside the line, any event of a host without a next URL becomes
-BLOCKED or EMPTIED (``Frontier._move``). An event that the table does not list for a phase has no effect: a
-ready host stays ready, and becomes EMPTY only when a worker takes it. Each change of phase is logged at the level
-DEBUG, with its event. When a site is given up, one warning is logged (``_dispatch``).
+Only a worker takes a host out of the line. In a fleet the worker waits for the answer of the pacer, and other events
+may change the phase first. So the table accepts the answer in any phase outside the line. If a host outside the line
+has no next URL, each event becomes BLOCKED or EMPTIED (``Frontier._move``). An event that the table does not list for a
+phase has no effect: a ready host stays ready, and becomes EMPTY only when a worker takes it. Each change of phase is
+logged at the level DEBUG, with its event. When a site is given up, one warning is logged (``_dispatch``).
 
 Hosts that are PACED or CLOSED, or have further URLs during a turn, wait in the line of the pacer (``is_watched``). The
 pacer serves its line first come, first served, so hosts that share an address or a domain take turns, too.
@@ -199,7 +199,7 @@ class StallWatch:
     def _look(self) -> None:
         self._timer = None
         now_mono = self._clock.monotonic()
-        if now_mono < self._since_mono + _STALL_S:  # the timer uses the same sum; a difference would be rounded
+        if now_mono < self._since_mono + _STALL_S:  # the same sum as in _watch: a difference could be rounded
             self._watch()
             return
         self._is_logged = True
@@ -211,7 +211,7 @@ class SitemapMark(NamedTuple):
     """Marks a URL as a sitemap file; see ``_sitemaps``.
 
     Attributes:
-        listed_by: the origin that has listed the file, or the index with the file; empty if no origin has.
+        listed_by: the origin whose robots.txt lists the file, or the index of the file; empty if there is none.
         is_in_index: whether an index lists the file.
         since_wall: entries with an older date are left out; None for no limit.
         is_guess: whether neither a site nor the program has named the file, so that the file may be missing.
@@ -279,13 +279,13 @@ class OriginQueue(Generic[Item]):
 
     Attributes:
         size: how many URLs wait, including URLs that wait to be refused.
-        blocked: whether the origin waits for its robots.txt: for a fetch, or until a deferral is over.
+        blocked: whether the origin waits for a fetch of its robots.txt, or for the end of a deferral.
         prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
         reloads: how many consecutive turns of the host found robots.txt unknown; 0 after a URL was handed out or
             refused.
         deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.
         not_before: the Unix time at which the last deferral ends.
-        sorted_by: the digest of the file by which its URLs were last sorted; see ``Frontier._known``.
+        sorted_by: the digest of the robots.txt by which the URLs were last sorted; see ``Frontier._known``.
     """
 
     host: HostQueue[Item]
@@ -300,7 +300,7 @@ class OriginQueue(Generic[Item]):
     sorted_by: bytes | None = None
 
     def add(self, queued: QueuedUrl[Item]) -> None:
-        """Let a URL compete once the origin is not blocked."""
+        """Let a URL compete for turns while the origin is not blocked."""
         queued.withdrawn = False
         heapq.heappush(self.urls, queued)
 

@@ -1,4 +1,4 @@
-"""Keeps the URLs of a queue in a file until they have ended, so that a later run continues with them.
+"""Keeps the URLs of a queue in a file until they are done, so that a later run continues with them.
 
 Theory of operation. Each event of a URL is noted as a change, in order:
 
@@ -7,10 +7,10 @@ Theory of operation. Each event of a URL is noted as a change, in order:
     END     it was requested or refused, and is done
 
 At most one write is under way. A write commits, in one transaction, all changes that were noted before the write. So
-the file always holds the state of one moment of the run. A page puts its links before it ends: after a crash, either
-the links are there or the page is requested again. ``put`` waits until its change is committed; all other changes are
-written in the background. If a write fails, the queue writes no more changes and hands out no more URLs. The file then
-holds an earlier state, with all URLs whose ``put`` has returned.
+the file always holds the state of one moment of the run. A page is done only after its links were put. So after a
+crash, either the file has the links or the page is requested again. ``put`` waits until its change is committed; all
+other changes are written in the background. If a write fails, the queue writes no more changes and hands out no more
+URLs. The file then holds an earlier state, with all URLs whose ``put`` has returned.
 
 A row of the file has the number of the queued URL. Numbers grow: a run continues from the largest number in the file.
 MOVE changes the number of a row, so that an END of the old number removes no row.
@@ -19,8 +19,8 @@ The file also holds the digest of each URL that was ever put. A restarted progra
 ``put`` of a URL of an earlier run is ignored. But if a worker puts a URL that this run has handed out, the ``put`` is a
 retry, and is not ignored. The crawl of a queue with a journal takes these digests as its ``seen``.
 
-The first call that uses the queue reads the journal, and queues its URLs in batches. All other calls wait for the end
-of the reading. If the first call is cancelled, the next call continues.
+The first call that uses the queue reads the journal, and queues its URLs in batches. All other calls wait until the
+journal has been read. If the first call is cancelled, the next call continues the reading.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ Item = TypeVar("Item")
 
 logger = logging.getLogger("politesse.queue")
 
-_ROWS: Final = 100  # this many rows of a resumed journal are read together, in 2 ms
+_ROWS: Final = 100  # rows of a resumed journal in a batch, which takes 2 ms
 _MAX_BEHIND: Final = 10_000  # with this many unwritten changes, no URL is handed out until they are written
 _MAX_INTEGER: Final = 2**63  # all integers of SQLite are smaller
 _ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # json.dumps would make an encoder each time
 
 
 class Journal:
-    """The journal of a queue, in an SQLite file of politesse, which may have other parts.
+    """The journal of a queue, in an SQLite file of politesse, which may also have the tables of a store.
 
     Args:
         journal: the path, or ``"sqlite:///"`` and the path.
@@ -68,7 +68,7 @@ class Journal:
     Attributes:
         is_open: whether the file has been read completely.
         resumed: how many URLs were resumed.
-        seen: the URLs that this run and earlier runs have put: the ``seen`` of a crawl.
+        seen: the URLs that this run and earlier runs have put; a crawl uses them as its ``seen``.
 
     Raises:
         ConfigurationError: see SqliteFile, and ``path_at``.
@@ -92,7 +92,7 @@ class Journal:
         self._reading = asyncio.Lock()
         self._unread: Contents | None = None
         self._handed: set[int] = set()  # digests of the resumed URLs that this run has handed out
-        self._broken_off: dict[int, int] = {}  # the rows that stay in the file: maps digests to numbers
+        self._broken_off: dict[int, int] = {}  # maps digests of URLs whose turns were broken off to the row numbers
         self._changes: list[Change] = []
         self._is_writing = False
         self._noted = 0
@@ -117,7 +117,7 @@ class Journal:
         if self.is_open:
             return
         if self._unread is None:
-            self._mark = uuid4().hex  # made here, because a queue may be created before a fork
+            self._mark = uuid4().hex  # not made in the constructor, because a queue may be created before a fork
             try:
                 await self._file.write(self._take_over, None)
             except StoreError as error:
@@ -192,7 +192,7 @@ class Journal:
         return digest in self.seen.earlier and not (by_worker and digest in self._handed)
 
     def added(self, queued: QueuedUrl[Item], instead_of: QueuedUrl[Item] | None) -> None:
-        """Record that a URL was queued, or queued again in place of a URL that has not ended."""
+        """Record that a URL was queued; the URL takes over the row of ``instead_of``, if that is given."""
         number, url, trail, digest = queued.number, queued.url, queued.trail, _digest(queued.url)
         octets = digest.to_bytes(DIGEST_OCTETS)
         hops = json.dumps(trail.hops) if trail.hops else None
@@ -217,7 +217,7 @@ class Journal:
         return self._unread is not None and queued.number <= self._unread.last
 
     def ended(self, queued: QueuedUrl[Item], *, is_broken_off: bool = False) -> None:
-        """Record that a URL has ended. If its turn was broken off (``is_broken_off``), the next run repeats the URL."""
+        """Record that a URL is done, or that its turn was broken off, so that the next run repeats the URL."""
         if is_broken_off:
             self._broken_off[_digest(queued.url)] = queued.number
         else:
@@ -250,12 +250,12 @@ class Journal:
 
     def _note(self, change: Change) -> None:
         if self._failure is not None or self._closed:
-            return  # after a failure or a close no change is written; the next run repeats what the file lacks
+            return  # no change is written after a failure or a close, so the next run repeats some URLs
         self._changes.append(change)
         self._noted += 1
         if not self._is_writing:
             self._is_writing = True
-            asyncio.get_running_loop().call_soon(self._write)  # writes all changes of this step of the event loop
+            asyncio.get_running_loop().call_soon(self._write)  # one write for all changes of this step of the loop
 
     def _write(self) -> None:
         changes, self._changes = self._changes, []

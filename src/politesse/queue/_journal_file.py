@@ -94,7 +94,7 @@ def write_mark(connection: sqlite3.Connection, mark: str) -> None:
 
 
 def check_mark(connection: sqlite3.Connection, mark: str) -> None:
-    """Raise StoreError if another queue has written its mark since."""
+    """Raise StoreError if another queue has replaced the mark."""
     found, process = _owner(connection)
     if found != mark:
         raise StoreError(f"{process} has taken it over")

@@ -34,11 +34,12 @@ Response = TypeVar("Response")
 class PoliteQueue(Generic[Item]):
     r"""A queue of URLs. Workers take turns from it; each turn is handed out as soon as its host is ready.
 
-    Ready hosts are served one after the other. Within a host the lowest priority goes first, then the URL that was put
-    first. A disallowed URL is passed to ``on_disallowed`` without a wait, and counts as done. If robots.txt is
-    unreachable, or was answered with 429, the queue keeps the URLs of its origin until robots.txt may be fetched again.
-    If that takes too long (``max_unreachable_s``, ``max_wait_s``), or if the host name is not found, the queue gives
-    the URLs up and refuses them. The queue belongs to one event loop. Its tasks end when the gate is closed.
+    Ready hosts are served one after the other. Within a host, the URL with the lowest ``priority`` goes first; at equal
+    priority, the URL that was put first. A disallowed URL is passed to ``on_disallowed`` without a wait, and counts as
+    done. If robots.txt is unreachable, or was answered with 429, the queue keeps the URLs of its origin until
+    robots.txt may be fetched again. If robots.txt stays in this state for too long (``max_unreachable_s``,
+    ``max_wait_s``), or if the host name is not found, the queue gives the URLs up and refuses them. The queue belongs
+    to one event loop. Its tasks end when the gate is closed.
 
     Args:
         gate: grants the turns. All tasks and queues wait for a host in one line, first come, first served.
@@ -48,8 +49,8 @@ class PoliteQueue(Generic[Item]):
         on_disallowed: called when a worker finds a URL disallowed. The first argument is the item, or the URL if it has
             no item; the second argument is the verdict. If ``on_disallowed`` raises an error, the ``turn`` of that
             worker raises it. If ``max_wait_s`` is exceeded, the reason is WAIT_TOO_LONG; the note of the verdict names
-            the cause and the end of the wait. If the site refuses this crawler, the reason is REFUSED; the note has the
-            words of the answer.
+            the cause and the end of the wait. If the site refuses this crawler, the reason is REFUSED; the note quotes
+            the answer.
         max_unreachable_s: how long an unreachable robots.txt is fetched again, in seconds; 0 or more; None for no
             limit. The time counts from the first of the consecutive failures, or from the creation of the queue if that
             is later.
@@ -59,7 +60,7 @@ class PoliteQueue(Generic[Item]):
         max_refusals: a site is given up once it has refused this crawler this many times in a row; 1 or more. The first
             refusal closes the site for 15 minutes, and each further refusal for twice as long as the last
             (``PacingOptions.refused_min_s``).
-        journal: a file that keeps each URL until it has ended, so that the next run continues: a path, or
+        journal: a file that keeps each URL until it is done, so that the next run continues: a path, or
             ``"sqlite:///crawl.db"``. The file of the gate's store may also hold the journal. None for no file.
 
     With a journal, ``put`` returns when the URL is in the file. A URL leaves the file when its turn ends, or when it is
@@ -69,7 +70,7 @@ class PoliteQueue(Generic[Item]):
     str as keys. Only one queue at a time can use the file. ``aclose`` or the gatekeeper closes it.
 
     Raises:
-        ConfigurationError: for invalid options; for a ``journal`` that is no file of politesse, or cannot be opened.
+        ConfigurationError: for invalid options; for a ``journal`` that is not a file of politesse, or cannot be opened.
 
     Example:
         >>> import asyncio
@@ -137,7 +138,7 @@ class PoliteQueue(Generic[Item]):
         await self._dispatcher.aclose()
 
     async def put(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
-        """Queue ``url``. If its host has no room, a producer waits (see ``maxsize``).
+        """Queue ``url``. A producer waits while the host of ``url`` has no room (see ``maxsize``).
 
         Args:
             url: the URL to request.
@@ -174,15 +175,15 @@ class PoliteQueue(Generic[Item]):
     ) -> int:
         """Queue sitemap files; ``crawl`` reads each file, and queues its URLs. Other consumers get the files as URLs.
 
-        A file may be a sitemap or an index in XML, a list of URLs in text, RSS 2.0 or Atom, also packed by gzip. A file
-        may list URLs below its own folder. The sitemaps of an origin, and the files in their indexes, may also list all
-        URLs of that origin. The crawl refuses other URLs, and logs how many (WARNING). It reads at most 50,000
-        entries and 52,428,800 octets of a file (https://www.sitemaps.org/protocol.html).
+        A file may be a sitemap or an index in XML, a list of URLs in text, RSS 2.0 or Atom, and may be compressed with
+        gzip. A file may list URLs below its own folder. The sitemaps of an origin, and the files in their indexes, may
+        also list all URLs of that origin. The crawl refuses other URLs, and logs how many (WARNING). It reads at most
+        50,000 entries and 52,428,800 octets of a file (https://www.sitemaps.org/protocol.html).
 
         The files of a host come after its pages, and are not counted as pages. A URL of a file has the depth 0, unless
         a link has led to it before. ``maxsize`` does not limit the URLs of files. If a file cannot be read, or only in
         part, the crawl counts it as failed, logs it (WARNING), and passes PageFailed to ``on_error``. A missing
-        ``/sitemap.xml`` is no failure.
+        ``/sitemap.xml`` is not a failure.
 
         Args:
             url: an origin, or the URL of a file. For an origin, the sitemaps that its robots.txt lists are queued, or
@@ -196,7 +197,7 @@ class PoliteQueue(Generic[Item]):
             How many files were queued.
 
         Raises:
-            ConfigurationError: ``since`` is no datetime with a zone.
+            ConfigurationError: ``since`` is not a datetime with a zone.
             TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: see ``put``.
         """
         return await put_sitemaps(self._intake, url, since, item, priority)
@@ -234,15 +235,16 @@ class PoliteQueue(Generic[Item]):
         on_error: Callable[[CrawlPage[Item], BaseException], object] | None = None,
         stop_on_error: bool = False,
     ) -> CrawlReport:
-        """Request every URL of the queue, hand each page to ``handle``, and follow the links that it puts.
+        """Request every URL of the queue, hand each page to ``handle``, and follow the links that ``handle`` puts.
 
         Each URL is requested once, in a turn of its host, by GET with the timeouts of ``web``. The target of a redirect
         is queued with the same item, unless it was seen or is the 11th hop. After 429, 502, 503 or 504, the URL is
         requested again later, 5 times in all, within the queue's ``max_wait_s``. Every other answer is a page.
 
-        The crawl ends when every URL is done, ``handle`` included, or at a limit. URLs that are put after the end stay
-        in the queue. If the crawl is cancelled, or ends with an error, URLs under way go back into the queue, and the
-        log says how many remain. A later crawl with the same ``seen``, or with the journal, continues with them.
+        The crawl ends when every URL is done and every call of ``handle`` has returned, or when a limit is reached.
+        URLs that are put after the end stay in the queue. If the crawl is cancelled, or ends with an error, URLs under
+        way go back into the queue, and the log says how many remain. A later crawl with the same ``seen``, or with the
+        journal, continues with these URLs.
 
         Args:
             web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, or an ``AsyncClient`` of httpx or
@@ -252,7 +254,8 @@ class PoliteQueue(Generic[Item]):
                 Errors of ``handle`` are logged with the URL, and passed to ``on_error``.
             workers: how many URLs are under way at once; positive.
             seen: a set, or another Seen, with the normal forms of URLs that the crawl and ``put`` ignore. The crawl
-                adds its own URLs. The default is a set of digests; with a journal, it has the URLs of earlier runs.
+                adds its own URLs. The default is a set of digests; with a journal, this set has the URLs of earlier
+                runs.
             max_pages: how many pages are handed to ``handle`` at most; None for any number.
             depth: how many links the crawl follows from a URL of the queue to a page at most; None for any number.
             allow: if given, the crawl follows links and redirects only to URLs that match one of these patterns. A
@@ -317,9 +320,9 @@ class PoliteQueue(Generic[Item]):
         return {key: host.size for key, host in self._dispatcher.hosts.items() if host.size}
 
     def left(self) -> list[tuple[str, Item | None, float]]:
-        """Return the URLs that wait, in the order of ``put``, also of a closed queue: each with its item and priority.
+        """Return each waiting URL with its item and priority, in the order of ``put``.
 
-        URLs with a turn under way are left out.
+        URLs with a turn under way are left out. The queue may be closed.
         """
         return [(queued.url, queued.item, queued.priority) for queued in self._dispatcher.left()]
 

@@ -30,7 +30,7 @@ _MAX_NAMED: Final = 3
 
 
 class QueueClosed(ClosedError):
-    """The queue was closed: ``put`` accepts no URL, and ``turn`` has handed out all queued URLs.
+    """The queue was closed: ``put`` accepts no more URLs, and ``turn`` has no more URLs to hand out.
 
     Example:
         >>> import asyncio
@@ -58,7 +58,8 @@ class QueueStatistics:
         hosts: at how many hosts URLs wait.
         ready: how many hosts stand in the line of ready hosts, including hosts that are given up.
         asking: the number of origins whose robots.txt is being fetched.
-        deferred: how many origins wait before robots.txt, unreachable or answered with 429, may be fetched again.
+        deferred: how many origins wait until their robots.txt, which was unreachable or answered with 429, is fetched
+            again.
         under_way: how many turns are under way.
         waiting: how many workers wait for a turn.
         refused: how many URLs were disallowed, or given up.

@@ -5,13 +5,13 @@ has not started. ``fetching`` maps the task of each fetch to its origin; the res
 ``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the timer that moves them back
 to ``_unfetched``. Each step is O(1).
 
-While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. A fetched origin counts, too, until one
-of its URLs is handed out or refused. So a long queue does not fetch files long before it needs them. While a worker
-waits, all origins are fetched, and the cache bounds how many requests are under way: a thousand servers that never
-answer delay no other origin.
+While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. This limit also counts each fetched
+origin until one of its URLs is handed out or refused. So a long queue does not fetch files long before it needs them.
+While a worker waits, all origins are fetched, and the cache bounds how many requests are under way: a thousand servers
+that never answer delay no other origin.
 
 If a robots.txt is no longer in memory when its host has its turn, the file is loaded again; no limit of fetches
-applies. After the load, its host is first in line. No host is tried while ``_MAX_RELOADING`` files are being loaded. If
+applies. After the load, the host is first in line. No host is tried while ``_MAX_RELOADING`` files are being loaded. If
 a file is evicted again before its host is tried, the cache holds fewer than ``_MAX_RELOADING`` files. Then no host is
 tried until this file is loaded. A load that takes longer than ``_SLOW_S`` delays no host. So a turn costs a few loads
 at any size of the cache.
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _AHEAD: Final = 100
-MAX_FETCHING: Final = 2_500  # more than the cache has under way, so that it gives up servers that never answer
+MAX_FETCHING: Final = 2_500  # above the limit of the cache, which gives up stalled servers only while fetches wait
 _SLOW_S: Final = 0.05
 _AGAIN_S: Final = 1.0  # a fetch whose task was cancelled is repeated after this pause
 _MAX_RELOADING: Final = 20
-_MIN_LOOK_S: Final = 1.0  # even with a small ``max_wait_s``, a host is not tried more often
+_MIN_LOOK_S: Final = 1.0  # a host is not tried more often than this, even with a small ``max_wait_s``
 _MIN_DEFERRAL_S: Final = 1.0  # a deferral is at least this long, so that a wall clock that jumps causes no busy loop
 
 CLOSURES: Final = CLOSINGS | {Bound.VISIT_TIME}
@@ -92,7 +92,7 @@ class Patience(Generic[Item]):
         self._started_wall = clock.wall()
 
     def defers(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
-        """Return whether a verdict denies only for now, and the queue waits for its end."""
+        """Return whether a verdict denies only for a time, and the queue waits for the end of that time."""
         not_before, source = verdict.not_before, verdict.source
         if verdict.allowed or not is_given_up(verdict) or not_before is None or source is None:
             return False
@@ -102,7 +102,7 @@ class Patience(Generic[Item]):
         since_wall = source.failing_since_wall
         if since_wall is None:  # the verdict is about tdmrep.json
             since_wall = self._clock.wall() if origin_queue.deferred_wall is None else origin_queue.deferred_wall
-        # Failures before the start of this queue, which the store has kept, do not count as its wait.
+        # The store may have kept failures from before the creation of this queue. These do not count as a wait.
         return not_before - max(since_wall, self._started_wall) <= most_s
 
     def refuses(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
@@ -205,7 +205,7 @@ class RobotsPrefetcher(Generic[Item]):
             self._fetch(self._unfetched.popleft())
 
     def fetch_again(self, origin_queue: OriginQueue[Item]) -> None:
-        """Fetch the robots.txt of the next origin; no limit applies, because the gate fetches the file already."""
+        """Load the robots.txt of an origin again; no limit applies, because the gate is already fetching the file."""
         origin_queue.reloads += 1
         task = self._fetch(origin_queue)
         self._reloading[task] = self._agent.clock.call_later(_SLOW_S, partial(self._end_reload, task))
@@ -223,7 +223,7 @@ class RobotsPrefetcher(Generic[Item]):
     def _fetched(self, task: asyncio.Task[Verdict]) -> None:
         self._end_reload(task)
         origin_queue = self.fetching.pop(task)
-        if task.cancelled():  # other code has cancelled it, or the event loop is ending, and no new task would run
+        if task.cancelled():  # cancelled by other code, or by the end of the event loop, when no new task would run
             self._unfetched.append(origin_queue)
             self._agent.clock.call_later(_AGAIN_S, self.start_fetches)
             return

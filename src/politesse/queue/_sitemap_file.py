@@ -10,8 +10,8 @@ Names are compared without namespaces, because many files state none, or a wrong
 than the root belongs to an extension, such as ``<image:loc>``.
 
 The file is untrusted. A slice of 8 KiB takes less than 3 ms. Memory is bounded by limits on the length of a tag and of
-a text, on the nesting, and on the number of different names, which expat keeps. A file that exceeds a limit ends there.
-A file also ends at a document type, which could declare entities. The entries before a fault are valid.
+a text, on the nesting, and on the number of different names, which expat keeps. The reader stops where a file exceeds a
+limit, and at a document type, which could declare entities. The entries before that point are valid.
 
 Source: https://www.sitemaps.org/protocol.html, W3C NOTE-datetime, RFC 4287 (Atom), the specification of RSS 2.0.
 """
@@ -44,7 +44,7 @@ _MAX_DEPTH: Final = 32
 _MAX_NAMES: Final = 1_000
 _GZIP: Final = b"\x1f\x8b"
 _GZIP_BITS: Final = 31  # for zlib: a gzip header, and the largest window
-_XML_BEGINS: Final = (b"<", b"\xff\xfe", b"\xfe\xff")  # the octets after "<" are the byte order marks of UTF-16
+_XML_BEGINS: Final = (b"<", b"\xff\xfe", b"\xfe\xff")  # "<", and the two byte order marks of UTF-16
 _HTML_BEGINS: Final = re.compile(rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _URL_BEGINS: Final = re.compile(rb"https?://", re.IGNORECASE)
 _ENDS_EARLY: Final = {
@@ -97,7 +97,7 @@ class SitemapFile:
         is_in_index: whether an index lists the file. The file may then not be an index.
 
     Attributes:
-        is_index: whether the entries are files; valid from the first entry on.
+        is_index: whether the entries are sitemap files, not pages; valid from the first entry on.
         fault: why the rest of the file cannot be read; empty without a fault.
 
     Example:
@@ -271,7 +271,7 @@ class _XmlReader:
             raise _Fault(f"has more than {_MAX_DEPTH} elements in each other")
         self._path.append(local if prefix == self._prefix else name)
         if self._text is not None:
-            self._text = ""  # a URL or a date has no elements
+            self._text = ""  # a URL or a date contains no elements, so the text before this element is dropped
         if self._is_in_entry and len(self._path) == len(self._format.path) + 1:
             if self._path[-1] in self._format[1:]:
                 self._text = ""

@@ -5,8 +5,8 @@ requests it like any URL: in a turn, with redirects, further attempts and the jo
 as a stream, and queues each entry: a URL as a page of depth 0, a file of an index as another sitemap file.
 
 The files of a host wait behind its pages, and behind the file that is being read. So the URLs of two files of a host
-are never queued together, unless the files list URLs of another host. ``maxsize`` does not count here, because the
-crawl would wait for itself.
+are never queued together, unless the files list URLs of another host. ``maxsize`` does not limit these URLs, because
+the crawl would wait for itself.
 
 A file may list URLs at its own origin below its own folder, and an index may list files at its own origin. Some files
 may also list any URL and any file of an origin: the files that its robots.txt lists, and the files of their indexes
@@ -48,7 +48,7 @@ Item = TypeVar("Item")
 logger = logging.getLogger("politesse.queue")
 
 _MISSING: Final = frozenset({404, 410})
-_SUCCESSFUL: Final = range(200, 206)  # not 206, because a part of a file is no file
+_SUCCESSFUL: Final = range(200, 206)  # not 206 (Partial Content), because the rest of the file would be missing
 
 
 async def put_sitemaps(
@@ -126,7 +126,7 @@ class SitemapReader(Generic[Item]):
 
     async def _add_all(self, slices: Iterable[list[SitemapEntry]], file: SitemapFile, scope: _FileScope[Item]) -> None:
         for entries in slices:
-            await self.dispatcher.ready()  # waits for a journal that is far behind
+            await self.dispatcher.ready()  # waits while the journal has too many unwritten changes
             for entry in (*entries, None):
                 if entry is not None:
                     self._add(entry, scope, is_file=file.is_index)

@@ -159,7 +159,7 @@ def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentVie
             gatekeeper, or has another User-Agent than the gate.
     """
     given: object = web
-    if isinstance(given, type) or not isinstance(given, AiohttpStyle | HttpxStyle):  # a class has the same methods
+    if isinstance(given, type) or not isinstance(given, AiohttpStyle | HttpxStyle):  # the class itself is not a client
         raise wrong_type("web", web, _WEB)
     headers: Mapping[str, str] = getattr(getattr(web, "session", web), "headers", {})
     stated = headers.get(_USER_AGENT, "")
