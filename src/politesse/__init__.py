@@ -25,8 +25,8 @@
     _pacing/        when the next request to a host may start
     _gate/          permission and turn for one URL; files that are fetched like pages: data.txt, tdmrep.json
 
-This package exports the names that most programs need; the modules above export the others. The names are loaded at
-their first use, so that the command ``politesse`` handles Ctrl-C from its first moment.
+This package exports the names that most programs need; the modules above export all other public names. The names are
+loaded at their first use, so that the command ``politesse`` handles Ctrl-C from its first moment.
 """
 
 TYPE_CHECKING = False  # replaces ``typing.TYPE_CHECKING``, because typing takes time to load

@@ -38,7 +38,7 @@ class Signer(Protocol):
         Args:
             method: the method of the request.
             url: the URL, as it is sent.
-            demand: the Accept-Signature that the signature is to satisfy; empty without.
+            demand: the Accept-Signature that the signature is to satisfy; empty if there is none.
 
         Raises:
             ConfigurationError: there is no valid key.
@@ -99,13 +99,13 @@ class TurnRequest(NamedTuple):
         host: the host name under which the request is paced, in lower case, without scheme, port and trailing dot.
         origin: the origin of the URL, as text.
         agent: the product tokens whose rules apply, the most specific first, joined by commas.
-        pace: the statements of the robots.txt of ``origin`` for ``agent``. With None, the earlier statements stay in
-            force.
+        pace: the statements of the robots.txt of ``origin`` for ``agent``. If it is None, the earlier statements stay
+            in force.
         url: the URL, which is shown to requests that wait for this request; empty if it is unknown.
-        min_delay_s: the floor of the gate: the interval before this request is at least this long. Gates with different
-            floors may share a pacer.
-        check_lines: a function that a pacer of several scopes calls before the request waits, when it knows all keys.
-            An error of the function ends the wait. Other pacers never call it.
+        min_delay_s: the shortest interval before this request that the gate permits. Gates with different values may
+            share a pacer.
+        check_lines: a function that raises an error if the request must not wait. A pacer of several scopes calls the
+            function before the request waits, once the pacer knows the keys of all scopes. Other pacers never call it.
     """
 
     host: str
@@ -122,7 +122,7 @@ TurnRequest.__new__.__module__ = __name__
 
 
 class PacedLine(NamedTuple):
-    """A line in which requests wait for a turn: the line of a host, or of all hosts with its address or domain.
+    """A line in which requests wait for a turn: the line of one host, or of all hosts at one address or in one domain.
 
     Attributes:
         pacer: the pacer that has the line; gates that share a pacer name the same object.
@@ -174,8 +174,9 @@ class FetchPermit(Protocol):
         """End the request.
 
         Args:
-            status: the HTTP status; 429 and 503 close the host. None without an answer, or for a 503 that disallows
-                only its own origin: without Retry-After, and not from the target of a redirect.
+            status: the HTTP status; 429 and 503 close the host. Pass None if there was no answer. Also pass None for a
+                503 without Retry-After from the origin itself, not from the target of a redirect: such a 503 disallows
+                only that origin.
             headers: the headers of the answer, names in lower case.
             elapsed_s: the response time in seconds.
         """
@@ -223,7 +224,7 @@ class Pacer(Protocol):
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
     ) -> Permit:
-        """Wait in line for a permit, first come, first served; behind callbacks of ``when_ready`` that came earlier.
+        """Wait in line for a permit: requests and callbacks of ``when_ready`` are served first come, first served.
 
         Args:
             request: the request.
@@ -251,11 +252,11 @@ class Pacer(Protocol):
         """Return the Unix time until which ``host`` is closed, or None if it is open."""
 
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FetchPermit:
-        """Wait in line to request a robots.txt; with ``made`` the request was made already, and does not wait.
+        """Wait in line to request a robots.txt; with ``made``, do not wait, because the request was made already.
 
-        Such a request waits for other requests for robots.txt, but not for pages or their interval. A host gets one
-        request for robots.txt at a time. Two such requests in a minute need no pause; the floor applies between further
-        requests. If the host is closed, the caller has to wait until the host opens.
+        A request for robots.txt waits for other requests for robots.txt, but not for pages or their interval. A host
+        gets one request for robots.txt at a time. Two of them in a minute need no pause; the minimum delay applies
+        between further requests. If the host is closed, the caller has to wait until the host opens.
 
         Raises:
             ClosedError: if the pacer is closed.

@@ -203,7 +203,7 @@ def refused(name: str, error: Exception) -> ConfigurationError:
 
 
 def check_mode(name: str, server: Mapping[str, object]) -> None:
-    """Raise ConfigurationError if the section of INFO shows that the server ``name`` cannot be used by itself."""
+    """Raise ConfigurationError if this section of INFO is of a Sentinel or of a node of a cluster."""
     mode = str(server.get("redis_mode", ""))
     if mode in _MODES:
         raise ConfigurationError(f"Redis at {name} is {_MODES[mode]}: give a URL that begins with redis+{mode}://")

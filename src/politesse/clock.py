@@ -64,7 +64,7 @@ class SystemClock:
 
 
 def run_of(clock: Clock) -> str:
-    """Return the name of the run of a monotonic clock; for a clock without one, a new random name."""
+    """Return the name of the run of a monotonic clock; for a clock without ``run``, a new random name."""
     run: str | None = getattr(clock, "run", None)
     return token_hex(8) if run is None else run
 
@@ -101,7 +101,7 @@ async def ends_within(
     due_mono = clock.monotonic() + limit_s
     timer = clock.call_later(limit_s, look if again_after_stall else end)
     work.add_done_callback(end)
-    work.add_done_callback(_ignore_error)  # if the caller is cancelled in the same step, it does not retrieve the error
+    work.add_done_callback(_ignore_error)  # a caller that is cancelled in the same step does not retrieve it
     try:
         await over
     finally:

@@ -25,7 +25,7 @@
 defines its own errors. The integrations of httpx2 and requests have errors of the same names as the integration of
 httpx. These errors are instances of ``httpx2.RequestError``, or of ``requests.RequestException``.
 
-A fault of a remote server is no exception: it becomes a verdict that denies.
+A fault of a remote server raises no exception: the verdict then denies the request.
 """
 
 from __future__ import annotations

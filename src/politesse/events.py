@@ -126,13 +126,13 @@ class RobotsFetched(Event):
 
 @dataclass(frozen=True, slots=True)
 class SiteFileFetched(Event):
-    """A fetch of another file than robots.txt has ended, with or without success.
+    """A fetch of a file other than robots.txt has ended, with or without success.
 
     Attributes:
         url: the URL of the file.
         status: the HTTP status, or None without an answer.
         fault: a phrase that describes the failure, or empty.
-        outcome: the present outcome.
+        outcome: the outcome from now on; FOUND also if an older copy is still used.
 
     >>> from politesse.sites import FileOutcome
     >>> event = SiteFileFetched("https://example.com/data.txt", 404, "", FileOutcome.UNKNOWN)
@@ -208,7 +208,7 @@ class TurnGranted(Event):
 
 @dataclass(frozen=True, slots=True)
 class LongWait(Event):
-    """A request waits for its turn for longer than a minute, or has waited for five seconds for a turn that is held.
+    """A request has to wait for longer than a minute, or has waited for five seconds while another turn holds its host.
 
     >>> from politesse import Bound
     >>> LongWait("example.com", "https://example.com/2", 60.0, Bound.IN_FLIGHT, "https://example.com/1").held_by
@@ -293,7 +293,7 @@ class HeaderOverruled(Event):
         host: the paced host that sent the header.
         field: the name of the header, in lower case.
         value: the first 100 characters of its value, printable.
-        applied_s: how long the host gets no request instead, in seconds, or None if the header has no effect.
+        applied_s: how many seconds the host gets no request, in place of the value; None if the header has no effect.
     """
 
     host: str

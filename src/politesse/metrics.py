@@ -72,7 +72,7 @@ class _Row:
         text: a sentence that explains the metric.
         event: the event that is counted, or None.
         by: the attribute of an event that is the value of the label. Without a label, an event counts only if this
-            attribute is true; the default attribute always is.
+            attribute is true; the default attribute is always true.
         label: the label beside ``gate``, or empty.
         values: the values of the label; each has a series from the start.
         read: returns the figures of a gate by the value of the label; None for a figure from events.

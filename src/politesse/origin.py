@@ -179,7 +179,7 @@ def _known(written: str) -> Origin:
         raise _InvalidPart
     origin = _origin(parts)
     if origin.text == written:
-        object.__setattr__(origin, "text", written)  # both share one string, which saves 70 octets
+        object.__setattr__(origin, "text", written)  # the origin and the table share one string: saves 70 octets
     return origin
 
 
@@ -213,7 +213,7 @@ def _origin(parts: re.Match[str]) -> Origin:
     scheme = parts["scheme"].lower()
     if scheme not in DEFAULT_PORTS:
         raise _InvalidPart(f"has the scheme {scheme!r:.50}; robots.txt applies to http and https only")
-    scheme = _HTTP if scheme == _HTTP else _HTTPS  # so that all origins share one string
+    scheme = _HTTP if scheme == _HTTP else _HTTPS  # all origins share one string for each scheme
     host, port = _host_and_port(parts["authority"], DEFAULT_PORTS[scheme])
     return Origin(scheme, host, port)
 

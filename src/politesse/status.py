@@ -117,7 +117,8 @@ class HostStatus:
         interval_s: the present interval between two requests, in seconds; with several agents, the interval of the
             agent that may start last.
         bound_by: the limit that sets that interval.
-        not_before: the Unix time from which the next request may start; other waiters may come first even then.
+        not_before: the Unix time from which the next request may start; requests that already wait come before a new
+            request.
         closed_until: the Unix time until which an answer or an exhausted quota closes the host, or None.
         closed_by: RETRY_AFTER, BACKOFF, RATE_LIMIT or REFUSED, or None if the host is open.
         waiting: the number of requests that wait for a turn.

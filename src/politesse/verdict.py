@@ -61,9 +61,10 @@ class Source:
         fresh_until_wall: Unix time until which the copy is fresh; after that it is fetched again.
         fault: a phrase that describes the failure, or empty. For a SUCCESSFUL source, the reason why an older copy
             still serves.
-        not_before: Unix time before which the host wants no request, or robots.txt is not fetched again; or None.
+        not_before: Unix time before which the host wants no request, or before which robots.txt is not fetched again;
+            or None.
         of_host: whether ``not_before`` applies to the whole host, for example after a 429, or only to robots.txt.
-        failing_since_wall: Unix time of the first of the consecutive failures, or None if the source is no failure.
+        failing_since_wall: Unix time of the first of the consecutive failures, or None if the source is not a failure.
     """
 
     robots_url: str
@@ -155,7 +156,7 @@ class Verdict:
 
     @property
     def age_s(self) -> float:
-        """Seconds from the fetch or last 304 to the decision, by the clock that shows more."""
+        """Seconds from the fetch or last 304 to the decision; the larger number of the monotonic and the wall clock."""
         basis = self._basis
         age_s = self._read_mono - basis.confirmed_mono
         return age_s if basis.source is None else max(age_s, self._read_wall - basis.source.fetched_wall)
@@ -291,7 +292,7 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
     if source.final_url != source.robots_url:
         lines.append(f"  after redirects: {printable(source.final_url)}")
     if source.result in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}:
-        lines.append(f"  tried:  {age_s:.0f} s ago")  # "not before" is the time of the next fetch
+        lines.append(f"  tried:  {age_s:.0f} s ago")  # "not before" shows the time of the next fetch
     else:
         lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")
     if source.fault and source.result is not AccessResult.UNREACHABLE:  # the line of UNREACHABLE has the fault already

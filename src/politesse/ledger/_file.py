@@ -30,7 +30,7 @@ _BODIES: Final = "CREATE TABLE ledger_bodies (digest BLOB PRIMARY KEY, body BLOB
 LEDGER: Final = Part("ledger", (_ROWS, _BODIES), is_alone=True)
 """The tables of a ledger: rows as in LedgerRow, and the bodies of the snapshots by their SHA-256."""
 
-_TOGETHER: Final = 64  # other threads run while SQLite writes, so short lists shorten their waits
+_TOGETHER: Final = 64  # SQLite lets other threads run while it writes, so frequent writes shorten their waits
 _NUMBERED: Final = re.compile(r"(.+)\.(\d{4,})")
 
 
@@ -40,7 +40,7 @@ def member(path: Path, number: int) -> Path:
 
 
 def members(path: Path) -> dict[int, Path]:
-    """Return the existing files of a series by their numbers, in order, from ``path`` on if it is a later file."""
+    """Return the existing files of a series in the order of their numbers; if ``path`` is a later file, begin there."""
     first, numbered = 1, _NUMBERED.fullmatch(path.stem)
     if numbered is not None:
         path, first = path.with_name(numbered[1] + path.suffix), int(numbered[2])
@@ -80,7 +80,7 @@ class Chain:
         self.add(BEGIN, {"format": 1, "previous": previous.hex(), "wall": wall})
 
     def add(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Add a row; the rows are written at the latest by ``write``."""
+        """Add a row. Call ``write`` afterwards, because some added rows may not have been written."""
         self.number += 1
         content = content_of(fields)
         self.kind, self.hash = kind, hash_of(self.hash, self.number, kind, content)
@@ -105,7 +105,7 @@ class Chain:
 
 
 def begin_of(content: str) -> tuple[bytes, float]:
-    """Return the hash from which a file continues, and the time of its first row; a damaged row has neither."""
+    """Return the hash from which a file continues, and the time of its first row; default values for a damaged row."""
     try:
         first = json.loads(content)
         return bytes.fromhex(first["previous"]), float(first["wall"])

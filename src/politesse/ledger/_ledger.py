@@ -90,12 +90,12 @@ class Ledger:
         path: the absolute path of the first file.
         options: see LedgerOptions.
         report: called with the error, in a thread of the ledger, when writing begins to fail; set by the gatekeeper.
-        written: how many decisions, turns and files have been written, or left out by the sample.
+        written: how many decisions, turns and files have been written, or were left out because of ``sample``.
         dropped: how many were dropped because too many waited, or because they could not be written before the close.
 
     Raises:
-        ConfigurationError: the file cannot be used: it is no ledger, read-only or of a newer politesse, or its folder
-            is missing.
+        ConfigurationError: the file cannot be used: it is not a ledger, it is read-only, a newer politesse wrote it, or
+            its folder is missing.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Ledger:
         self._clock = clock or SystemClock()
         self._queue: deque[Verdict | rows.Record] = deque()
         self._limit = self.options.max_queued_rows
-        self._room = 0  # the limit of the queue while a write is due, otherwise 0
+        self._room = 0  # the limit of the queue while a write is scheduled, otherwise 0
         self._lock = threading.RLock()  # reentrant, because the garbage collector may end a turn at any moment
         self._pending: list[Verdict | rows.Record] = []  # taken from the queue, and not yet committed
         self._body_bytes = 0  # the size of the files that wait
@@ -136,7 +136,7 @@ class Ledger:
     def record(self, item: Verdict | rows.Record) -> None:
         """Record a verdict; never waits, and any thread may call it."""
         queue = self._queue
-        if len(queue) < self._room:  # one comparison in the usual case, because each decision makes it
+        if len(queue) < self._room:  # each decision comes here; this is usually the only comparison
             queue.append(item)
         elif len(queue) < self._limit:
             queue.append(item)
@@ -145,7 +145,7 @@ class Ledger:
             self._drop(1)
 
     def record_file(self, source: Source, body: bytes, headers: Mapping[str, str], wall: float) -> None:
-        """Record a copy of a file that begins to serve, or the lack of the file; never waits."""
+        """Record a copy of a file from the start of its use, or the lack of the file; never waits."""
         with self._lock:
             if self._body_bytes + len(body) > _MAX_BODIES or len(self._queue) >= self._limit:
                 self._drop(1)
@@ -164,7 +164,7 @@ class Ledger:
         """Wait until all rows that were recorded before are in the file; they then survive even ``kill -9``.
 
         Raises:
-            StoreError: the rows cannot be written now; they are written later if possible. Or the ledger is closed.
+            StoreError: the ledger is closed, or the rows cannot be written now; they are written later if possible.
         """
         with self._lock:
             goal = self.written + self.queued
@@ -223,7 +223,7 @@ class Ledger:
             return self._flight
 
     def _wrote(self, flight: Future[Commit]) -> None:
-        """Note the end of a transaction, and go on."""
+        """Record the result of a transaction, and schedule the next transaction if items wait."""
         try:
             with self._lock:
                 self._flight = None
@@ -237,7 +237,7 @@ class Ledger:
                 self._write_soon(_RETRY_S)
             return
         if not self._has_closed:
-            self._room = 0  # from here on, an item that comes starts the gathering
+            self._room = 0  # so the next item schedules a write
             if self._queue or self._pending:
                 self._write_later(None)
 
@@ -269,7 +269,7 @@ class Ledger:
         return partial(self._commit, dropped, is_last=is_last)
 
     def _step(self, chain: Chain) -> int:
-        """Return 1 if the next file is to be written, -1 if the file before; raises StoreError for a foreign file."""
+        """Return 1 to write to the next file, -1 to the file before, else 0; raises StoreError for a foreign file."""
         if chain.kind == rows.SEAL:
             return 1
         if chain.previous is None:
@@ -293,7 +293,7 @@ class Ledger:
         self._pending.clear()
 
     def _is_kept(self, item: Verdict | rows.Record) -> bool:
-        """Return whether the sample has an item."""
+        """Return whether the sample includes an item."""
         if isinstance(item, Verdict):
             is_sampled = item.match.allowed and item.match.reason is not Reason.POLICY_EXEMPT
         else:

@@ -22,10 +22,10 @@ class LedgerOptions:
         files: the paths of files to record beside robots.txt, such as ``/llms.txt``. The gate requests each of them
             like a page, when it gets the robots.txt of an origin, and at most once a day. Files that the gate needs
             itself, such as tdmrep.json, are always recorded.
-        max_queued_rows: how many rows may wait to be written; further rows are dropped and counted. A file is dropped
-            and counted, too, if the files that wait would have more than 64 MiB.
-        max_file_bytes: a file of the ledger that is larger is sealed, and the next file begins.
-        max_file_age_s: a file that is older, in seconds, is sealed; infinite by default.
+        max_queued_rows: how many rows may wait to be written; further rows are dropped and counted. A file is also
+            dropped and counted if the waiting files would exceed 64 MiB.
+        max_file_bytes: the size in bytes at which a file of the ledger is sealed, and the next file begins.
+        max_file_age_s: the age in seconds at which a file of the ledger is sealed; infinite by default.
 
     Raises:
         ConfigurationError: a number is out of its range, or a path does not begin with ``/``.

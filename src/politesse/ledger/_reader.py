@@ -27,7 +27,7 @@ _ALL: Final = (  # a damaged column may have another type
 
 
 class LedgerReader:
-    r"""Reads the files of a ledger, the first file first, without changing them. ``with`` or ``close`` closes them.
+    r"""Reads the files of a ledger in their order, without changing them. ``with`` or ``close`` closes them.
 
     >>> import asyncio, pathlib, tempfile
     >>> from politesse import Gatekeeper
@@ -45,15 +45,15 @@ class LedgerReader:
     (False, 'Disallow: /private', True)
 
     Args:
-        path: the path of the ledger. The path of a later file of its series, such as ``ledger.0003.db``, leaves out the
-            earlier files.
+        path: the path of the ledger. With the path of a later file of the series, such as ``ledger.0003.db``, the
+            earlier files are left out.
 
     Attributes:
         paths: maps the numbers of the files to their paths.
 
     Raises:
-        StoreError: there is no such file; or a file is of another program, was written by a newer politesse, or cannot
-            be read.
+        StoreError: there is no such file; or another program or a newer politesse wrote a file, or a file cannot be
+            read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -80,7 +80,7 @@ class LedgerReader:
             connection.close()
 
     def snapshots(self, origin: Origin | None = None, *, path: str | None = "/robots.txt") -> Iterator[_rows.Snapshot]:
-        """Yield the copies of files in the order in which they began to serve.
+        """Yield the copies of files in the order in which the gate began to use them.
 
         Args:
             origin: only the copies of this origin; by default, of all origins.
@@ -110,7 +110,7 @@ class LedgerReader:
         return self._records(_rows.TURN, lambda content, _: _rows.RecordedTurn(**content))
 
     def rows(self, kind: str = "") -> Iterator[tuple[int, _rows.LedgerRow]]:
-        """Yield the rows of all files, or those of a kind, each with the number of its file."""
+        """Yield the rows of all files, or only the rows of one kind, each with the number of its file."""
         for number in self.paths:
             for row in self._query(number, _ALL, kind, kind):
                 yield number, _rows.LedgerRow(*row)

@@ -54,7 +54,7 @@ _ABSENT: Final[tuple[object, ...]] = (None, "", {})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A copy of a file, or the lack of the file, from the moment at which it began to serve.
+    """A copy of a file that a gate began to use, or the lack of the file.
 
     >>> from politesse import Origin
     >>> url = "https://example.com/robots.txt"
@@ -71,8 +71,8 @@ class Snapshot:
         digest: the SHA-256 of the body in hexadecimal digits; empty if there is no file.
         body: the file, decoded from its content encoding; empty if there is no file.
         headers: the relevant headers of the answer, names in lower case. A copy from a store has fewer headers.
-        fault: the failure, as a phrase; else empty. With a SUCCESSFUL result, the reason why an older copy serves.
-        recorded_wall: the Unix time at which the copy began to serve in the process that recorded it.
+        fault: the failure, as a phrase; else empty. With a SUCCESSFUL result, the reason why an older copy is used.
+        recorded_wall: the Unix time at which the process that recorded the copy began to use it.
     """
 
     origin: Origin
@@ -181,7 +181,7 @@ def turn_of(verdict: Verdict, started_wall: float, ended_wall: float, status: in
 
 
 def _stated(verdict: Verdict) -> dict[str, str]:
-    """Map purposes to the preferences that the copy states for them, about a URL that may be requested."""
+    """Map each purpose to the preference that the copy states for the URL; empty if the URL may not be requested."""
     usage = None if verdict.site_usage is None else verdict.usage
     found = {} if usage is None or not usage.applied else {one.value: usage.preference(one) for one in Purpose}
     return {purpose: preference.value for purpose, preference in found.items() if preference is not Preference.UNSTATED}
@@ -194,5 +194,5 @@ def read_snapshot(content: Mapping[str, Any], body: bytes) -> Snapshot:
 
 
 def read_decision(content: Mapping[str, Any]) -> RecordedDecision:
-    """Return the decision of a row's content; raises as ``read_snapshot``."""
+    """Return the decision of a row's content; raises the same errors as ``read_snapshot``."""
     return RecordedDecision(**{**content, "reason": Reason(content["reason"])})

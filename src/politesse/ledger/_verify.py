@@ -3,7 +3,7 @@
 Theory of operation. Each row has the SHA-256 of the hash of the row before, and of its own number, kind and content.
 The first row of a file continues from the seal of the file before. A snapshot names the SHA-256 of its body. So the
 check finds the first row that was altered, removed, inserted or swapped, an altered or missing body, and a missing file
-between two others.
+between two other files.
 
 The chain does not prove that the end is complete: a person with write access can cut the last rows, or build the whole
 chain anew. Note the last hash elsewhere from time to time, for example in a mail or a log on another machine. A ledger
@@ -63,7 +63,7 @@ def verify(path: str | os.PathLike[str], *, head: str = "") -> Verification:
         head: a hash that was noted earlier; one of the rows must have it. Empty for none.
 
     Raises:
-        StoreError: there is no ledger, or it is of another program or a newer politesse.
+        StoreError: there is no ledger, or another program or a newer politesse wrote the file.
     """
     with LedgerReader(path) as ledger:
         check = _Check(ledger)

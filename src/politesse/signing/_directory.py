@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MEDIA_TYPE: Final = "application/http-message-signatures-directory+json"
 _TAG: Final = "http-message-signatures-directory"
-_VALID_S: Final = 300  # a signature outlasts a slow download of the directory
+_VALID_S: Final = 300  # long enough for a slow download of the directory
 
 
 def directory_app(
@@ -28,9 +28,9 @@ def directory_app(
 ) -> web.Application:
     """Return an application that serves the directory of the keys, at its well-known path.
 
-    Serve it at the host of your ``agent`` by https, and pass on the Host header that the client sends: the signatures
-    cover it. The directory has each key of the file that has not expired, including the next key of a rotation. The
-    path is ``/.well-known/http-message-signatures-directory``.
+    Serve the application over https at the host of your ``agent``. Pass on the Host header that the client sends,
+    because the signatures cover it. The directory has each key of the file that has not expired, including the next key
+    of a rotation. The path is ``/.well-known/http-message-signatures-directory``.
 
     Args:
         keys: the PEM file with the private keys; read again when it changes.

@@ -139,7 +139,7 @@ def read_keys(path: Path) -> list[SigningKey]:
     try:
         with path.open(encoding="utf-8") as file:
             mode, text = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read()
-    except (OSError, ValueError) as error:  # ValueError: the file is no UTF-8, or its name has a NUL
+    except (OSError, ValueError) as error:  # ValueError: the file is not UTF-8, or its name has a NUL
         raise ConfigurationError(f"{path}: the key cannot be read: {error}; politesse key new makes one") from error
     if os.name != "nt" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigurationError(f"{path}: other users may use the key (mode {mode:o}); run: chmod 600 {path}")
@@ -150,7 +150,7 @@ def read_keys(path: Path) -> list[SigningKey]:
 
 
 def write_keys(path: Path, keys: Iterable[SigningKey], *, is_new: bool) -> None:
-    """Write a key file that only its owner may read; raises OSError, also if a new file exists already."""
+    """Write a key file that only its owner may read; raises OSError, also if ``is_new`` and the file exists."""
     blocks = []
     for key in keys:
         pem = key.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
@@ -173,7 +173,7 @@ def rotated(keys: Iterable[SigningKey], now_wall: float, days: float, ahead_days
     """Return the keys of a file with a new key, and without the keys that have expired.
 
     The new key is in use after ``ahead_days``, or earlier, when the last key expires. By then each copy of the
-    directory has the new key. A key that never expires gets an end: a day after the start of the new key.
+    directory has the new key. A key that never expires gets an expiry: a day after the start of the new key.
     """
     kept = [key for key in keys if key.expires_wall > now_wall]
     starts_wall = min(now_wall + ahead_days * DAY_S, max((key.expires_wall for key in kept), default=now_wall))
@@ -182,7 +182,7 @@ def rotated(keys: Iterable[SigningKey], now_wall: float, days: float, ahead_days
 
 
 def directory_of(keys: Iterable[SigningKey]) -> str:
-    """Return the JWK Set of some keys (RFC 7517 5), as the directory has it."""
+    """Return the JWK Set of some keys (RFC 7517 5), as the directory serves it."""
     found = []
     for key in keys:
         times = {"nbf": key.not_before_wall, "exp": key.expires_wall}

@@ -1,8 +1,9 @@
 """Signs requests by the profile of Web Bot Auth (draft-ietf-webbotauth-httpsig-protocol-01).
 
 Theory of operation. A signature covers lines of the request (RFC 9421 2.5, the signature base). This module makes the
-base itself, from checked URLs and its own texts. http-message-signatures makes the same base, but takes eight times as
-long, which is more than a whole request of aiohttp. The tests verify the signatures with that library.
+base itself, from checked URLs and its own texts. The library http-message-signatures makes the same base, but takes
+eight times as long, which is longer than a whole request of aiohttp takes. The tests verify the signatures with that
+library.
 """
 
 from __future__ import annotations
@@ -64,15 +65,16 @@ class WebBotAuth:
         key: a PEM file with the private keys, which only its owner may read; ``politesse key new`` makes it. The newest
             key that may be used now signs the requests.
         agent: the https URL of the directory of the keys.
-        form: ``"dictionary"``; or ``"legacy"`` for servers that read Signature-Agent as a String, by earlier drafts. As
-            in these drafts, an ``agent`` at the well-known path is then sent without this path.
+        form: ``"dictionary"``; or ``"legacy"`` for servers that read Signature-Agent as a String, as earlier drafts
+            define it. With ``"legacy"``, an ``agent`` at the well-known path is sent without this path, as in these
+            drafts.
         when: ``"always"``, or ``"asked"`` to sign only for origins that ask.
         lifetime_s: how long a signature is valid, in seconds; 10 to 86,400.
         clock: the clock; by default the clock of the system.
 
     Raises:
-        ConfigurationError: the key cannot be used, ``agent`` is no https URL, or an option is invalid. ``sign`` raises
-            it when the last key has expired.
+        ConfigurationError: the key cannot be used, ``agent`` is not an https URL, or an option is invalid. ``sign``
+            raises it when the last key has expired.
 
     Example:
         >>> import os, tempfile
@@ -116,11 +118,11 @@ class WebBotAuth:
         Args:
             method: the method of the request.
             url: the URL, as it is sent.
-            demand: the Accept-Signature that the signature is to satisfy; empty without.
+            demand: the Accept-Signature that the signature is to satisfy; empty if there is none.
 
         Raises:
             ConfigurationError: no key may be used now.
-            InvalidURL: ``url`` is no absolute http(s) URL.
+            InvalidURL: ``url`` is not an absolute http(s) URL.
         """
         origin, target = split(url)
         asked = self._asked.get(origin.text)
@@ -152,7 +154,7 @@ class WebBotAuth:
             sent: the headers that signed the refused request; empty if it was not signed.
 
         Raises:
-            InvalidURL: ``url`` is no absolute http(s) URL.
+            InvalidURL: ``url`` is not an absolute http(s) URL.
         """
         origin, _ = split(url)
         wish = _wish(demand, self._keys.valid())  # without a valid key, the signature of the repetition fails
@@ -217,7 +219,7 @@ def _wish(demand: str, keys: Iterable[SigningKey]) -> _Wish | None:
 def _components(items: list[tuple[object, dict[str, object]]], label: str) -> tuple[str, ...] | None:
     """Return the components to cover for a demand, in its order, without the Signature-Agent, which is always covered.
 
-    Return None if a component cannot be covered. The profile demands an authority.
+    Return None if a component cannot be covered. The result includes an authority, because the profile requires it.
     """
     derived = [item for item in items if item not in ((_AGENT, {}), (_AGENT, {"key": label}))]
     names = tuple(dict.fromkeys(str(name) for name, _ in derived))
@@ -227,7 +229,7 @@ def _components(items: list[tuple[object, dict[str, object]]], label: str) -> tu
 
 
 def _checked_agent(agent: str) -> str:
-    """Return the URL of a directory; raises ConfigurationError if it is no https URL that can be sent."""
+    """Return the URL of a directory; raises ConfigurationError if it is not an https URL that can be sent."""
     try:
         is_https = split(agent)[0].scheme == "https"
     except InvalidURL as error:

@@ -122,11 +122,11 @@ class ThreadView:
             Disallowed: if ``url`` may not be requested, by the check before or after the wait.
             TooFar: if no turn comes within ``max_wait_s``.
             TurnHeld: at once, if this thread already holds a turn of the same host.
-            InvalidURL: if ``url`` is no absolute http(s) URL.
+            InvalidURL: if ``url`` is not an absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gate is closed.
             WrongEventLoop: if an event loop runs in this thread, or the process was forked since the gate was made.
-            ConfigurationError: for an exemption without a reason, and a ``max_wait_s`` that is no number or negative.
+            ConfigurationError: if ``exempt`` is empty, or ``max_wait_s`` is negative or not a number.
         """
         with self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
             yield turn
@@ -170,7 +170,7 @@ class Gate(ThreadView):
             subscribers are called in the thread of the Gate.
 
     Raises:
-        ConfigurationError: ``gatekeeper`` is no Gatekeeper.
+        ConfigurationError: ``gatekeeper`` is not a Gatekeeper.
         ClosedError: ``gatekeeper`` is closed.
         WrongEventLoop: ``gatekeeper`` was used before, or belongs to another Gate.
 

@@ -42,8 +42,8 @@ _T = TypeVar("_T")
 class _ThreadPermit:
     """The permit of a turn in another thread: every call is passed to the event loop.
 
-    Ctrl-C may come between any two instructions of a turn: also after the turn has dropped its permit, and before the
-    turn has ended the permit. So a permit that is garbage-collected ends.
+    Ctrl-C may come between any two instructions of a turn, for example after the turn has dropped its permit but before
+    it has ended the permit. So the garbage collection of a permit also ends the permit.
     """
 
     permit: Permit
@@ -84,7 +84,7 @@ class LoopThread(threading.Thread):
         self._pid = os.getpid()
         self._closing = asyncio.Event()
         self._closed = False
-        self._error: BaseException | None = None  # the error of the close
+        self._error: BaseException | None = None  # raised when the gatekeeper was closed
         self._calls: dict[Future[Any], asyncio.Task[None] | None] = {}
 
     def run(self) -> None:

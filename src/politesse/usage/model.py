@@ -185,7 +185,7 @@ class License:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The usage preferences of a resource. A Usage has no truth value: ask for a purpose.
+    """The usage preferences of a resource. A Usage has no truth value: use ``preference(purpose)``.
 
     >>> says = Preference.DISALLOWED, Mechanism.TDMREP, Place.HEADER
     >>> reserved = (Statement(Purpose.TDM, *says, "tdm-reservation: 1"),)
@@ -313,7 +313,7 @@ class CombinedUsage:
         """Return the preferences about ``url``.
 
         Raises:
-            InvalidURL: if ``url`` is no valid URL.
+            InvalidURL: if ``url`` is not a valid URL.
         """
         return combine(source(url) for source in self._sources)
 

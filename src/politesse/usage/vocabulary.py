@@ -1,4 +1,4 @@
-"""Parses the vocabulary of each mechanism into purposes and preferences. Pure; never raises on content.
+"""Parses the vocabulary of each mechanism into purposes and preferences. Pure; invalid content raises no exception.
 
 ``tdm-reservation`` applies to text and data mining only, not to training a model.
 """
@@ -57,8 +57,8 @@ def parse_content_signal(value: str) -> tuple[dict[Purpose, Preference], Use | N
     """Parse the signals of Content-Signal: ``search=yes, ai-train=no, use=reference``; case-insensitive.
 
     Commas, semicolons and blanks separate signals: sites use all three. A purpose whose value is neither ``yes`` nor
-    ``no`` is UNSTATED; unnamed purposes are omitted. If a purpose is repeated, its most restrictive value counts; of
-    ``use``, the first known value counts.
+    ``no`` is UNSTATED; unnamed purposes are omitted. If a purpose is repeated, its most restrictive value counts. If
+    ``use`` is repeated, its first known value counts.
     """
     stated: dict[Purpose, Preference] = {}
     uses: list[Use] = []
