@@ -263,11 +263,11 @@ class TurnStream:
             return
         soon(self._loop, partial(self._turns.close_dropped, self._stream, self._turn))
         message = f"a response of {printable(self._turn.url)} was dropped without being closed"
-        warnings.warn(message, ResourceWarning, stacklevel=2)  # this comes last, because a filter may raise the warning
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # comes last: a filter may make it an exception
 
 
 def _sent(request: httpx.Request | httpx2.Request) -> str:
-    """Return the URL that is sent; raises InvalidURL if the server would read another URL from the request."""
+    """Return the URL that is sent; raises InvalidURL if the server would see another URL in the request."""
     scheme, netloc = request.url.scheme, request.url.netloc.decode("ascii")
     target: bytes | str = request.extensions.get("target", request.url.raw_path)
     path_and_query = target if isinstance(target, str) else target.decode("latin-1")

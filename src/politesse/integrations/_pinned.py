@@ -7,8 +7,8 @@ itself, checks the addresses, and passes only checked addresses on. Such an addr
 lookup. The Host header, the TLS server name and the key of the pool still come from the URL. A pooled connection keeps
 its address, so a request over a pooled connection needs no check.
 
-A proxy resolves the names itself, and a Unix socket has no address. Such transports are refused. A transport that has
-no pool, or may have open connections, is refused, too.
+Transports with a proxy or a Unix socket are refused: a proxy resolves the names itself, and a Unix socket has no
+address. Transports without a pool, and transports that may have open connections, are also refused.
 """
 
 from __future__ import annotations

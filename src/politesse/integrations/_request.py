@@ -32,7 +32,7 @@ _MAX_VIEWS: Final = 100
 _NO_AUTHORITY: Final = frozenset("/?#@")  # RFC 9110 7.2: a Host header has only a host and a port
 # The same methods as in Crawlee, whose own type is in a private module.
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]
-# The statuses after which the target is requested by GET: for all methods except POST, and for POST.
+# The redirect statuses whose target is requested by GET: first for all methods except POST, then for POST.
 _MOVED: Final = (frozenset({303}), frozenset({301, 302, 303}))
 _OF_ORIGIN: Final = frozenset({"authorization", "cookie", "host", "proxy-authorization"})
 _BODILESS: Final = frozenset({204, 304})  # RFC 9110 6.4.1: these statuses never have content
@@ -95,7 +95,7 @@ class OpenTurns(set["Turn"]):
 
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""
-        turn.claim()  # has no effect if the request has already claimed a turn of the caller
+        turn.claim()  # a turn that the caller held was claimed before; a second claim has no effect
         self.add(turn.__enter__())
 
     def end(self, turn: Turn) -> None:
@@ -119,7 +119,8 @@ def turn_for(
 ) -> Coroutine[object, object, Turn]:
     """Return the unused turn that the task holds for ``url``, or wait for a new turn; to be awaited.
 
-    This is no coroutine function: most tasks hold no turn, and need no coroutine besides that of the new turn.
+    This is not a coroutine function, because most tasks hold no turn: for them it returns the coroutine of the new
+    turn, without a second coroutine around it.
 
     Args:
         gate: judges and paces.
@@ -149,7 +150,7 @@ async def _claimed(agent: Agent, turn: Turn, url: str) -> Turn:
 
 
 def check_gate(gate: object, user: str, wanted: str = "a Gatekeeper, or a view of one") -> None:
-    """Raise ConfigurationError if ``gate`` is no Gatekeeper or AgentView; the message names ``user``, the class."""
+    """Raise ConfigurationError if ``gate`` is not a Gatekeeper or AgentView; the message names ``user``, the class."""
     if not isinstance(gate, AgentView):
         hint = f", as {user}(Gatekeeper({gate!r:.100}))" if isinstance(gate, str) else ""
         raise ConfigurationTypeError(f"{user}({gate!r:.100}): give {wanted}{hint}")
@@ -214,7 +215,7 @@ class Hop:
     payload: bytes | None
 
     def follows(self, status: int, location: str | None) -> bool:
-        """Return whether the answer is a redirect to an http(s) URL; if so, become the request of its target."""
+        """Return whether the answer is a redirect to an http(s) URL; if so, change this hop to its target."""
         target = resolved_location(self.url, location or "") if status in REDIRECTS else None
         if target is None:
             return False

@@ -78,8 +78,8 @@ class RequestInvalidURL(InvalidURL, httpx.RequestError):
 class RequestTooFar(TooFar, httpx.RequestError):
     """No turn comes within ``max_wait_s``; also an ``httpx.RequestError``.
 
-    This is no ``httpx.TimeoutException``: the error is raised at once if the turn is too far away, and repeating the
-    request would raise it again.
+    This is not an ``httpx.TimeoutException``: the error is raised at once if the turn is too far away, and repeating
+    the request would raise it again.
 
     Attributes:
         request: the request that was not sent; lost when the error is pickled.
@@ -129,7 +129,7 @@ class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.Async
     The gate's User-Agent replaces httpx's default or a missing User-Agent, because the server must see the name that
     selected the rules (RFC 9309 2.2.1). A request with another User-Agent is judged for that crawler.
 
-    PoliteTransport works only with asyncio and AsyncClient: it is no ``httpx.BaseTransport``.
+    PoliteTransport works only with asyncio and AsyncClient: it is not an ``httpx.BaseTransport``.
 
     Args:
         gate: a Gatekeeper or one of its views; not closed with the transport.
@@ -213,7 +213,7 @@ def _refusal(error: Disallowed | InvalidURL | TooFar, request: httpx.Request) ->
 def _hold(response: httpx.Response, turn: Turn, turns: StreamTurns) -> None:
     stream = response.stream
     if response.is_closed or not isinstance(stream, httpx.AsyncByteStream):
-        turns.end(turn)  # the response is complete, or AsyncClient refuses it
+        turns.end(turn)  # the response is complete, or AsyncClient will refuse it
     else:
         response.stream = _TurnStream(stream, turn, turns)
 

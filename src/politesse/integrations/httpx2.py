@@ -73,7 +73,7 @@ class RequestInvalidURL(InvalidURL, httpx2.RequestError):
 
 
 class RequestTooFar(TooFar, httpx2.RequestError):
-    """No turn comes within ``max_wait_s``; also an ``httpx2.RequestError``, but no ``httpx2.TimeoutException``.
+    """No turn comes within ``max_wait_s``; also an ``httpx2.RequestError``, but not an ``httpx2.TimeoutException``.
 
     Attributes:
         request: the request that was not sent; lost when the error is pickled.

@@ -117,13 +117,13 @@ async def polite_page(
     page.on("close", polite.stop)
     page.on("crash", polite.stop)
     page.on("requestfailed", polite.end)
-    page.goto = polite.goto  # type: ignore[method-assign] # frameworks call it
+    page.goto = polite.goto  # type: ignore[method-assign] # frameworks that get the page call it
     return polite
 
 
 async def _block_icon(page: Page) -> None:
     """Keep Chromium from requesting ``/favicon.ico`` by itself: no route sees that request once the page closes."""
-    with suppress(Error):  # other browsers have no such session; if the page is closed, the next call raises the error
+    with suppress(Error):  # only Chromium has CDP; if the page is closed, the next call raises the error
         session = await page.context.new_cdp_session(page)
         await session.send("Network.enable")
         await session.send("Network.setBlockedURLs", {"urls": ["*/favicon.ico"]})
@@ -160,9 +160,9 @@ class PolitePage:
     gate: AgentView
     _max_wait_s: float | None
     _subresources: bool
-    _granted: Turn | None  # the turn for the first visit
-    _visit: _Visit | None = None  # None once the browser has made its request
-    _scopes: dict[object, asyncio.Timeout] = field(default_factory=dict)  # for each wait and request
+    _granted: Turn | None  # the turn that the caller took for the first URL
+    _visit: _Visit | None = None  # the visit whose request the browser has not made yet
+    _scopes: dict[object, asyncio.Timeout] = field(default_factory=dict)  # for each wait and each request
     _redirects: int = 0  # consecutive redirects of navigations that the page has started
     route: Callable[[Route], Awaitable[None]] | None = None
 
@@ -207,7 +207,7 @@ class PolitePage:
                 # RFC 9110 10.2.2: a redirect without a fragment keeps the fragment of the URL.
                 url = visit.target if "#" in visit.target else visit.target + "".join(url.partition("#")[1:])
             finally:
-                if visit.turn is not None:  # the turn was not used
+                if visit.turn is not None:  # the route has not used the turn
                     self._visit = None if self._visit is visit else self._visit
                     visit.turn.give_back()
                 self.end(visit.request)

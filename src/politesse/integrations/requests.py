@@ -90,7 +90,7 @@ class RequestInvalidURL(InvalidURL, requests.RequestException):
 
 
 class RequestTooFar(TooFar, requests.RequestException):
-    """No turn comes within ``max_wait_s``; also a ``requests.RequestException``, but no ``requests.Timeout``.
+    """No turn comes within ``max_wait_s``; also a ``requests.RequestException``, but not a ``requests.Timeout``.
 
     Attributes:
         request: the request that was not sent.
@@ -145,7 +145,7 @@ class PoliteAdapter(HTTPAdapter):
         gate: the gate that judges and paces.
 
     Raises:
-        ConfigurationError: ``gate`` is not a gate for threads, or ``max_wait_s`` no number.
+        ConfigurationError: ``gate`` is not a gate for threads, or ``max_wait_s`` is not a number.
 
     A request raises, besides requests' own errors:
         ConfigurationError: the User-Agent of a request names no crawler.
@@ -229,7 +229,7 @@ class _Attempts(NamedTuple):
                 with signature.added_to(headers):
                     response: Any = self.pool.urlopen(method, url, headers=headers, retries=False, **options)
                 if signature.is_asked(response.status, response.headers):
-                    response.close()  # its body may be endless
+                    response.close()  # not read, because the body may be endless
                     response.release_conn()
                     turn.end()
                     continue
@@ -289,7 +289,7 @@ class _TurnResponse(HTTPResponse):
         is_dropped = self.turn.under_way
         self.turn.report_drop()
         super().__del__()  # closes the connection
-        if is_dropped:  # this comes last, because a filter may raise the warning
+        if is_dropped:  # comes last: a filter may make the warning an exception
             warnings.warn(message, ResourceWarning, stacklevel=2)
 
 

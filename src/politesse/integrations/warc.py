@@ -96,7 +96,7 @@ class WarcFile:
         """Write a response and its request.
 
         Args:
-            response: of aiohttp or httpx.
+            response: a response of aiohttp or httpx.
             body: the decoded body, if the caller has read it; otherwise this method reads the whole body.
             truncated: whether ``body`` is only the beginning of the body (``WARC-Truncated: length``).
 
@@ -126,8 +126,8 @@ class WarcFile:
     def add_ledger(self, ledger: LedgerReader) -> int:
         """Write a ledger; return the number of records. The call blocks: use it without an event loop, or in a thread.
 
-        A copy of a file is a ``response`` record with the recorded headers. A failed fetch without an answer, and each
-        decision, is a ``metadata`` record in JSON.
+        A copy of a file is a ``response`` record with the recorded headers. Each failed fetch without an answer, and
+        each decision, becomes a ``metadata`` record in JSON.
 
         Raises:
             StoreError: the ledger is damaged.

@@ -105,7 +105,7 @@ class Chain:
 
 
 def begin_of(content: str) -> tuple[bytes, float]:
-    """Return the hash from which a file continues, and the time of its first row; default values for a damaged row."""
+    """Return the hash from which a file continues, and the time of its first row; START and inf for a damaged row."""
     try:
         first = json.loads(content)
         return bytes.fromhex(first["previous"]), float(first["wall"])

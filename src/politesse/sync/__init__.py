@@ -126,7 +126,7 @@ class ThreadView:
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gate is closed.
             WrongEventLoop: if an event loop runs in this thread, or the process was forked since the gate was made.
-            ConfigurationError: if ``exempt`` is empty, or ``max_wait_s`` is negative or not a number.
+            ConfigurationError: if ``exempt`` is blank or not a str, or ``max_wait_s`` is negative or not a number.
         """
         with self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
             yield turn

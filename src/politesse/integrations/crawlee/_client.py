@@ -3,11 +3,11 @@
 Theory of operation. The wrapped client makes each request, and must not follow redirects. ``crawl`` sends each hop with
 the ``crawl`` of the wrapped client, whose ``loaded_url`` shows whether that client has followed a redirect itself. If
 so, this client sends nothing more. The first hop of a request is made in the turn that the manager has granted. The
-task that sends a hop enters its turn, because Crawlee fetches requests in another task. A turn ends before the next hop
-waits for another turn, and before Crawlee calls the handler.
+task that sends a hop enters the turn of the hop. The manager cannot enter it, because Crawlee calls the manager in
+another task. A turn ends before the next hop waits for another turn, and before Crawlee calls the handler.
 
 The options of Crawlee that this client does not use (session, proxy, timeout) are passed on. Their type is Any, because
-each method of the wrapped client has other options.
+the methods of the wrapped client have different options.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PoliteHttpClient(HttpClient):
     ``stream``, the task holds the turn, and another request of the task to the host raises TurnHeld.
 
     Args:
-        manager: the manager of the crawler; or a gate, and then each request waits for its turn here.
+        manager: the manager of the crawler; or a gate, so that each request waits for its turn in this client.
         client: sends the requests, and follows no redirects: ``ImpitHttpClient(follow_redirects=False)`` or
             ``HttpxHttpClient(follow_redirects=False)``. ``stream`` does not notice a client that follows redirects.
 

@@ -1,11 +1,11 @@
 """The request manager: hands out the requests whose turn has come.
 
 Theory of operation. The inner manager keeps all requests. This manager reads up to ``_READ_AHEAD`` of them into the
-frontier of a PoliteQueue, which knows the phase of each host, fetches robots.txt, refuses and gives up (``queue``).
-Crawlee calls ``fetch_next_request`` whenever it has a free slot, and expects an answer at once. A worker of the queue
-would wait for a turn, so the manager calls ``try_take``, which does not wait. For the inner manager, a request that was
-read is in progress, until it is marked as handled or reclaimed there. Each request that was read is in one of three
-places:
+frontier of a PoliteQueue, which knows the phase of each host, fetches robots.txt, refuses requests and gives up sites
+(see ``politesse.queue``). Crawlee calls ``fetch_next_request`` whenever it has a free slot, and expects an answer at
+once. A worker of the queue would wait for a turn, so the manager calls ``try_take``, which does not wait. For the inner
+manager, a request that was read is in progress, until it is marked as handled or reclaimed there. Each request that was
+read is in one of three places:
 
     in the frontier    read, and waits for its turn
     _refused           disallowed or given up; the next fetch marks it as handled and reports it
@@ -48,7 +48,7 @@ _READ_AHEAD: Final = 1_000
 
 
 class PoliteRequestManager(RequestManager):
-    """A request manager that hands out requests whose turn has come; all others wait in ``inner``, or are refused.
+    """A request manager that hands out requests whose turn has come; other requests wait, or are refused.
 
     A disallowed request is marked as handled without a request to the site. The same happens to a request whose site is
     given up, after ``max_wait_s`` or ``max_refusals``. While no turn is due, the manager looks empty to Crawlee, but
@@ -60,7 +60,7 @@ class PoliteRequestManager(RequestManager):
         inner: keeps the requests. Other programs must not read from it at the same time.
         on_disallowed: called with each request that is refused, and the verdict. If the request is given up, the reason
             is UNREACHABLE, WAIT_TOO_LONG or REFUSED. If ``on_disallowed`` raises an error, Crawlee logs the error.
-        max_wait_s: how long a site may make its pages wait without a break, in seconds; 0 or more; None for no limit.
+        max_wait_s: how many seconds a site may make its pages wait without a break; 0 or more; None for no limit.
             The limit also applies to an unreachable robots.txt.
         max_refusals: a site is given up once it has refused this crawler this many times in a row; 1 or more.
 
@@ -231,7 +231,7 @@ class PoliteRequestManager(RequestManager):
                 self._on_disallowed(request, verdict)
 
     def _note_refusal(self, request: Request | str, verdict: Verdict) -> None:
-        if isinstance(request, Request):  # always true: ``_read_ahead`` puts no URL without its request
+        if isinstance(request, Request):  # always true: ``_read_ahead`` puts each URL with its request
             self._refused.append((request, verdict))
 
     def _emptied(self) -> list[Request]:
