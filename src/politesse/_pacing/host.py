@@ -15,10 +15,10 @@ Theory of operation. A host is in one phase at a time. Events change the host; `
 
 No field names the phase: ``recalling``, ``under_way``, ``called`` and the start of the first waiter determine it.
 
-Tasks in ``start`` and callbacks of ``when_ready`` stand in one line. The line has one rule: first come, first served,
-and *a later waiter delays no earlier waiter*. So a later waiter may go first only if it leaves enough time: its request
-can end, and the interval of the earlier waiter can pass, before the earlier waiter may start at all
-(``Start.yields_until_mono``). The rule has three consequences:
+Tasks in ``start`` and callbacks of ``when_ready`` stand in one line. Waiters start in the order of arrival, with one
+exception: a later waiter may go first *if it does not delay an earlier waiter*. So there must be enough time for the
+later request and for the interval of the earlier waiter before the earlier waiter may start
+(``Start.yields_until_mono``). This rule has three consequences:
 
 * A waiter with a long Crawl-delay delays the waiters behind it by its own interval, once for each of its requests. No
   later waiter overtakes it.
@@ -189,7 +189,7 @@ class PacedHost:
             return NotYet(now_wall + _RECALL_S, Bound.STORE)
         ready_mono, bound_by, pace, _ = self.start_of(agent, now_mono, now_wall)
         if self.under_way and self.options.max_concurrent == 1 and ready_mono <= self.last_mono + pace.interval_s:
-            ready_mono = now_mono  # the interval begins at the end of the request
+            ready_mono = now_mono  # the interval will count from the end of the request under way
         for waiter in self.firsts:
             start = self.start_of(waiter.agent, now_mono, now_wall)
             if start.yields_until_mono <= now_mono and start.ready_mono > ready_mono:
@@ -293,7 +293,7 @@ class PacedHost:
         longest_s = self.longest_s
         rest_s = max(longest_s, self.backoff.smoothed_s(self.options))
         until_mono = max(self.last_mono + rest_s, self.backoff.remembered_until_mono)
-        for agent in self.agents.values():  # the origins of a host may have several Visit-times
+        for agent in self.agents.values():  # a Visit-time may let an agent wait for longer
             until_mono = max(until_mono, self.start_of(agent, now_mono, now_wall).ready_mono)
         return max(until_mono, self.last_mono + 2.0 * longest_s) if 2.0 * longest_s > kept_s else until_mono
 

@@ -54,7 +54,7 @@ class BackoffRecord:
         closed_by: one of CLOSINGS.
         backoff_s: the backoff of pages; 0 for none.
         fetch_backoff_s: the backoff of robots.txt; 0 for none.
-        refused_s: when the last answer came that set a backoff.
+        refused_s: the time of the last answer that set a backoff.
         latency_s: the smoothed response time.
         answered: whether an answer other than 429 and 5xx has set the response time, or a turn ended without an answer.
         quota_interval_s: the interval over which a quota is spread.
@@ -117,7 +117,7 @@ class HostState:
         asked_s: how many seconds ago the host was requested last, or None for never.
         under_way: whether a request was under way.
         answers: the backoff that the answers of the host have set, or None without answers.
-        answers_s: how long after the moment an idle host must still obey ``answers``, in seconds.
+        answers_s: how many seconds after the moment ``answers`` may be forgotten if the host is idle.
     """
 
     noted_by: str
@@ -138,7 +138,7 @@ class HostState:
         return max(0.0, now_mono - self.mono if run == self.run else now_wall - self.wall)
 
     def since_s(self, earlier: HostState) -> float:
-        """Return the seconds from ``earlier`` to this state; negative if this state has waited for its store.
+        """Return the seconds from ``earlier`` to this state; negative if this state was noted first, but stored later.
 
         The result is 0 if a clock was set in between.
         """
@@ -169,8 +169,8 @@ class HostState:
 def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
     """Return our state, merged with the parts of another process's state that still bind.
 
-    A merged state is noted by SEVERAL. If it had our name, our next write would replace it, and lose the parts of the
-    other process.
+    A merged state has SEVERAL as ``noted_by``. With the name of our pacer, our next write would replace the state, and
+    lose the parts of the other process.
 
     Args:
         ours: the state now.

@@ -56,7 +56,7 @@ class ActiveHosts:
         return host
 
     def requested(self, name: str, now_mono: float, *, again: bool) -> None:
-        """Remember a request to an idle host. Only a request with ``again`` replaces an earlier request."""
+        """Remember a request to an idle host; without ``again``, keep the time of an earlier remembered request."""
         if again or now_mono - self._last_requested.look_up(name) > self.kept_s:
             self._last_requested.keep(name, now_mono, now_mono)
 
@@ -100,7 +100,7 @@ class ActiveHosts:
 
 
 class LastRequestTimes:
-    """The times of the last requests to idle hosts, in 55 to 85 octets each besides the name, without a timer.
+    """The times of the last requests to idle hosts. Each takes 55 to 85 octets besides the name; no timer is needed.
 
     The times are in two dicts. After ``kept_s``, or when the younger dict is full, the younger dict replaces the older
     dict. So a time is kept for ``kept_s`` to twice ``kept_s``, for up to 250,000 hosts.

@@ -16,12 +16,12 @@ A turn in one process, from a request to the next request:
     1. ``start`` finds the host and the AgentPace of the request (``_enter``).
     2. If the request may start now and delays no earlier waiter (``PacedHost.may_start``), continue with 6.
     3. Otherwise a Waiter joins the line. ``PacedHost.start_of`` calculates when the first waiter may start.
-    4. The heap has the time of each host. At that time ``_look_at`` calls the next waiter.
-    5. The task resumes in ``_take``, and checks ``may_start`` by the clock of that moment. If not, it waits again.
+    4. The heap holds the time of the next check of the host. At that time ``_look_at`` calls the next waiter.
+    5. The task resumes in ``_take`` and checks ``may_start`` again. If the request may not start, the task waits again.
     6. ``_grant`` makes the LocalPermit and stamps it. With ``max_concurrent`` requests under way the host is full.
     7. ``LocalPermit.observe`` records the answer: it may close the host, or change its pace (``backoff.py``).
     8. ``LocalPermit.end`` sets ``last_mono``: the interval counts from now, or from the start if several requests may
-       be under way. ``_advance`` sets the time of the next check: 4.
+       be under way. ``_advance`` sets the time of the next check, for the next waiter.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ class LocalLines:
         if self._recalls is not None and host.noted != host.changes:
             self._recalls.note(host)
         if host.is_full:
-            return  # the next end of a request sets the time
+            return  # the end of a request will set the time
         armed_mono = host.armed_mono
         if armed_mono is not None and not host.waiting:
             return  # an idle host is checked only to forget it

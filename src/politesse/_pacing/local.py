@@ -141,7 +141,7 @@ class LocalFetch:
         pacer: the pacer that granted it.
         host: the name of the paced host.
         url: the URL of the request.
-        lines: the lines in which the request holds a place, or None if the request was made before.
+        lines: the lines in which the request holds a place, or None if it had been made before ``start_fetch``.
     """
 
     pacer: LocalPacer
@@ -175,7 +175,7 @@ class LocalPacer(LocalLines):
         clock: the clocks and the timer.
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
         publisher: receives HeaderOverruled, HostClosed, HostOpened, LongWait and TurnExpired.
-        memory: keeps the states of hosts for longer than this process; without it, they are forgotten.
+        memory: keeps the states of hosts for longer than this process; None to forget them.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class LocalPacer(LocalLines):
 
     def closings(self) -> Counter[Bound]:
         """Return how many hosts are closed now, by the reason of the closure. Any thread may call this."""
-        hosts = list(self._hosts.values())  # one step of the interpreter, so no thread changes the dict meanwhile
+        hosts = list(self._hosts.values())  # a single step of the interpreter: the dict cannot change meanwhile
         now_mono = self._monotonic()
         closings = (host.backoff.closing for host in hosts)
         return Counter(closing.bound_by for closing in closings if closing.until_mono > now_mono)

@@ -43,7 +43,7 @@ def make_pacer(
         publisher: receives the events of the pacer.
         resolver: finds the addresses of hosts; needed if ``options.is_scoped``.
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
-        memory: returns the memory of a scope (host, address or domain); without it, hosts are forgotten at the end.
+        memory: returns the memory of a scope (host, address or domain); None to forget hosts when the pacer closes.
         fleet: the fleet that shares the pace, and the wire to its Redis, or None for this process alone. A fleet keeps
             the states of hosts itself, in place of ``memory``.
     """
@@ -69,10 +69,10 @@ def make_pacer(
 
 
 def fleet_wire(fleet: FleetOptions) -> tuple[FleetOptions, FleetWire]:
-    """Return a fleet and a new wire to its Redis, which connects before the first turn.
+    """Return a fleet and a new wire to its Redis; the wire is not connected yet.
 
     Raises:
-        ConfigurationError: the URL of the fleet is no URL of Redis, or the extra ``redis`` is missing.
+        ConfigurationError: the URL of the fleet is not a URL of Redis, or the extra ``redis`` is missing.
     """
     try:
         from politesse._pacing.fleet.wire import wire_to  # noqa: PLC0415 - an extra

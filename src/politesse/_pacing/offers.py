@@ -57,7 +57,7 @@ class Offers(Generic[Granted]):
         self._closed = False
 
     def take(self, request: TurnRequest) -> Granted | None:
-        """Return the permit that has been kept for longest for a host and agent, if it is still valid."""
+        """Return the oldest valid permit that is kept for the host and the agent of a request, or None."""
         key = request.host, request.agent
         kept = self._kept.get(key)
         while kept:

@@ -1,4 +1,4 @@
-"""When the next request of an agent to a host may start, and which source binds it. Pure; time is an argument.
+"""Calculates when the next request of an agent may start, and which source sets that time. Pure; time is an argument.
 
 Theory of operation. Two kinds of facts determine a start:
 
@@ -11,10 +11,10 @@ The interval before a request is the longest of the floors, the statements for t
 delay and the quota. The interval counts from the last request of any agent. So a statement for one agent does not
 change the interval of another agent.
 
-A closure or a window of a Visit-time does not lengthen the interval. The request starts when the interval is over, the
-host is open and the window permits it. The window must be open at the time of that start. A Request-rate may have a
-window, too. When that window ends, the interval may become shorter. So no start is scheduled after the end of that
-window; when the window ends, the start is calculated again.
+A closure or a window of a Visit-time does not lengthen the interval. The request starts at the first time at which the
+interval is over, the host is open and the window is open. A Request-rate may have a window, too. When this window
+begins or ends, the interval may change. So a start is scheduled for that time at the latest, and is calculated again
+then.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class PacingOptions:
     (5.0, 300.0)
 
     Attributes:
-        key: the unit that is paced: each ``"host"``; all hosts at one ``"address"``; or all hosts of a registered
-            ``"domain"``, such as example.co.uk (needs the extra ``psl``).
+        key: paces each ``"host"`` alone, all hosts at one ``"address"`` together, or all hosts of a registered
+            ``"domain"`` together, such as example.co.uk (needs the extra ``psl``).
         address: a further limit for all hosts at one address together. A host with several addresses is paced at the
             lowest address.
         domain: a further limit for all hosts of a registered domain together.
@@ -75,17 +75,18 @@ class PacingOptions:
             from start to start.
         max_crawl_delay_s: a Crawl-delay or Request-rate is long if it asks for more than this many seconds; positive,
             infinite for no limit. The last request to a host is remembered for the same time, at least ten minutes and
-            at most a day. So the interval of a robots.txt that is fetched later counts from this request.
-        on_long_crawl_delay: ``"obey"`` a long delay, ``"cap"`` it at that limit, or ``"skip"`` the host.
+            at most a day. So the interval that a robots.txt states still counts from this request if the file is
+            fetched later.
+        on_long_crawl_delay: ``"obey"`` a long delay, ``"cap"`` it at ``max_crawl_delay_s``, or ``"skip"`` the host.
         adaptive_factor: the adaptive delay is this many times the smoothed response time; 0 for off. Fast answers
             shorten the delay again, with any status but 429 and 5xx.
         adaptive_max_s: the longest adaptive delay, in seconds; 0 to a day.
-        backoff_min_s: the least time for which a 429, 502, 503 or 504 closes a host, in seconds; positive. The third
-            other 5xx in a row has the same effect. The first such answer closes the host for four times its interval if
-            that is longer. Each further such answer doubles the time, up to 15 minutes, and each other answer halves
-            it. A 429 to robots.txt closes the host for a minute, doubled up to an hour. A 503 to robots.txt has the
-            same effect with a Retry-After, or from the target of a redirect. Any other 503 to robots.txt closes no
-            host.
+        backoff_min_s: the least time for which a 429, 502, 503 or 504 closes a host, in seconds; positive. From the
+            third on, consecutive answers with other 5xx statuses have the same effect. The first such answer closes the
+            host for four times its interval if that is longer. Each further such answer doubles the time, up to 15
+            minutes, and each other answer halves it. A 429 to robots.txt closes the host for a minute, doubled up to an
+            hour. So does a 503 to robots.txt if it has a Retry-After, or comes from the target of a redirect. Any other
+            503 to robots.txt does not close the host.
         backoff_max_s: the longest time for which an answer closes a host, even if Retry-After is longer.
         refused_min_s: how long a host that refuses this crawler is closed at first, in seconds; positive. Each further
             refusal doubles the time. See the guide "When a site refuses".
@@ -164,7 +165,7 @@ class Pace(NamedTuple):
 
     Attributes:
         interval_s: the time, in seconds.
-        bound_by: the source that is slowest.
+        bound_by: the source that demands this time.
     """
 
     interval_s: float
@@ -172,7 +173,7 @@ class Pace(NamedTuple):
 
 
 def stated_pace(said: Collection[StatedPace], now_wall: float, options: PacingOptions, floor_s: float = 0.0) -> Pace:
-    """Return the slowest of the floors of pacer and request, and the statements of robots.txt at ``now_wall``.
+    """Return the slowest of the floor of the pacer, ``floor_s``, and the statements of robots.txt at ``now_wall``.
 
     A Request-rate of N documents in T means T/N between two requests. A rate with a window counts only inside the
     window (Conner 2.0).
@@ -213,7 +214,7 @@ def visit_from(said: Collection[StatedPace], now_wall: float) -> float:
     """Return the Unix time from which all files permit a visit; ``now_wall`` if they permit a visit now.
 
     Several Visit-times in a file permit a visit in any of their windows. Files whose windows never overlap permit no
-    visit. The result is then a day later, when it is calculated again.
+    visit. For such files the result is a day after ``now_wall``, and is calculated again then.
     """
     open_minutes = [rules.timetable.open_minutes for rules in said]
     return next_open(reduce(and_, open_minutes), now_wall) if open_minutes else now_wall
@@ -243,9 +244,9 @@ class Start(NamedTuple):
         ready_mono: the monotonic time of the start; in the past if the request may start now.
         bound_by: the source that sets this time.
         pace: the interval before the request.
-        yields_until_mono: until when another request may start without delaying this request: two intervals before
-            ``ready_mono``. The other request takes up to one interval, because the adaptive delay makes an interval as
-            long as the usual answer. Then one interval passes before this request.
+        yields_until_mono: the latest time at which another request may start without delaying this request: two
+            intervals before ``ready_mono``. The other request takes up to one interval, because the adaptive delay
+            makes an interval as long as the usual answer. Then one interval passes before this request.
     """
 
     ready_mono: float

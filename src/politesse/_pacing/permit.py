@@ -52,15 +52,15 @@ class Waiter:
 
     def fail(self, error: Exception) -> None:
         """Let the task raise ``error``, unless it gets its permit at the same moment."""
-        # The error is an attribute, and not the exception of the future: a task that was woken before, and then may not
-        # start, has to raise the error as well.
+        # The error is an attribute, and not the exception of the future, because the future may already be done: a task
+        # that was woken before has to raise the error, too, if it may not start.
         self.error = self.error or error
         self.wake()
 
 
 @dataclass(slots=True, eq=False)
 class AgentPace:
-    """The pace of the requests with the same agent and the same floor, and the requests among them that wait.
+    """The pace that all requests with the same agent and floor share, and the waiters among these requests.
 
     The floor is the least interval that the gate of a request demands.
 
@@ -107,7 +107,7 @@ class LocalPermit:
         answered_s: how long the answer took, in seconds, or None before the answer.
         started_mono: when the permit was stamped.
         before_mono: the ``last_mono`` of the host before the stamp.
-        marks: how many requests the host had counted after the stamp; see ``PacedHost.marks``.
+        marks: the value of ``PacedHost.marks`` right after the stamp.
     """
 
     lines: LocalLines | None
@@ -143,7 +143,7 @@ class LocalPermit:
             lines.ended(self)
 
     def expire(self) -> None:
-        """End the permit because it was held for too long; that time is not a response time of the host."""
+        """End the permit because it was held for too long. This time is not recorded as a response time."""
         self.answered_s = 0.0
         self.end()
 

@@ -6,9 +6,9 @@ the host is in the phase RECALLING: requests wait in line, and ``try_start`` ans
     new host -> RECALLING -> recalled:        its state is added to the host
                           -> failed, or late: the host counts as requested just now
 
-When a host is recalled, its callbacks are called even if no request may start there yet. The owner of a callback may
-then give up a host that is closed for a long time. Each change of a host is noted in the memory. A note costs
-little, because the memory reads the state later, once for several notes.
+At the end of a recall, the callbacks of the host are called even if no request may start there yet. The owner of a
+callback may then give up a host that is closed for a long time. Each change of a host is noted in the memory. A note
+costs little, because the memory reads the state later, once for several notes.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Recalls:
             self._end(host, state, passed_s)  # this also runs after an error: the host must not wait for ever
 
     def _end(self, host: PacedHost, state: HostState | None, passed_s: float | None) -> None:
-        """Apply the state of a host, once. If it is unknown, the host counts as requested just now."""
+        """Apply the state of a host, once. If the state could not be read, the host counts as requested now."""
         recall = self._under_way.pop(host, None)
         if recall is None:
             return

@@ -11,9 +11,10 @@
     2xx, 304                                              SUCCESS  halves the backoff; the count of DENIED restarts
     any other status                                      OTHER    halves the backoff
 
-A redirect is no success: a host may redirect every page, and deny the target. Most sites deny some pages, so single
-answers of 401 and 403 close no host. A challenge, such as a CAPTCHA, tests whether a person makes the request.
-politesse never evades a challenge: a closed host gets no request. ``Retry-After`` counts with every status.
+A redirect does not count as SUCCESS: a host may redirect every page, and deny the target. Most sites deny some pages,
+so single answers of 401 and 403 do not close the host. A challenge, such as a CAPTCHA, tests whether a person makes the
+request. politesse never evades a challenge: a closed host gets no request. ``Retry-After`` closes the host with every
+status.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class IgnoredHeader:
     Attributes:
         field: the name of the header, in lower case.
         value: the first 100 characters of its value, printable.
-        applied_s: how long the host is closed instead, in seconds, or None if the header changes nothing.
+        applied_s: the time that is applied in place of the value, in seconds, or None if the header has no effect.
     """
 
     field: str

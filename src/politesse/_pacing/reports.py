@@ -1,9 +1,9 @@
 """Publishes long waits and closed hosts, and ends permits that were held for too long.
 
 Theory of operation. A new permit arms the timer unless it is armed already. The end of a permit does not touch the
-timer. When the timer fires, every permit that has not ended is checked. Then the timer is armed again for the first
-permit that becomes old, and for ``HELD_S`` at the latest. So the timer fires every few seconds while a permit is under
-way, and a short request only reads ``is_armed``.
+timer. When the timer fires, every permit that has not ended is checked. Then the timer is armed again for the time at
+which the next permit becomes old, but at most ``HELD_S`` later. So the timer fires every few seconds while a permit is
+under way, and a short request only reads ``is_armed``.
 
     started --- HELD_S -------> each further check calls ``long``, which publishes the wait of other requests
             --- max_turn_s ---> ``expired`` is called, and has to end the permit
@@ -78,13 +78,13 @@ class Reports:
         self.publish(HostOpened(host.host))
 
     def waits(self, host: PacedHost, waiter: Waiter, wait_s: float, bound_by: Bound) -> None:
-        """Publish a long wait, once for each cause; again after another request to the host got its turn in time."""
+        """Publish a long wait, unless its cause was published last and no waiter got its turn in time since."""
         if host.long_wait is not bound_by:
             host.long_wait = bound_by
             self.publish(LongWait(host.host, waiter.url, wait_s, bound_by, host.held_by))
 
     def waited(self, host: PacedHost, waiter: Waiter, waited_s: float) -> None:
-        """Publish that a waiter got its turn after a long wait in line, unless another cause was published."""
+        """Publish a long wait that has ended, unless a cause was published. After a short wait, forget the cause."""
         if waited_s <= (HELD_S if host.long_wait is Bound.IN_FLIGHT else LONG_S):
             host.long_wait = None
         elif host.long_wait is None:
@@ -117,7 +117,7 @@ class PermitExpiry:
         max_turn_s: how long a permit may last before it expires, in seconds; infinite for no limit.
         under_way: returns the permits that have not ended.
         publisher: receives TurnExpired.
-        long: called with each other permit older than HELD_S, and the monotonic time.
+        long: called with each permit that is older than HELD_S and does not expire, and the monotonic time.
 
     Attributes:
         is_armed: whether the timer is set; if not, call ``arm`` when a turn starts.

@@ -19,7 +19,7 @@ places in the lines.
 (``offers.py``), so that tasks and callbacks stand in the same lines.
 
 A turn expires in all scopes at once, ``max_turn_s`` after all of them granted it. While a request waits for the
-address, it may hold the permit of its host for longer. So no scope has its own ``max_turn_s``.
+address, it may hold the permit of its host for longer than that. So the pacers of the scopes have no ``max_turn_s``.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ class ScopedPacer:
 
     Args:
         options: see PacingOptions.
-        make: makes the pacer of a scope, which is the ``key`` of its options. The hosts of this pacer are the keys of
-            the scope.
+        make: makes a pacer from options whose ``key`` is the scope. The hosts of this pacer are the keys of the scope.
         clock: the clocks and the timer.
         resolver: finds the addresses of hosts.
         publisher: receives AddressNotFound and TurnExpired.
@@ -103,7 +102,7 @@ class ScopedPacer:
                 self._scopes.append(scope(limited(of_scope, limit.min_delay_s, limit.max_concurrent)))
 
     def try_start(self, request: TurnRequest, /) -> ScopedPermit | NotYet:
-        """Return a permit of all scopes, or NotYet; an unknown address is looked up meanwhile."""
+        """Return a permit of all scopes, or NotYet; begin a lookup if the address is unknown."""
         parts = self._known_parts(request)
         if parts is None:
             return NotYet(self._clock.wall(), Bound.ADDRESS)
@@ -129,7 +128,7 @@ class ScopedPacer:
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
     ) -> ScopedPermit:
-        """Wait for a permit of all scopes. The lookup of an address counts as wait, and outlives a wait that fails."""
+        """Wait for a permit of all scopes. This includes the lookup of an address, which goes on if the wait fails."""
         deadline_mono = None if max_wait_s is None else self._clock.monotonic() + max_wait_s
         parts = await self._parts(request, max_wait_s)
         if request.check_lines is not None:  # the address may have been unknown at the first check
@@ -198,7 +197,7 @@ class ScopedPacer:
         return self._first.closings()
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
-        """Return the line of each key of ``host``, without an address that was not looked up yet."""
+        """Return the line of each key of ``host``, except for an address that was not looked up yet."""
         for scope in self._scopes:
             if (key := scope.known(host)) is not None:
                 yield from scope.pacer.lines(key)

@@ -56,7 +56,7 @@ def by_domain() -> Callable[[str], str]:
 
 @cache
 def _read_once(suffix_list: type[PublicSuffixList]) -> PublicSuffixList:
-    """Return the list, which all pacers share, because reading it takes a tenth of a second."""
+    """Return the Public Suffix List. All pacers share it, because reading it takes a tenth of a second."""
     return suffix_list()
 
 
@@ -140,10 +140,10 @@ class ScopedPermit:
     """Permission in all scopes; see ``politesse.ports.Permit``.
 
     Attributes:
-        host: the key.
+        host: the key in the first scope.
         url: the URL of the request; empty if it is unknown.
         parts: the permits of the scopes, in their order.
-        started_mono: when all scopes had granted the permit.
+        started_mono: when all scopes had granted their permits.
         waited: whether the request had to wait in any scope.
         others: all permits of the pacer that have not ended, as the keys of a dict.
     """
@@ -156,7 +156,7 @@ class ScopedPermit:
     others: dict[ScopedPermit, None]
 
     def observe(self, status: int, headers: Mapping[str, str], /) -> None:
-        """Record the answer, at the key."""
+        """Record the answer in the first scope."""
         self.parts[0].observe(status, headers)
 
     def end(self) -> None:
@@ -194,7 +194,7 @@ class ScopedFetch(NamedTuple):
     def end(
         self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
     ) -> None:
-        """End the request; its answer counts at the key."""
+        """End the request; its answer counts in the first scope."""
         first, *others = self.permits
         first.end(status, headers, elapsed_s)
         for permit in others:

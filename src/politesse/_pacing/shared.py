@@ -55,8 +55,8 @@ class SharedPacer:
     'floor'
 
     Each gate keeps its own floor: ``Gatekeeper(pacer=pacer, pacing=PacingOptions(min_delay_s=5.0))``. All other
-    PacingOptions of the gate must equal those of the pacer. The pacer closes with the last of its gates. The next gate
-    makes a new pacer.
+    PacingOptions of the gate must equal those of the pacer. The pacer closes when the last of its gates closes. A later
+    gate makes a new pacer.
 
     Args:
         options: see PacingOptions.
@@ -129,7 +129,7 @@ class SharedPacer:
 
 
 def different_options(one: PacingOptions, other: PacingOptions) -> str:
-    """Return the options of a gate and its pacer that must be equal but are not; empty if all are equal."""
+    """Return the differences between the options of a gate and its pacer that must be equal; empty for none."""
     names = (field.name for field in fields(one) if field.name not in {"min_delay_s", "scope"})
     pairs = ((name, getattr(one, name), getattr(other, name)) for name in names)
     return ", ".join(f"{name}={mine!r} and {name}={theirs!r}" for name, mine, theirs in pairs if mine != theirs)
