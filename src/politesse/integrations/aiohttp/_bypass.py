@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 class MiddlewareBypassed(Event):
     """A request was sent without having been judged.
 
-    There are two causes. The ``middlewares=`` of the request replaced the list of the session, without
-    RobotsMiddleware. Or a middleware after RobotsMiddleware changed the URL or the Host header, or repeated the request
-    without a turn.
+    There are two causes. Either the request had its own ``middlewares=`` without RobotsMiddleware, which replaced the
+    list of the session. Or a middleware after RobotsMiddleware changed the URL or the Host header, or repeated the
+    request without a turn.
 
     Attributes:
         method: the method of the request.
-        url: the URL as it was sent, at the site of its Host header, http for a WebSocket; the URL of the first hop if
-            no hop was judged.
+        url: the URL as it was sent, with the host of the Host header, and with http(s) in place of ws(s). If no hop was
+            judged, this is the URL of the first hop.
         judged: the URL that was judged last, or None if no hop was judged.
 
     Example:

@@ -45,7 +45,7 @@ async def page_directives(response: ClientResponse, gate: AgentView) -> PageDire
             f"page_directives({str(response.url)!r:.200}): part of the body was read from response.content before; "
             "call it earlier, or pass the whole body to PageDirectives.from_response"
         )
-    # aiohttp counts compressed octets if it decompresses; old versions never count them.
+    # This count is None if aiohttp does not decompress the body; old versions of aiohttp have no such count.
     compressed = getattr(response.content, "total_compressed_bytes", 0) is None and content_codings(headers)
     if body and compressed:
         return headers_alone(headers, tokens)

@@ -2,12 +2,12 @@
 
 Theory of operation. A server may send a body for minutes. Meanwhile aiohttp itself keeps a dropped response alive: the
 connection refers to the stream of the body, and the stream refers to the response, to release it at the end. This
-module makes the last reference weak. So a response is collected when the program drops it, ``ClientResponse`` then
-closes its connection, and the connection calls ``OpenResponse.released``.
+module makes the reference from the stream to the response weak. So a response is collected when the program drops it,
+``ClientResponse`` then closes its connection, and the connection calls ``OpenResponse.released``.
 
 A program may keep only the stream, as in ``async for line in (await web.get(url)).content``. So the stream gets a
 strong reference again as soon as the program or a method of the response uses ``content``. A response that is dropped
-later is closed at its end, or when its total timeout is over.
+after that is closed at the end of its body, or when its total timeout is over.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def _watched(response_class: type[ClientResponse]) -> type[ClientResponse]:
         def content(self) -> StreamReader:
             self.__class__ = response_class  # type: ignore[assignment]
             stream: StreamReader = self.content
-            stream.on_eof(self._response_eof)  # runs after the weak callback; it only keeps the response alive
+            stream.on_eof(self._response_eof)  # only keeps the response alive: the weak callback runs first
             return stream
 
     Watched.__name__, Watched.__qualname__ = response_class.__name__, response_class.__qualname__

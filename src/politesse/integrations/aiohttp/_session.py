@@ -44,7 +44,8 @@ if TYPE_CHECKING:
         """The options of aiohttp for a WebSocket, and PoliteSession's own."""
 
 
-# This variable is never reset with a token: a coroutine that the garbage collector closes ends in another context.
+# The old value is restored with ``set``, not ``reset``: if the garbage collector closes the coroutine, its ``finally``
+# runs in another context, where the token of ``reset`` is invalid.
 _SENDING: Final[ContextVar[RequestTurns | None]] = ContextVar("_SENDING", default=None)
 
 
@@ -53,8 +54,8 @@ class PoliteSession:
 
     PoliteSession has the methods of ``aiohttp.ClientSession``, with the same arguments and two more: ``max_wait_s``,
     and ``exempt``, the reason why the robots.txt of the URL's host does not apply, for example ``exempt="our own
-    server"``. The pace of an exempt host and a policy that denies it still hold, and redirects to other hosts are
-    judged. Differences:
+    server"``. An exempt host is still paced, a policy may still deny the host, and redirects to other hosts are judged.
+    Differences:
 
     The turn of the first hop is taken before the request starts, so the wait does not count against ``ClientTimeout``.
     The turns of later hops (redirects, repeated attempts) are taken during the request, and that wait counts against
@@ -217,7 +218,7 @@ class PoliteSession:
 
     @property
     def raise_for_status(self) -> bool | Callable[[ClientResponse], Awaitable[None]]:
-        """The setting of the session that sends."""
+        """The ``raise_for_status`` of the ClientSession that sends the requests."""
         return self.session.raise_for_status
 
     async def close(self) -> None:
@@ -292,7 +293,7 @@ class PendingResponse(_BaseRequestContextManager["ClientResponse"]):
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # a type checker reports this mistake earlier
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report an unknown attribute
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"{name!r} is of the response: await the request, or use 'async with'")
@@ -322,7 +323,8 @@ def _session(gate: AgentView, options: dict[str, Any]) -> aiohttp.ClientSession:
     headers = CIMultiDict(options.pop("headers", None) or ())
     headers.setdefault(hdrs.USER_AGENT, gate.identity.user_agent)
     resolver = gate.state.public_resolver
-    proxied = options.get("proxy") is not None or options.get("trust_env")  # a proxy may be private, and looks names up
+    # A proxy may have a private address, and looks host names up itself, so the resolver cannot check addresses.
+    proxied = options.get("proxy") is not None or options.get("trust_env")
     if resolver is not None and options.get("connector") is None and not proxied:
         options["connector"] = aiohttp.TCPConnector(resolver=resolver)
     return aiohttp.ClientSession(headers=headers, **options)

@@ -32,7 +32,7 @@ class ClientInvalidURL(InvalidURL, aiohttp.InvalidURL):
 
 
 def explained(error: aiohttp.InvalidUrlClientError, url: StrOrURL) -> aiohttp.InvalidURL:
-    """Return an error that explains why aiohttp refuses a URL; ``error`` if politesse accepts it."""
+    """Return an error that explains why aiohttp refuses a URL; return ``error`` itself if politesse accepts the URL."""
     text = url_text(url)
     try:
         split(f"http{text[2:]}" if text.startswith("ws") else text)
@@ -75,7 +75,7 @@ def first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> str
 
 
 def spelt_url(url: str) -> str:
-    """Return the URL that is judged if aiohttp gets ``url``, the URL of a turn."""
+    """Return the URL that is judged when aiohttp requests ``url``, which is the URL of a turn."""
     return judged_url(URL(url))
 
 

@@ -48,10 +48,10 @@ class PolitesseAddon:
         How long a site may make its requests wait before it is given up, in seconds; 3600 by default, 0 or more.
         Requests wait if the robots.txt of their site is unreachable or was answered with 429. Requests also wait after
         an answer of 429, 502, 503 or 504, and for a Visit-time, Crawl-delay or Request-rate. Until the site is given
-        up, the spider stays open for it. A site is given up as soon as it is certain that the wait will be longer. The
-        wait counts from the first of the consecutive failures in this run. With ``JOBDIR`` the requests stay in the
-        queue for the next run. Without ``JOBDIR``, each request ends in its errback with IgnoreRequest, when the spider
-        has no other work. If the site opens while the spider is busy with other sites, its requests are made.
+        up, the spider stays open for it. A site is given up as soon as it is certain that the wait will be longer than
+        this. The wait counts from the first of the consecutive failures in this run. With ``JOBDIR`` the requests stay
+        in the queue for the next run. Without ``JOBDIR``, each request ends in its errback with IgnoreRequest, when the
+        spider has no other work. If the site opens while the spider is busy with other sites, its requests are made.
     ``POLITESSE_CACHE``
         A CacheOptions.
     ``POLITESSE_PACING``
@@ -65,11 +65,11 @@ class PolitesseAddon:
         of each host, as the spiders of a process do. While Redis is away, no request starts; after
         ``POLITESSE_MAX_WAIT`` seconds all sites are given up. If Redis refuses the crawler, the spider is closed.
     ``POLITESSE_STORE``
-        The path of a file, or a Store, that keeps robots.txt and the demands of hosts, so that a later run can use
-        them. The default is the store of the fleet; without a fleet, ``robots.db`` in ``JOBDIR``, if ``JOBDIR`` is set.
-        False or an empty string means no store. In a fleet the store keeps only robots.txt.
+        The path of a file, or a Store, that keeps robots.txt and the waits that hosts demanded, so that a later run can
+        use them. The default is the store of the fleet; without a fleet, ``robots.db`` in ``JOBDIR``, if ``JOBDIR`` is
+        set. False or an empty string means no store. In a fleet the store keeps only robots.txt.
     ``POLITESSE_SIGNER``
-        Signs each request by https, for robots.txt and for pages: a WebBotAuth of ``politesse.signing``.
+        Signs each https request, for robots.txt and for pages: a WebBotAuth of ``politesse.signing``.
     ``POLITESSE_LEDGER``
         The path of a file, or a Ledger, that records each decision and each request; by default none.
     ``POLITESSE_PAGE_DIRECTIVES``
@@ -79,13 +79,13 @@ class PolitesseAddon:
     The stats begin with ``politesse/``:
 
     ``hosts/closed``, ``hosts/given_up``, ``hosts/refused``
-        How many hosts were closed for a time, were given up, and have refused the crawler.
+        How many hosts were closed for a time, how many were given up, and how many have refused the crawler.
     ``requests/deferred``
         How many times a request was put back into the scheduler.
     ``requests/given_up``, ``requests/kept``
         How many requests were not made because their site was given up, and how many of them are in ``JOBDIR``.
     ``seconds_waited``
-        For how many seconds hosts were closed while requests waited, added up.
+        How many seconds sites were closed while their requests waited, summed over all sites.
     ``robots_txt/RESULT``
         How many fetches of robots.txt had this result: ``successful``, ``unavailable``, ``unreachable`` and so on.
     ``decisions/REASON``

@@ -5,9 +5,9 @@ last request after a minute. AutoThrottle, the spider and ``download_slot`` chan
 only lengthen the wait: when Scrapy releases a request from its slot, the request takes its turn at its host immediately
 before it is sent.
 
-Each request that waits in the downloader counts for ``CONCURRENT_REQUESTS``, so many slow hosts would delay all other
-hosts. So requests wait in the scheduler, whose queue hands out one request per host, and no request of a site that
-waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back to the
+Each request that waits in the downloader counts towards ``CONCURRENT_REQUESTS``, so many slow hosts would delay all
+other hosts. So requests wait in the scheduler, whose queue hands out one request per host, and no request of a site
+that waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back to the
 scheduler, so that JOBDIR keeps the request. Requests that bypass the scheduler, such as requests of
 ``engine.download_async``, wait in the downloader.
 
@@ -191,7 +191,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
 
     def keep(self, request: Request) -> Request | None:
         """If another run may follow, return a copy of ``request`` to schedule again, else None."""
-        # A request of ``engine.download_async`` must end, because it would come here again at once.
+        # A request of ``engine.download_async`` is not kept, because it would come back to this downloader at once.
         may_be_kept = self._has_job_dir if request in self._handed_out else self.is_bypassed
         if not may_be_kept or request in self._bounced:
             return None
@@ -228,7 +228,8 @@ class PoliteDownloader(_internals.SteppedDownloader):
         view = self._view(request)
         if self._robots is not None and view is not None:
             self._robots.check_sent(request)  # judged again, because a later middleware may have changed the request
-        # A request that is not judged is still paced: its turn is for robots.txt, which is always allowed.
+        # A request that is not judged is still paced: it takes a turn for the URL of robots.txt, which is always
+        # allowed.
         url = origin.robots_url if view is None else request.url
         agent = view or self._gate
         host = origin.pacing_host
@@ -293,8 +294,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         Args:
             origin: the origin of the request.
             request: the request, whose User-Agent names the agent.
-            has_ended: whether the request has just ended. In a fleet, the interval is read from the pacer only in this
-                case.
+            has_ended: whether the request has just ended. In a fleet, the method asks the pacer only if this is true.
         """
         host = origin.pacing_host
         if host in self.waits:
@@ -331,7 +331,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
 
     async def _spider_closed(self) -> None:
         for queue in self.queues:
-            queue.note_left()  # the scheduler closes only its queue on disk
+            queue.note_left()  # the scheduler closes only the queue on disk, not the queue in memory
         self.waits.close()
         self.tally.log_summary()
         if self._robots is None:

@@ -100,7 +100,7 @@ def downloader_of(crawler: Crawler) -> Downloader:
 
 
 def has_started(crawler: Crawler) -> bool:
-    """Return whether the crawl has started, so that a reactor is installed."""
+    """Return whether the crawl has started, and therefore a reactor is installed."""
     return crawler.crawling is True
 
 
@@ -115,14 +115,14 @@ def journal_path(queue: Path) -> Path:
 
 
 def discard_cut_state(job_directory: Path) -> None:
-    """Remove the scheduler's state of its queue if the last run was killed; called before the scheduler reads it."""
+    """Remove the state file of the scheduler's queue if the last run was killed; call this before Scrapy reads it."""
     queue = job_directory / _QUEUE
     if journal_path(queue).exists():
         (queue / STATE).unlink(missing_ok=True)
 
 
 async def patiently(crawler: Crawler, awaited: Coroutine[Any, Any, T]) -> T:
-    """Return the result of ``awaited``; if the spider is being closed, cancel it and raise SpiderClosing."""
+    """Return the result of ``awaited``; if the spider is being closed, cancel ``awaited`` and raise SpiderClosing."""
     task = asyncio.ensure_future(awaited)
     try:
         while not (await asyncio.wait({task}, timeout=_CHECK_S))[0]:

@@ -60,9 +60,9 @@ class RobotsTxtMiddleware:
 
     Every response has its PageDirectives as ``response.meta["politesse_page"]``, for the agent that the request was
     judged for. A robots.txt has no directives. With ``POLITESSE_PAGE_DIRECTIVES`` false, no response has directives. If
-    a request has the meta of an earlier response, the middleware removes the directives in it. Directives are marked
-    ``truncated`` if the body cannot be read: because the extra ``html`` is missing, or because the body is still
-    compressed (``COMPRESSION_ENABLED`` is false, or this middleware comes after HttpCompressionMiddleware, 590).
+    a request carries the meta of an earlier response, the middleware removes the directives from that meta. Directives
+    are marked ``truncated`` if the body cannot be read: because the extra ``html`` is missing, or because the body is
+    still compressed (``COMPRESSION_ENABLED`` is false, or this middleware comes after HttpCompressionMiddleware, 590).
 
     ``process_request`` raises IgnoreRequest for a request that is not permitted.
 

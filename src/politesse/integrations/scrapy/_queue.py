@@ -24,11 +24,12 @@ the request. A clean end removes copy and journal.
 If both exist when a queue is opened, the last run was killed. The next run then starts from the copy and from the
 pushed requests of the journal, but skips the requests of the copy that are done. So no request is lost, and a request
 that was under way is made again. The journal identifies requests by their fingerprint. Scrapy may have been killed
-while it wrote its own state of the queue. So that file is removed before Scrapy reads it; the copy has a valid state.
+while it wrote its own state of the queue. So the file with that state is removed before Scrapy reads it; the copy has a
+valid state.
 
 The journal is an SQLite file, so a record is written completely or not at all, and the space of done requests is used
 again. The file names the version of its format. Another format, or a journal without its copy, is refused before any
-change, because a run that ignored it would lose requests.
+change, because a run that ignored the journal would lose requests.
 """
 
 from __future__ import annotations

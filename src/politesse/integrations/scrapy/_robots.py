@@ -1,4 +1,4 @@
-"""Fetches robots.txt with Scrapy's engine: through Scrapy's handlers and middlewares, with politesse's outcomes."""
+"""Fetches robots.txt with Scrapy's engine, handlers and middlewares; politesse decides the outcome of each fetch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROBOTS_TXT: Final = "politesse_robots_txt"
 _PRIORITY: Final = 1000  # the priority in Scrapy's own middleware
 _TIMEOUT_S: Final = 30.0  # a request may take at most this time
 _LOOKUP_S: Final = 10.0
-_GRACE_S: Final = 2.0  # more time, so that Scrapy's own timeout comes first, and closes the connection properly
+_GRACE_S: Final = 2.0  # added to ``_TIMEOUT_S``: Scrapy's own timeout comes first, and closes the connection properly
 _MAX_ERRORS: Final = 10_000
 _EVERYTHING_DISALLOWED: Final = b"User-agent: *\nDisallow: /\n"
 _META: Final[dict[str, object]] = {
@@ -140,7 +140,7 @@ class EngineFetcher:
         if not request.first_url:
             self._count(hops, "request_count")
         if not _is_robots_txt(request) or (isinstance(result, FetchFault) and result.location):
-            return result  # after a redirect, the next hop has the outcome
+            return result  # the fetch of the next hop decides the outcome
         if isinstance(result, FetchResponse):
             await self._send_parsed(result, self._causes.get(_first_url(request)))
         return self._excused(result) if self.excuses_faults else result
@@ -207,7 +207,8 @@ class EngineFetcher:
         try:
             return await self._crawler.engine.download_async(request)
         except IgnoreRequest as error:
-            # Scrapy's own middleware does not count this fault either, but allows the site.
+            # As in Scrapy's own middleware, the stats do not count this fault. Scrapy then allows the site; politesse
+            # closes the site by default.
             return hops.fault(FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
         except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything; every fault closes the gate
             logger.error(  # noqa: TRY400 - exc_info is not printable

@@ -1,7 +1,7 @@
 """Makes the Gatekeeper of a crawl from its settings, with fleet and store.
 
 Each crawl has its own gate, because settings, User-Agents and engines differ. The crawls of a process share the pace of
-each host; each gate has its own floor, as with ``Gatekeeper(pacer=...)``. The crawls also share the copies of
+each host; each gate has its own ``min_delay_s``, as with ``Gatekeeper(pacer=...)``. The crawls also share the copies of
 robots.txt, unless they have another store.
 """
 
@@ -57,7 +57,7 @@ def make_gate(crawler: Crawler, fetcher: Fetcher) -> Gatekeeper:
     Raises:
         ConfigurationError: a setting is invalid, or a crawl starts and Scrapy does not run on asyncio.
     """
-    # The check waits for the crawl, because no reactor may be installed before.
+    # Scrapy may install the reactor only when the crawl starts, so an earlier check could fail.
     if has_started(crawler) and not is_asyncio_available():
         raise ConfigurationError(
             "politesse needs asyncio, and Scrapy runs on another reactor: "
@@ -181,7 +181,7 @@ def _in_terms_of_settings(problem: str) -> ConfigurationError:
 
 
 def _set_floors(gate: Gatekeeper, settings: BaseSettings) -> None:
-    """Make the ``delay`` of each host in ``DOWNLOAD_SLOTS`` its floor; other slots have no effect."""
+    """Make the ``delay`` of each host in ``DOWNLOAD_SLOTS`` the ``min_delay_s`` of that host; ignore other slots."""
     for slot, options in settings.getdict("DOWNLOAD_SLOTS").items():
         if "delay" in options:
             try:

@@ -128,7 +128,7 @@ class CrawlTally:
             self.add(f"hosts/{name}")
 
     def given_up(self, site: str, host: str, why: str) -> bool:
-        """Count a host, or an origin of it, that is given up, once; return False if the site was given up before."""
+        """Record why a site is given up, and count its host once; return False if the site was given up before."""
         self._given_up[site] = why
         self.add_host("given_up", host)
         return self.is_first("site given up", site)
@@ -142,7 +142,7 @@ class CrawlTally:
             self._kept += number
 
     def log_summary(self) -> None:
-        """Log in one line the number of closed hosts, and the requests that were not made for that reason."""
+        """Log in one line how many hosts were closed, and how many requests were given up."""
         left, closed = self._left, sum(event == "closed" for event, _ in self._seen)
         if not left:
             logger.info("Hosts closed for a time: %d; no request was given up for that", closed)
@@ -194,7 +194,7 @@ class Waits:
         self._tally = tally
         self._ended = ended
         self._waiting: dict[str, SiteWait] = {}
-        self._refused_mono: dict[str, float] = {}  # host: when the first of its consecutive 429 and 5xx came
+        self._refused_mono: dict[str, float] = {}  # maps each host to the time of its first consecutive 429 or 5xx
         self._answers: dict[str, NotYet] = {}  # maps hosts that are given up to the answers of the pacer
         self._fleet_timer: Timer | None = None
         self.fleet_lost: NotYet | None = None
@@ -253,7 +253,7 @@ class Waits:
         self._clock.call_later(max(0.0, not_before - now_wall), partial(self.end, str(origin)))
 
     def answer_of(self, host: str) -> NotYet | None:
-        """Return the answer for which a host was given up, until its next request has ended."""
+        """Return the pacer's answer because of which a host was given up; None after the next request has ended."""
         return self._answers.get(host) if self.fleet_lost is None else self.fleet_lost
 
     def end(self, site: str) -> None:
@@ -300,7 +300,7 @@ class Waits:
                 pass
 
     def note_fleet_away(self, why: str) -> None:
-        """Record that the Redis is away, after an event or an answer: a spider that was opened later got no event."""
+        """Record that the Redis is away: from an event, or from an answer if the spider was opened after the event."""
         if self._fleet_timer is None:
             self._fleet_timer = self._clock.call_later(self._max_wait_s, partial(self._lose_fleet, why))
 
