@@ -99,12 +99,12 @@ class Admission:
         """Wait for a place, and hold it while ``work`` makes one request; return the result.
 
         Args:
-            work: makes the request; its argument is whether the request has waited.
+            work: makes the request; it is called with True if the request has waited for its place, else False.
             limit_s: how many seconds ``work`` may take; None for no limit.
 
         Raises:
-            GivenUp: ``work`` took longer than ``limit_s``, or another request needed its socket; ``work`` was
-                cancelled.
+            GivenUp: ``work`` took longer than ``limit_s``, or another request needed its socket. In both cases ``work``
+                was cancelled.
         """
         request, limit = _Request(), None
         try:
@@ -152,7 +152,7 @@ class Admission:
             self._serve()
 
     def _serve(self) -> None:
-        """Grant the free quick places to waiting requests; run again when the next place may become free."""
+        """Grant the free quick places to waiting requests, and set a timer for when the next place may become free."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -172,7 +172,7 @@ class Admission:
                 self._start(request)
 
     def _hand_on(self, now_mono: float) -> float | None:
-        """If the oldest quick request is slow, count it as slow; return when to try again, or None for no timer."""
+        """Move the oldest quick request to the slow requests if it is late; return when to try again, or None."""
         oldest = next(iter(self._quick))
         slow_mono = oldest.started_mono + _MOMENT_S
         if now_mono < slow_mono:
@@ -184,7 +184,7 @@ class Admission:
         return self._give_up(now_mono)
 
     def _give_up(self, now_mono: float) -> float | None:
-        """Give up as many slow requests as waiters need; return when to try again, or None for no timer."""
+        """Give up as many slow requests as waiters need; return when to try again, or None."""
         for _ in range(min(len(self._waiting), self._max_quick) - len(self._ending)):
             if not self._slow:
                 break
@@ -201,6 +201,6 @@ class Admission:
 def _file_descriptors() -> float:
     """Return how many file descriptors this process may have open; infinity if there is no limit."""
     if sys.platform == "win32":
-        return float("inf")  # sockets are no file descriptors on Windows
+        return float("inf")  # on Windows, sockets are not file descriptors
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return float("inf") if soft == resource.RLIM_INFINITY else soft

@@ -20,9 +20,10 @@ A flight passes through these steps, and always ends in a new entry:
 - Cancelling a waiter does not end the flight. ``shut`` ends all flights, and raises ClosedError in all waiters.
 - Waiters get the entry of their flight even if the lifetime of the entry is over already.
 - ``forget`` drops the entry. A flight under way goes on, but ignores the record in the store from then on.
-- If several processes share a store that leases, a load waits while another process fetches the file (see ``records``),
-  and a refresh uses a record that another process has stored meanwhile.
-- Entries are bounded by bytes. The eviction is "second chance": a hit sets ``used`` and moves no entry.
+- If several processes share a LeasingStore, a load waits while another process fetches the file (see ``records``), and
+  a refresh uses a record that another process has stored meanwhile.
+- The total size of the entries is limited. The eviction is "second chance": a hit only sets ``used``, and does not move
+  the entry.
 
 Each kind of file has a subclass of FileCache. The subclass overrides the hooks at the end of FileCache: how to fetch a
 file, which events to publish, how to make an entry.
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
     from politesse.verdict import Source
 
-_NOT_DUE_S: Final = 1.0  # a refresh ignores a stored record that is due sooner, because clocks differ
+_NOT_DUE_S: Final = 1.0  # a refresh ignores a stored record that is due this soon: clocks differ
 
 
 class FileCache(ABC, Generic[EntryKind]):
@@ -68,9 +69,9 @@ class FileCache(ABC, Generic[EntryKind]):
         fetcher: makes the requests.
         policy: judges the answers.
         max_bytes: about how much memory the entries may take.
-        clock: both clocks.
+        clock: the wall clock and the monotonic clock.
         publisher: receives ComponentFailed, and the events of the kind of file.
-        jitter: returns 0 to 1, to spread retries.
+        jitter: returns a number from 0 to 1, which spreads retries.
         records: keeps records beside the entries; closed with the cache.
 
     Attributes:
@@ -170,7 +171,7 @@ class FileCache(ABC, Generic[EntryKind]):
                 return renewed  # fetched for this call, so it serves even after its lifetime
 
     def _flight(self, key: str, origin: Origin, path: str, agent: str) -> FileFlight[EntryKind]:
-        """Return the flight of a file with ``agent`` added; start the flight if necessary."""
+        """Return the flight of a file, started if necessary, and let its entry answer ``agent`` as well."""
         flight = self._flights.get(key) or self._start(key, origin, path)
         flight.agents.add(agent)
         return flight
@@ -241,7 +242,7 @@ class FileCache(ABC, Generic[EntryKind]):
         if validators is not None and names_another(answer, validators):  # the 304 is about another file than the copy
             answer = await self._fetch(replace(request, validators=None))
             if isinstance(answer, FetchResponse):
-                answer = replace(answer, conditional=False)  # so that a 304 confirms no copy
+                answer = replace(answer, conditional=False)  # a 304 to this request must not confirm the copy
         judged = self._advanced(flight, record, answer)
         flight.copy, flight.answer = judged.record.copy, answer
         await self._records.save(flight.origin, judged.record, flight.lease)
@@ -288,7 +289,7 @@ class FileCache(ABC, Generic[EntryKind]):
         return self._entry_of_failure(flight, self._advanced(flight, self._remembered(flight), fault))
 
     def _advanced(self, flight: FileFlight[EntryKind], record: Record | None, answer: FetchResult) -> Judged:
-        """Return the record after an answer."""
+        """Return the record after an answer, with its present meaning."""
         now, policy = self._now(), self._policy
         record = None if record is None else self._clocks.corrected(record, now)
         record = advance(record, answer, now.wall, policy, self._jitter())
@@ -340,9 +341,9 @@ class FileCache(ABC, Generic[EntryKind]):
         """Publish that the file was fetched, and the new source."""
 
     async def _entry_of(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
-        """Return an entry with a record and its present meaning; by default as after an internal fault."""
+        """Return the entry for a record with its present meaning; by default, the entry of an internal fault."""
         return self._entry_of_failure(flight, judged)
 
     @abstractmethod
     def _entry_of_failure(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
-        """Return an entry with a record and its present meaning, after an internal fault; must not raise."""
+        """Return the entry for a record with its present meaning, after an internal fault; must not raise an error."""

@@ -34,7 +34,7 @@ _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 def encode(record: Record, key: str) -> bytes:
-    """Return ``record`` as octets that contain the key of the record, so that ``decode`` rejects any other key."""
+    """Return ``record`` as octets that contain its key, so that ``decode`` rejects them under any other key."""
     copy, trouble, moment = record.copy, record.trouble, record.moment
     head = {"copy": _stored(copy), "trouble": _stored(trouble), "moment": _stored(moment), "key": key}
     body = b"" if copy is None else copy.body
@@ -59,7 +59,7 @@ def decode(data: object, key: str) -> Record:
 
 
 def encode_state(state: HostState, key: str) -> bytes:
-    """Return ``state`` as octets that contain the key of the host, so that ``decode_state`` rejects any other host."""
+    """Return ``state`` as octets that contain its key, so that ``decode_state`` rejects them under any other key."""
     return framed(_STATE, json.dumps(asdict(state) | {"key": key}).encode())
 
 
@@ -78,7 +78,7 @@ def decode_state(data: object, key: str) -> HostState:
 
 
 def framed(version: bytes, content: bytes) -> bytes:
-    """Return ``content`` with the version and its digest in front."""
+    """Return ``content`` after the version and the digest of the content."""
     return version + _digest(content) + content
 
 
@@ -86,7 +86,7 @@ def _unframed(version: bytes, data: object) -> bytes:
     """Return the content of ``data``, without version and digest.
 
     Raises:
-        StoreError: ``data`` is no bytes, is damaged, or has another version.
+        StoreError: ``data`` is not bytes, is damaged, or has another version.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise StoreError(f"a stored record is {data!r:.100}: a store returns bytes, or None")

@@ -42,16 +42,17 @@ class FileEntry:
     """The copy of a file, or the fact that the file has no copy, with deadlines on both clocks.
 
     The clock that reaches a deadline first decides: a wall clock may be set back, and a monotonic clock may stop while
-    the machine sleeps. Only the wait for the next attempt uses the monotonic clock alone: a wall clock that jumps ahead
-    is no reason to fetch sooner.
+    the machine sleeps. Only the wait for the next attempt uses the monotonic clock alone, so that a wall clock that
+    jumps ahead does not cause an early fetch.
 
     Attributes:
         origin: origin of the file.
         path: path of the file.
         source: the copy, or the reason why there is none.
-        record: the record from which the next attempt goes on if the store has none, or None.
-        confirmed_mono: when the source was fetched or last confirmed; ``source`` has the wall time.
-        refresh_mono: from this moment on, a lookup starts a refresh; not after the deadline.
+        record: the record that the next attempt uses if the store has no record; or None.
+        confirmed_mono: when the source was fetched or last confirmed. ``source.fetched_wall`` is the same moment on the
+            wall clock.
+        refresh_mono: from this moment on, a lookup starts a refresh; at the latest ``deadline_mono``.
         refresh_wall: the same moment, on the wall clock.
         deadline_mono: the end of the entry.
         deadline_wall: the end of the entry on the wall clock; infinite for an entry that closes its site.
@@ -145,11 +146,11 @@ class FileEntry:
         return True
 
     def set_source(self, source: Source) -> None:
-        """Replace the source; no other method does."""
+        """Replace the source. Each change of the source goes through this method."""
         self.source = source
 
     def answers(self, agent: str) -> bool:
-        """Return whether the entry has an answer for ``agent``; a subclass may need rules for it."""
+        """Return whether the entry has an answer for ``agent``; a subclass may need the rules of this agent."""
         del agent
         return True
 
@@ -203,12 +204,12 @@ class Flight(Generic[Result]):
     def set_error(self, error: BaseException, *, expected: bool = True) -> None:
         """Raise ``error`` in all waiters; no effect after a result or an error.
 
-        Without waiters, asyncio logs an error that is not ``expected``.
+        If the error is not ``expected`` and there are no waiters, asyncio logs it.
         """
         if not self._result.done():
             self._result.set_exception(error)
             if expected:
-                self._result.exception()  # the error then counts as retrieved
+                self._result.exception()  # asyncio does not log a retrieved error
             self._wake()
 
     def cancel(self) -> None:

@@ -8,8 +8,8 @@ answer is kept for the other sites:
     an origin asks again      the origin's own copy is due or was forgotten, so the URL is requested again
 
 Only definite answers are kept: 2xx, 304, most 4xx, and further redirects. Requests with different validators share no
-answer, because a 304 is about one copy. A request that must not reach a private address shares no answer with other
-requests.
+answer, because a 304 is about one copy. A request that must not reach a private address shares answers only with
+requests that must not do so either.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def signed(hop: FetchRequest, signature: RequestSignature) -> FetchRequest:
 
 
 def is_challenge(result: FetchResult, hop: FetchRequest, signature: RequestSignature) -> bool:
-    """Return whether to repeat a request, because its answer asks for another signature; the answer sets no pace."""
+    """Return whether an answer asks for the request with another signature; such an answer does not set the pace."""
     if not isinstance(result, FetchResponse) or result.final_url != hop.url:
         return False
     return signature.is_asked(result.status, result.headers)
@@ -203,7 +203,7 @@ class PacedFetcher:
         clock: the clocks.
         admission: limits how many requests are under way.
         policy: decides which answers open a site, and how long they are fresh.
-        floor_s: returns the floor of the gate at a host, in seconds.
+        floor_s: returns the shortest pause of the gate at a host, in seconds.
         total_timeout_s: how many seconds a fetch with redirects may take; its first hop has the time limit of the
             fetcher.
         signer: signs the requests, or None.
@@ -245,7 +245,7 @@ class PacedFetcher:
         await self.fetcher.aclose()
 
     async def _ask(self, hop: FetchRequest, trip: _Trip, *, is_limited: bool) -> FetchResult:
-        """Make one request, and once more if the answer asks for a signature."""
+        """Make one request, and repeat it once if the answer asks for a signature."""
         trip.signature = RequestSignature(self.signer, "GET", hop.url)
         result = await self._ask_once(hop, trip, is_limited=is_limited)
         return await self._ask_once(hop, trip, is_limited=True) if trip.signature.is_repeated else result
@@ -255,7 +255,7 @@ class PacedFetcher:
         permit = await self.pacer.start_fetch(self._request(hop.origin, hop.url))
         limit_s = max(0.0, self.total_timeout_s - trip.seconds) if is_limited else None
         try:
-            if (closed := await self._closed(hop)) is not None:  # needs no place yet, and may wait for a slow store
+            if (closed := await self._closed(hop)) is not None:  # may wait for the store, so it takes no place
                 return closed
             return await self.admission.run(partial(self._send, hop, permit, trip), limit_s)
         except GivenUp as error:
@@ -291,7 +291,7 @@ class PacedFetcher:
         status, headers = None, None
         try:
             result = await self.fetcher.fetch(signed(hop, trip.signature))
-            if result.final_url != hop.url:  # if the fetcher has followed a redirect itself
+            if result.final_url != hop.url:  # the fetcher has followed a redirect itself
                 with suppress(InvalidURL):  # the redirect may lead to a URL without an origin
                     last = Origin.of(result.final_url)
             if is_challenge(result, hop, trip.signature):
@@ -313,11 +313,11 @@ class PacedFetcher:
 
 
 def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> bool:
-    """Return whether a status may close the whole host: False only for a bare 503 from the host of the robots.txt.
+    """Return whether a status may close its whole host, not only the origin of the robots.txt.
 
-    A 503 without Retry-After from the origin itself closes only this origin, by the table of outcomes, and the other
-    ports of the host stay open. A 503 behind a redirect closes the host, because many origins may redirect to the same
-    host.
+    A 503 without Retry-After from the host of the robots.txt closes only the origin (see ``outcome``), and the other
+    ports of the host stay open. A 503 from another host, after a redirect, closes that host, because many origins may
+    redirect to it.
     """
     if result.status != HTTPStatus.SERVICE_UNAVAILABLE or "retry-after" in result.headers:
         return True

@@ -75,10 +75,10 @@ class SiteFiles(FileCache[FileEntry]):
         fetcher: fetches files as politely as pages; not closed with the cache. If the fetcher raises Disallowed, the
             cache keeps no entry.
         options: see CacheOptions.
-        clock: both clocks.
+        clock: the wall clock and the monotonic clock.
         publisher: receives SiteFileFetched and ComponentFailed.
-        jitter: returns 0 to 1, to spread retries.
-        max_days: a file is valid for at most this many days: 1, as for a robots.txt, to 7.
+        jitter: returns a number from 0 to 1, which spreads retries.
+        max_days: how many days a file is valid at most, from 1 (as for a robots.txt) to 7.
     """
 
     what = "a file of a site"
@@ -126,7 +126,7 @@ class SiteFiles(FileCache[FileEntry]):
             return None
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
         if not entry.holds(now_mono, now_wall):
-            # An entry must not be judged for a moment before its fetch.
+            # The deadline is not extended by more than the age of the entry.
             late_s = 0.0 if entry.trouble is not None else min(late_s, entry.age_s(now_mono, now_wall))
             if not entry.holds(now_mono - late_s, now_wall - late_s):
                 return None

@@ -14,8 +14,8 @@ raises StorePaused, too. StorePaused is not published: the failure that begins t
 that hangs is reported once, even if many calls wait for it.
 
 At most ``_AT_ONCE`` calls are under way. The other calls wait in order. The time limit of a call begins when the call
-begins, so a call is not late because the store is busy. If the event loop was blocked when the limit ended, the limit
-begins again, once, because the answer may have arrived.
+begins, so a call is not late because the store is busy. If the event loop was blocked when the limit ended, the call
+gets the same time once more, because the answer may have arrived meanwhile.
 
 An exception other than a StoreError is a bug of the store. The caller gets the exception, and no pause begins.
 """
@@ -66,7 +66,7 @@ class GuardedStore:
         self._timeout_s = timeout_s
         self._clock = clock
         self._updating = store if isinstance(store, UpdatingStore) else None
-        self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # both never wait; a subclass may wait
+        self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # these classes never wait; a subclass may
         self.outlives: bool = not self._in_memory
         self.leasing: LeasingStore | None = store if isinstance(store, LeasingStore) else None
         self.closed: bool = False
@@ -141,7 +141,7 @@ class GuardedStore:
         await self._store.put(key, change(await self._store.get(key)))
 
     async def call(self, call: Callable[[], Coroutine[Any, Any, Result]], calls: int = 1) -> Result:
-        """Return the result of a method of the store, or of work that calls it ``calls`` times; raises as ``get``."""
+        """Return the result of ``call``, which calls the store ``calls`` times; raises the same errors as ``get``."""
         if self._in_memory:
             return await call()
         async with self._places:
@@ -177,7 +177,7 @@ class GuardedStore:
         """Count a failure; return the seconds of the pause that begins now, or None.
 
         Raises:
-            StorePaused: the call began before the present pause, whose failure was reported.
+            StorePaused: the call began before the present pause; the failure that began the pause was reported.
         """
         self._failures += 1
         now_mono = self._clock.monotonic()

@@ -7,9 +7,9 @@ once, and under load only the last state of each host is written. The close of t
 If a write fails, the next note of the host writes the newer state. A closed host gets no new notes, so its state is
 written again after ``_RETRY_S``.
 
-Several processes may share a store. So a new state is merged with the stored state, which keeps a closure that another
-process has noted. In an UpdatingStore the thread of the store merges both in one step. In another store, a closure that
-is noted between the read and the write is lost.
+Several processes may share a store. So a write merges the new state with the stored state, and a closure that another
+process has stored is not lost. An UpdatingStore merges both states in one step, in its own thread. In any other store,
+a closure is lost if another process stores it between the read and the write.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class StoredHosts:
         self._noted[key] = take
         if self._writer is None:
             self._writer = self._store.run(self._write())
-            self._writer.add_done_callback(self._end_writer)  # also ends a task that is cancelled before its first step
+            self._writer.add_done_callback(self._end_writer)  # called even if the task is cancelled before it starts
 
     async def _write(self) -> None:
         """Write until no note is left."""
@@ -108,7 +108,7 @@ class StoredHosts:
             self._write_later(key, take)
 
     def _write_later(self, key: str, take: Callable[[], HostState]) -> None:
-        """Write the state of a closed host again later, because no further request may note the state."""
+        """Write the state of a closed host later, because no request may note the state before the host opens."""
         answers = take().answers
         if answers is None or not answers.binds or len(self._unwritten) >= _MAX_UNWRITTEN:
             return

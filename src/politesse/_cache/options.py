@@ -94,7 +94,7 @@ class CacheOptions:
         check_ranges(self, ranges)
 
     def policy(self, dialect: Dialect, conditions: FetchConditions | None = None) -> AccessPolicy:
-        """Return these options, completed by ``dialect``, for requests under ``conditions``."""
+        """Return the policy of these options and ``dialect`` for requests under ``conditions``."""
         outcomes = dialect.traits.outcomes
         forbidden = outcomes.forbidden_disallows if self.on_forbidden is None else self.on_forbidden == "disallow"
         too_many_requests = _TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests)
@@ -105,10 +105,11 @@ class CacheOptions:
         return AccessPolicy(outcomes, self, conditions or FetchConditions())
 
     def file_policy(self, max_days: int = 7) -> AccessPolicy:
-        """Return these options for the other files of a site, for which a dialect of robots.txt has no rules.
+        """Return the policy for the files of a site other than robots.txt. Dialects do not apply to these files.
 
         A file without freshness headers holds for a week ("A Method for Web Data Discovery" 3.4), a missing file for a
-        day (RFC 9309 2.4). A refused file counts as missing, and closes no site.
+        day (RFC 9309 2.4). A file that the server refuses with 401 or 403 counts as missing, and does not close the
+        site.
         """
         max_s = max_days * DAY_S
         outcomes = Outcomes(
@@ -125,8 +126,7 @@ class AccessPolicy:
     """How the answers to fetches are read, and how long they hold.
 
     Attributes:
-        outcomes: the meaning of statuses and faults, as the dialect or the kind of file sets it and the options change
-            it.
+        outcomes: the meaning of statuses and faults, which the dialect or the kind of file sets and the options change.
         options: the options of the cache.
         conditions: the conditions of the requests.
     """
@@ -137,7 +137,7 @@ class AccessPolicy:
 
     @property
     def faults_read(self) -> str:
-        """How this policy reads the faults that become a copy, in words. A copy from another reading is not used."""
+        """A text that states which faults become a copy. A copy with another text is not used."""
         too_many = f"more than {self.outcomes.max_redirects} redirects: {self.outcomes.too_many_redirects}"
         return f"{too_many}, others: excused" if self.conditions.excuses_faults else too_many
 
@@ -164,7 +164,7 @@ class AccessPolicy:
 
     def result_of(self, status: int) -> AccessResult:
         """Return the meaning of a status that does not confirm a copy."""
-        if status in SUCCESSFUL and status != HTTPStatus.PARTIAL_CONTENT:  # the request had no Range
+        if status in SUCCESSFUL and status != HTTPStatus.PARTIAL_CONTENT:  # 206 is unusable: the request had no Range
             return AccessResult.SUCCESSFUL
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             return self.outcomes.too_many_requests
@@ -172,7 +172,8 @@ class AccessPolicy:
             return AccessResult.FORBIDDEN
         if status in _CLIENT_ERRORS:  # RFC 9309 2.3.1.3: unavailable means that any resource may be accessed
             return AccessResult.UNAVAILABLE
-        # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow. Every undefined status is read as this.
+        # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow. An undefined status counts as unreachable,
+        # too.
         return AccessResult.UNREACHABLE
 
 

@@ -1,7 +1,7 @@
 """The meaning of an answer to the request for a file, now and later: a pure state machine.
 
-The *copy* of a Record is the last definite answer (2xx, 4xx). Its *trouble* is the failures since then (5xx, 429,
-faults). An answer changes the record (``advance``); time changes only its meaning (``standing``).
+The *copy* of a Record is the last definite answer (2xx, 4xx). Its *trouble* stands for the failures since then (5xx,
+429, faults). An answer changes the record (``advance``); time changes only its meaning (``standing``).
 
     answer                         copy                      trouble
     2xx but 206                    new, successful           none
@@ -25,10 +25,10 @@ faults). An answer changes the record (``advance``); time changes only its meani
     unreachable         other, 30 days on, in some dialects    unavailable          R
     any                 none of these                          fetch
 
-All times are wall times; the caller has corrected the record with both clocks (see ``record``). The table is RFC 9309.
-Dialect and options may change the meaning of 429 and of too many redirects. Dialect and options also set how long a
-copy serves (``stale_s``), how long no copy serves after the first failure (``closed_s``), and the meaning without a
-copy after that time.
+All times are wall times; the caller has corrected the record with both clocks (see ``record``). The table follows RFC
+9309. Dialect and options may change the meaning of 429 and of too many redirects. Dialect and options also set how long
+a copy serves (``stale_s``), how long no copy serves after the first failure (``closed_s``), and the meaning of trouble
+without a copy after that time.
 
 R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. A closed host gets no request;
 R is then the time at which the host opens, if the pacer knows that time.
@@ -96,8 +96,8 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
 def was_open(record: Record | None, now_wall: float, policy: AccessPolicy) -> bool:
     """Return whether a record permitted requests for pages until its copy expired.
 
-    The age of the copy does not matter, because a copy may expire while a page waits for a Crawl-delay of a day. After
-    a host was idle for a long time, the pacer counts every request.
+    The age of the copy does not matter, because a copy may expire while a page waits for a Crawl-delay of a day. At a
+    host that was idle for a long time, each request for robots.txt restarts the interval in any case.
     """
     record = as_read(record, policy)
     if record is None:
@@ -236,7 +236,8 @@ def _without_copy(trouble: Trouble, copy: Copy | None, now_wall: float, policy: 
         return trouble.result
     grace = policy.outcomes.grace
     if now_wall >= trouble.since_wall + grace.after_s:
-        # RFC 9309 2.3.1.4 permits this (MAY). A host that answers is up, and refusals of pages still close it.
+        # RFC 9309 2.3.1.4: a crawler MAY then treat robots.txt as unavailable. This requires an answer, which shows
+        # that the host is up. Refusals of pages still close the host.
         allows = grace.after_allows and trouble.status is not None
     else:
         allows = grace.opens_without_copy and (copy is None or copy.result is not AccessResult.SUCCESSFUL)
@@ -244,7 +245,7 @@ def _without_copy(trouble: Trouble, copy: Copy | None, now_wall: float, policy: 
 
 
 def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: AccessPolicy) -> bool:
-    """draft-koster-rep-00 2.3.1.3: a cached version MAY be used for up to 24 hours instead."""
+    """Return whether the copy serves although robots.txt is unavailable (draft-koster-rep-00 2.3.1.3: for 24 hours)."""
     return (
         copy is not None
         and copy.result is AccessResult.SUCCESSFUL
@@ -282,7 +283,7 @@ def _serves_until_wall(copy: Copy, trouble: Trouble | None, policy: AccessPolicy
 
 
 def _confirmed(copy: Copy, response: FetchResponse, now_wall: float, policy: AccessPolicy) -> Copy:
-    """RFC 9111 4.3.4: headers of the 304 replace headers of the copy; all other headers of the copy stay."""
+    """Return the copy after a 304. RFC 9111 4.3.4: headers of the 304 replace the same headers of the copy."""
     confirmed_wall = now_wall - response.age_s
     says_how_long = "cache-control" in response.headers or "expires" in response.headers
     return replace(
@@ -328,7 +329,7 @@ def _trouble(
     if before is not None and now_wall - before.last_wall > _MAX_GAP_S:
         before = None  # after days without a request, the old failures may be over, and do not count
     asked_s = answer.retry_after_s if isinstance(answer, FetchFault) else retry_after_s(answer.headers, now_wall)
-    # A closed host got no request: this is no further failure, and the next request follows when the host opens.
+    # A closed host got no request, so the failure does not count. The next request follows when the host opens.
     opens = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED and asked_s is not None
     failures = 1 if before is None else before.failures + (not opens)
     # A host that answers 429 is not unreachable: the two states count their days separately.

@@ -29,7 +29,7 @@ class FetchConditions:
         user_agent: the User-Agent of requests for robots.txt.
         max_body_bytes: the fetcher's limit of a body; 0 if the fetcher does not report it.
         private_addresses: see FetchOptions; empty if the fetcher does not report it.
-        excuses_faults: whether the fetcher reports a fault as the lack of a file.
+        excuses_faults: whether the fetcher reports a fault as a missing file.
     """
 
     user_agent: str = ""
@@ -65,7 +65,7 @@ class Copy:
         user_agent: the User-Agent of the request, if the answer varies by it; else empty.
         cut_bytes: the limit at which the body was cut; None if the body is complete.
         private_addresses: see FetchConditions.
-        faults_read: how the policy read faults, if a fault became this copy; else empty.
+        faults_read: ``AccessPolicy.faults_read``, if a fault became this copy; else empty.
         content_type: the Content-Type header; empty unless SUCCESSFUL.
     """
 
@@ -137,7 +137,7 @@ class Record(NamedTuple):
     Attributes:
         copy: the last definite answer.
         trouble: the failures since then, or None.
-        moment: both clocks at a moment when the wall times above were right.
+        moment: both clocks at a moment when the wall times of ``copy`` and ``trouble`` were right.
     """
 
     copy: Copy | None
@@ -166,7 +166,7 @@ class ClockCorrection:
         self._foremost = started  # when our wall clock was furthest ahead of the monotonic clock
 
     def corrected(self, record: Record, now: Moment) -> Record:
-        """Return ``record`` with wall times that agree with ``now``, by the clock that reports more time."""
+        """Return ``record`` with wall times that agree with ``now``, by the clock that reports more elapsed time."""
         if record.moment is not None and record.moment.run == now.run:
             return _corrected(record, record.moment, now)
         # Our monotonic clock cannot measure the age of another process's record. But its copy may be older than it
@@ -192,7 +192,7 @@ def _corrected(record: Record, then: Moment, now: Moment) -> Record:
 
 
 def earlier(trouble: Trouble, by_s: float) -> Trouble:
-    """Return ``trouble`` with all its times earlier."""
+    """Return ``trouble`` with all its times moved back by ``by_s`` seconds."""
     return replace(
         trouble,
         since_wall=trouble.since_wall - by_s,
@@ -204,9 +204,9 @@ def earlier(trouble: Trouble, by_s: float) -> Trouble:
 def believed(record: Record, now_wall: float) -> Record:
     """Return ``record`` without the parts that are dated in the future.
 
-    Such parts would hold for as long as the writer's clock was ahead. Parts that are ahead by up to ``CLOCK_SKEW_S``
-    count as dated now. If the trouble is removed, the copy is removed, too, because the time at which its renewal
-    failed is unknown.
+    Such parts would hold too long, by the time by which the writer's clock was ahead. Parts that are ahead by up to
+    ``CLOCK_SKEW_S`` count as dated now. If the trouble is removed, the copy is removed, too, because the time at which
+    its renewal failed is unknown.
     """
     copy, trouble = record.copy, record.trouble
     if (copy is None or copy.confirmed_wall <= now_wall) and (trouble is None or trouble.last_wall <= now_wall):

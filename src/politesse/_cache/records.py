@@ -1,4 +1,4 @@
-"""Keeps the records of files: in a store, in a store that leases, or not at all.
+"""Keeps the records of files: in a plain store, in a LeasingStore, or not at all.
 
 Theory of operation. The cache loads a record before a fetch, and saves a record after the fetch. In a store that
 several processes share, one process at a time gets the lease to fetch a file. One call asks for the record and its
@@ -14,8 +14,8 @@ lease:
 So a site gets one request from all processes, and a second request only if the first process was killed.
 
 A waiter asks again after 10 ms. Each further wait is longer by half, up to a quarter of a second. The waiter also
-asks when the lease ends. So the record comes late by at most a third of the time of the fetch, and the waiter asks at
-most ten times a second. Each wait varies by a fifth, so that several processes ask at different times.
+asks when the lease ends. So the waiter gets the record late by at most a third of the time that the fetch took, and it
+asks at most ten times a second. Each wait varies by a fifth, so that several processes ask at different times.
 
 A lease is renewed when a third of its time is over. One timer and one call renew all leases of this process.
 """
@@ -63,7 +63,7 @@ class Loaded(NamedTuple, Generic[Judged]):
     Attributes:
         record: the record; None if no record can be read.
         judged: the judgement on the record, if the record serves and ``judge`` was called.
-        lease: the lease to fetch another record, which ``save`` or ``release`` ends; or None.
+        lease: the lease under which to fetch the file, or None; ``save`` or ``release`` ends it.
     """
 
     record: Record | None
@@ -75,7 +75,7 @@ class Records:
     """Keeps no record; the base class of StoredRecords and LeasedRecords."""
 
     async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
-        """Return the record of ``origin``. Only a store that leases calls ``judge``, to know whether to wait."""
+        """Return the record of ``origin``. Only LeasedRecords calls ``judge``, to find out whether to wait."""
         del origin, judge
         return Loaded(None)
 
@@ -93,9 +93,9 @@ class Records:
 
 
 class ReadingThreads:
-    """Threads for reading large files, so that the event loop goes on meanwhile.
+    """Threads for reading large files, so that the event loop is not blocked.
 
-    The gate has its own threads, because all threads of the event loop may wait for names that never resolve. The
+    The gate has its own threads, because slow DNS lookups may occupy all threads of the event loop's executor. The
     threads start with the first large file.
     """
 
@@ -126,7 +126,7 @@ class StoredRecords(Records):
     """Keeps records in a store. A StoreError is published as ComponentFailed; the cache goes on without the store.
 
     While the store is paused, no record is read or kept, and only a failed delete is published. Any other error of a
-    store is raised, as an Exception.
+    store is raised.
 
     Args:
         store: closed with this object.
@@ -164,7 +164,7 @@ class StoredRecords(Records):
             self._publish(None, error)
 
     async def _call(self, origin: Origin | None, call: Coroutine[Any, Any, Result]) -> Result | None:
-        """Return the result of a call of the store; publish its StoreError, and return None."""
+        """Return the result of a call of the store; if it raises a StoreError, publish the error and return None."""
         try:
             return await call
         except StorePaused:
@@ -179,7 +179,7 @@ class StoredRecords(Records):
         return await self._reading.run(encoding, is_large=large)
 
     async def _decoded(self, stored: object, origin: Origin) -> Record | None:
-        """Return a record from the store; publish the error of a damaged record, and return None."""
+        """Return a record from the store; if it is damaged, publish the error and return None."""
         decoding = partial(decode, stored, origin.text)
         large = isinstance(stored, bytes) and len(stored) > _LARGE_PACKED_OCTETS
         try:
@@ -194,7 +194,7 @@ class StoredRecords(Records):
 
 @dataclass(slots=True, eq=False)
 class LeasedRecords(StoredRecords):
-    """Keeps records in a store that leases; see the module.
+    """Keeps records in a LeasingStore; see the module.
 
     Args:
         store: see StoredRecords.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES: Final = 140  # the memory for the digest of a file as a key of the dict
 _NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
-_PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # takes 3 ms at worst (preferences, Request-rates, lines of one octet)
+_PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # is parsed in 3 ms at worst (many preferences, rates or short lines)
 
 
 class FileRules(dict[str, RuleSet]):
@@ -43,7 +43,7 @@ class FileRules(dict[str, RuleSet]):
 
     Args:
         digest: see below.
-        known: maps the digests of all files with a kept entry to their rules.
+        known: the dict of all FileRules that kept entries use, by digest; ``retain`` and ``release`` change it.
 
     Attributes:
         digest: the digest of the file, or of file and site if the meaning of the file depends on the site; empty
@@ -99,7 +99,7 @@ class Entry(FileEntry):
         rules: the rules of its file; empty unless the source is SUCCESSFUL.
         basis: the basis of verdicts for the agent of the last ``select_agent``; for no agent before the first call.
         deciding: the rules of that agent; None before the first call. The hot path reads ``basis`` and ``deciding``
-            without a dict.
+            without a look-up in ``rules``.
     """
 
     __slots__ = ("basis", "deciding", "rules")
@@ -156,10 +156,10 @@ class RobotsCache(FileCache[Entry]):
         store: keeps records; closed with the cache.
         dialect: how to read files.
         policy: how to read statuses, and how much memory the entries may take.
-        clock: both clocks.
+        clock: the wall clock and the monotonic clock.
         publisher: receives RobotsFetched and ComponentFailed.
-        jitter: returns 0 to 1, to spread retries.
-        max_wait_s: how long to wait for the fetch of another process, with a store that leases.
+        jitter: returns a number from 0 to 1, which spreads retries.
+        max_wait_s: how long to wait for the fetch of another process, in seconds; only with a LeasingStore.
 
     Attributes:
         fetches: how many times robots.txt was fetched.
