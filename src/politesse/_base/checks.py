@@ -85,7 +85,7 @@ def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = 
     """Check the types of options, given as name: (value, type). None is valid unless ``required``.
 
     Raises:
-        ConfigurationTypeError: for the first option of another type.
+        ConfigurationTypeError: for the first option of the wrong type.
     """
     for name, (value, wanted) in options.items():
         if (value is not None or required) and not isinstance(value, wanted):
@@ -93,7 +93,7 @@ def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = 
 
 
 def check_number(name: str, value: object, wanted: str, *, whole: bool = False) -> None:
-    """Raise ConfigurationTypeError unless ``value`` is a number (a whole number if ``whole``). A bool is no number."""
+    """Raise ConfigurationTypeError unless ``value`` is a number (a whole number if ``whole``), and not a bool."""
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         raise wrong_type(name, value, wanted)
 
@@ -103,7 +103,7 @@ def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> 
 
     Raises:
         ConfigurationError: for the first number out of its range.
-        ConfigurationTypeError: for the first value of another type.
+        ConfigurationTypeError: for the first value of the wrong type.
     """
     for name, (least, most) in ranges.items():
         check_range(name, getattr(options, name), least, most)
@@ -112,7 +112,7 @@ def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> 
 def check_range(name: str, value: float, least: float, most: float) -> None:
     """Check one number against its range; see ``check_ranges``."""
     check_number(name, value, f"{least:g} to {most:g}", whole=isinstance(least, int))
-    if not least <= value <= most:  # NaN is within no range
+    if not least <= value <= most:  # NaN is outside every range
         raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")
 
 
@@ -150,7 +150,7 @@ def check_prefix(prefix: object) -> None:
 
 
 def check_choice(name: str, value: object, choices: Collection[str | None], wanted: str) -> None:
-    """Raise ConfigurationError unless ``value`` is one of ``choices``; a ConfigurationTypeError if it is no str."""
+    """Raise ConfigurationError unless ``value`` is one of ``choices``; a ConfigurationTypeError if it is not a str."""
     if not isinstance(value, str | None):
         raise wrong_type(name, value, wanted)
     if value not in choices:

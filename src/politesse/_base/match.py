@@ -42,7 +42,7 @@ class Rule:
 
 @dataclass(slots=True, unsafe_hash=True, repr=False)
 class Match:
-    r"""Whether a target is allowed, and the rule that decided; true only if the target is allowed.
+    r"""Whether a target is allowed, and the rule that decided. ``bool(match)`` is True if the target is allowed.
 
     >>> from politesse import RobotsTxt
     >>> RobotsTxt.parse(b"User-agent: *\nDisallow: /private").rules_for("ExampleBot").match("/private/a")
@@ -51,7 +51,8 @@ class Match:
     Attributes:
         allowed: the answer.
         rule: the most specific match, or None if no rule decided.
-        reason: the reason; from a file: ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or ROBOTS_TXT.
+        reason: the reason. If the rules of a file decide, it is ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or
+            ROBOTS_TXT.
         bound_reached: whether the decision reached the bound on its matching work. In that case, each Disallow that was
             not compared counts as a match, and no Allow that was not compared counts.
     """
@@ -85,7 +86,7 @@ def match_of_rule(
     allow: bool,  # noqa: FBT001 - as of Rule
     bound_reached: bool,  # noqa: FBT001 - as of Match
 ) -> Match:
-    """Return the match if a rule decides. The constructors would take a fifth of the time of a decision."""
+    """Return the match of a deciding rule. Calling the constructors would take a fifth of the time of a decision."""
     rule, match = object.__new__(Rule), object.__new__(Match)
     rule.line = line
     rule.field = field

@@ -28,9 +28,9 @@ class Publisher:
     """Writes events to a log, and calls its subscribers in the order in which they subscribed.
 
     A subscriber is a plain function and must not block. If a subscriber raises an error, the error is logged with its
-    traceback, and the other subscribers are still called. The decision does not change. A CancelledError is logged like
-    any other error, because a plain function cannot be cancelled. KeyboardInterrupt and SystemExit are raised, and stop
-    the program.
+    traceback, and the other subscribers are still called. Such an error does not change a decision of the gate. A
+    CancelledError is logged like any other error, because a plain function cannot be cancelled. KeyboardInterrupt and
+    SystemExit are raised, and stop the program.
 
     Args:
         log: called with each event of this publisher, or None.

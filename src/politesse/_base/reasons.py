@@ -4,7 +4,7 @@ To add a reason, add the member, its entries in the sets, and its words here. A 
 ``robots/``, any other from ``_gate/judge.py`` or ``Agent``. ``Agent.hit`` judges by fresh rules alone, so it
 must return None whenever another reason may apply. If the answer may change later, add the reason to ``_GIVING_UP``
 (``queue/_results.py``), and to ``DEFERRING`` (Scrapy's ``_waits.py``) if it waits for robots.txt. ``Verdict._because``
-has the words that depend on the verdict.
+adds the words that depend on the verdict.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Refusal(NamedTuple):
     Attributes:
         times: the number of consecutive closings of the host for this reason; a success lowers the number.
         answer: the status of the last such answer, and its headers ``cf-mitigated``, ``crawler-price`` and
-            ``WWW-Authenticate: License``; empty if another process had that answer.
+            ``WWW-Authenticate: License``; empty if another process received that answer.
     """
 
     times: int
@@ -229,7 +229,7 @@ class NotYet:
 
 
 def utc(wall: float) -> str:
-    """Return a Unix time as ISO 8601 in UTC, to the second; a time beyond the calendar as a number."""
+    """Return a Unix time as ISO 8601 in UTC, to the second, or as a number if it is too large for a date."""
     try:
         return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, OSError, ValueError):

@@ -10,7 +10,7 @@ from typing import Any
 def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
     """Return whether ``error`` ends ``task`` itself, by a cancellation, or because its coroutine is closed.
 
-    Otherwise a component raised the exception, and the waiting callers were not cancelled.
+    Otherwise a component raised ``error`` itself, for example its own CancelledError, and ``task`` was not cancelled.
     """
     if isinstance(error, asyncio.CancelledError):
         return task is None or task.cancelling() > 0
@@ -22,8 +22,8 @@ def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) 
 def is_anything_left() -> bool:
     """Return whether the running event loop has a task that is not being cancelled.
 
-    Otherwise the loop is ending: before ``asyncio.run`` returns, it cancels all tasks and waits for them, but not for
-    later tasks.
+    If there is no such task, the loop is ending: before ``asyncio.run`` returns, it cancels all tasks and waits for
+    them, but not for tasks that start later.
     """
     return any(not task.cancelling() for task in asyncio.all_tasks())
 

@@ -44,9 +44,10 @@ class BodyError(Exception):
 class BoundedBody:
     """Decodes a body incrementally and keeps at most ``limit`` decoded octets.
 
-    A kilobyte of gzip may decode to a gigabyte, so the decoder stops one octet after the limit. Octets that decode to
-    an empty result are bounded, too. The decoder works on blocks of equal size, so the result does not depend on how
-    the body is split. The decoder reaches the limit before any fault that comes later in the body.
+    A kilobyte of gzip may decode to a gigabyte, so the decoder stops one octet after the limit. The encoded octets are
+    limited as well, because they may decode to nothing. The decoder works on blocks of equal size, so the result does
+    not depend on how the body is split. A fault that comes after the limit is not reported, because the decoder does
+    not reach it.
 
     >>> import gzip
     >>> body = BoundedBody("gzip", limit=1024)
@@ -130,7 +131,7 @@ class BoundedBody:
             raise BodyError(FaultKind.ENCODING, f"the {self._encoding} body is broken: {error}") from error
 
     def _next_member(self, octets: bytes) -> bytes:
-        """RFC 1952 2.2: a gzip file may have several members; octets after the last member are dropped."""
+        """Return the octets of the next member of a gzip file (RFC 1952 2.2); drop octets after the last member."""
         if not self._encoding.endswith("gzip") or not _GZIP_MAGIC.startswith(octets[: len(_GZIP_MAGIC)]):
             self._ended = True
         elif len(octets) >= len(_GZIP_MAGIC):

@@ -27,8 +27,8 @@ def freshness_lifetime_s(headers: Mapping[str, str], received_wall: float) -> fl
     """Return how long the response is still fresh, in seconds; None if its headers do not state this.
 
     The names of ``headers`` are in lower case. RFC 9111 4.2.1: ``max-age`` has precedence over ``Expires`` minus
-    ``Date``; 5.2.2: ``no-store`` and ``no-cache`` mean 0; 4.2.3: the age is subtracted. The result is 0 or negative for
-    a stale response. ``s-maxage`` applies to shared caches only, and is ignored.
+    ``Date``. RFC 9111 5.2.2: ``no-store`` and ``no-cache`` mean 0. RFC 9111 4.2.3: the age is subtracted. The result is
+    0 or negative for a stale response. ``s-maxage`` applies to shared caches only, and is ignored.
     """
     directives = cache_control(headers.get("cache-control", ""))
     if "no-store" in directives or "no-cache" in directives:
@@ -79,7 +79,7 @@ def names_another(result: FetchResult, validators: Validators) -> bool:
     RFC 9111 4.3.4: a 304 with a validator updates only the response that has this validator. Entity tags are compared
     as RFC 9110 8.8.3.2 does for If-None-Match (weak comparison): a server that compresses dynamically makes a strong
     tag weak. A tag that cannot be sent back counts as different. Without an entity tag Last-Modified decides, because
-    some servers answer 304 after an older file has replaced the copy.
+    some servers answer 304 after an older version has replaced the file.
     """
     if not (isinstance(result, FetchResponse) and result.status == HTTPStatus.NOT_MODIFIED and result.conditional):
         return False

@@ -123,7 +123,7 @@ def resolved(base: str, reference: str) -> tuple[Origin, str]:
     'https://example.com/d'
 
     Raises:
-        ValueError: the reference is no http(s) URL (an InvalidURL), or UTF-8 cannot encode it.
+        ValueError: if UTF-8 cannot encode the reference; an InvalidURL if the reference is not an http(s) URL.
     """
     reference = reference.strip(BLANKS)  # RFC 9110 5.5: surrounding whitespace is not part of a value
     if not reference or _WITHOUT_AUTHORITY.match(reference) is not None:
@@ -138,7 +138,7 @@ def _join(base: str, location: str) -> str:
     """Return the target of a reference relative to a URL, without resolving dot segments (RFC 3986 5.2.2).
 
     The standard library's urljoin would drop an empty query and a trailing semicolon. A redirect that only adds one of
-    both would then look like a loop, and a loop allows the whole site.
+    these would then look like a loop, and a loop allows the whole site.
     """
     scheme, authority, path, rest = _REFERENCE.match(location).groups()  # type: ignore[union-attr] # it always matches
     if scheme:

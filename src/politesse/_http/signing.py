@@ -1,4 +1,4 @@
-"""The signature of a request: added before it is sent, and made again if the server asks for it. Pure."""
+"""The signature of a request: added before sending, and replaced if the server asks for another signature. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RequestSignature:
 
     @contextmanager
     def added_to(self, headers: MutableMapping[str, str]) -> Generator[None]:
-        """Sign the request with these headers, and remove the signature from them at the end of the block.
+        """Add the signature to the headers of a request, and remove it from them at the end of the block.
 
         Clients copy the headers of a request to its redirects and repetitions, where the signature would be wrong.
         """
@@ -71,7 +71,7 @@ class RequestSignature:
 
         Args:
             status: the status of the answer.
-            headers: the headers of the answer, names in lower case or in any case.
+            headers: the headers of the answer: a dict with lower-case names, or a case-insensitive mapping.
         """
         if self._signer is None or self._demand or status not in _DEMANDING:
             return False

@@ -1,4 +1,4 @@
-"""Judges the requests of a crawler by a log, for ``assert_polite``, ``politesse demo`` and ``politesse audit``.
+"""Judges the requests of a crawler from a log, for ``assert_polite``, ``politesse demo`` and ``politesse audit``.
 
 The judge does not use the parser, the matcher or the pacing of the library: the caller passes the expectations of each
 site.

@@ -17,7 +17,7 @@ class Times:
     times: list[float] = field(default_factory=list)
 
     def add(self, time: float) -> None:
-        """Add a time, unless it is no number."""
+        """Add a time, unless it is NaN."""
         if time == time:  # noqa: PLR0124 - NaN
             insort(self.times, time)
 

@@ -1,18 +1,18 @@
 """Finds impolite requests in a trace.
 
-How gaps are measured. The server must stamp the start of an exchange when the request has come, and the end before it
-writes the last octet. The crawler counts its pause from the moment at which it has seen the end of the answer, to its
-decision to make the next request. Both moments are within the gap that the server measures, so this gap is never
-shorter than the pause. So a gap that is too short is the crawler's fault, except for the ticks of the clock.
+How gaps are measured. The server must record the start of an exchange when the request has arrived, and the end before
+it writes the last octet of the answer. The crawler counts its pause from the moment at which it has seen the end of the
+answer, to its decision to make the next request. Both moments are within the gap that the server measures, so this gap
+is never shorter than the pause. So a gap that is too short is the crawler's fault, within the resolution of the clock.
 
 Which requests count. A request for robots.txt need not wait for page requests. Requests for robots.txt to one host,
 redirect targets included, are made one at a time. After the first two in a minute, they are ``min_delay_s`` apart. A
 page request comes a whole pause after the robots.txt that opened its site. A later copy does not restart the pause. The
-target of a robots.txt redirect is fetched for the first origin, and does not count for the pace of pages.
+target of a robots.txt redirect is fetched for the redirecting origin, and does not count for the pace of pages.
 
 A page and a robots.txt may be under way together. If the answer to one request states a Retry-After, the crawler may
 have sent the other request before it read that answer, and the other request may reach the server later. So the first
-such request is no violation.
+such request is not a violation.
 
 Memory. Exchanges come in the order of their starts, so a history keeps only the times that still matter: the
 last time before the present start, and later times. If there are too many hosts, the host that was
@@ -49,7 +49,7 @@ CLOSING: Final = frozenset({_TOO_MANY_REQUESTS, 503})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _FIRST_FETCHES: Final = 2
 _MINUTE_S: Final = 60.0
-_MAX_PENDING: Final = 64  # redirects to one target that was not requested yet
+_MAX_PENDING: Final = 64  # this many redirects to one target that was not requested yet are kept
 _UNDER_WAY_S: Final = 1.0  # a request reaches the server at most this long after it was sent
 
 
@@ -169,7 +169,8 @@ class TraceJudge:
             self._note_robots(exchange, host, robots)
         else:
             host.page_ended = max(host.page_ended, exchange.ended)
-        # Only a page's Retry-After counts with any status; robots.txt is fetched again by the cache's own rules.
+        # A Retry-After of a page counts with any status. A Retry-After of a robots.txt counts only with 429 and 503:
+        # after any other status, the cache itself decides when to fetch robots.txt again.
         if exchange.retry_after_s is not None and (not is_robots or exchange.status in CLOSING):
             host.close(exchange.ended, exchange.retry_after_s, is_fetch=is_robots or first is not None)
 
@@ -177,7 +178,7 @@ class TraceJudge:
         """Forget the hosts that were requested least recently, and the oldest redirects, if there are too many."""
         if len(self._hosts) > self._promises.max_hosts:
             self._hosts.popitem(last=False)
-            self._is_whole = False  # the host may come back
+            self._is_whole = False  # this host may be requested again, without its history
         if len(self._redirected) > self._promises.max_hosts:
             self._redirected.popitem(last=False)
 
@@ -237,7 +238,7 @@ class TraceJudge:
             yield Kind.RETRY_AFTER, f"{early_s:.3f} s before", early_s
         if robots.expected is not None and (rule := robots.expected.against(target, started)) is not None:
             yield Kind.FORBIDDEN, rule, 0.0
-        # Each site of the host whose robots.txt can be known binds the host.
+        # Each site whose robots.txt the crawler may know limits the pace of its whole host.
         expected = [
             one.expected
             for one in host.robots.values()
@@ -269,7 +270,7 @@ class TraceJudge:
         if robots.last_started == NEVER and not self._is_whole:
             robots.opened.add(exchange.started)
         pace_s = 0.0 if robots.expected is None else robots.expected.interval(exchange.started)[0]
-        # A copy may expire during the page's wait for its pace.
+        # A copy may expire while a page waits for its turn.
         was_open = exchange.started - robots.opened.last(exchange.started) <= self._promises.max_age_s + pace_s
         robots.last_started = exchange.started
         if _opens(exchange.status):
@@ -309,5 +310,5 @@ def _opens(status: int) -> bool:
     304 permits pages, because it renews a copy that is older than the trace. An unknown status permits pages, because
     it proves no violation.
     """
-    # RFC 9309 2.3.1.2 to 2.3.1.4: 4xx is no file; 5xx, and politesse's reading of 206 and 429, is complete disallow.
+    # RFC 9309 2.3.1.2 to 2.3.1.4: 4xx means no file, 5xx means complete disallow. politesse reads 206 and 429 like 5xx.
     return status == 0 or (200 <= status < 500 and status not in {206, _TOO_MANY_REQUESTS})  # noqa: PLR2004 - classes

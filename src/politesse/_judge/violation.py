@@ -26,9 +26,9 @@ class Exchange:
     Attributes:
         url: the requested URL, of a page or a robots.txt.
         started: when the request began, as Unix time.
-        ended: when its answer had been read, as Unix time; infinite for a request under way.
+        ended: when the answer had been read, as Unix time; infinite for a request under way.
         status: the status of the answer; 0 if it is unknown or missing.
-        retry_after_s: the seconds of its Retry-After, or None.
+        retry_after_s: the Retry-After of the answer in seconds, or None.
         agent: the User-Agent of the request, or None if it was not logged.
         location: the Location of the answer, or None.
     """
@@ -68,8 +68,8 @@ class Violation:
     Attributes:
         kind: the kind of violation.
         url: the URL of the request.
-        detail: the rule that forbids it, or the gap and the pace; may be empty.
-        missing_s: by how many seconds the request came too early, or its copy of robots.txt was too old; otherwise 0.
+        detail: the rule that forbids the request, or the gap and the pace; may be empty.
+        missing_s: by how many seconds the request came too early, or the copy of robots.txt was too old; otherwise 0.
     """
 
     kind: Kind
@@ -105,7 +105,7 @@ class Promises:
         slack_s: the tolerance for errors of the clocks in the log, in seconds.
         wall_slack_s: the tolerance for Retry-After and for fetching robots.txt again, in seconds. The crawler may
             measure both times by another clock.
-        agent: matches the User-Agent of all requests; None for any.
+        agent: a pattern that each logged User-Agent must contain; None for any User-Agent.
         one_at_a_time: whether the crawler makes one request at a time to a host, even if no pace is stated.
         max_hosts: the number of hosts that the judge remembers.
 
