@@ -179,7 +179,7 @@ class Crawl(Generic[Item, Response]):
                 self._over.set()
 
     async def _take(self) -> tuple[Turn, QueuedUrl[Item]]:
-        """Wait for a turn, and be idle meanwhile."""
+        """Wait for a turn; meanwhile the worker counts as idle, and ``_stop_in_time`` may cancel it."""
         worker = current_task()
         self._idle.add(worker)
         try:

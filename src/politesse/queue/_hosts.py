@@ -26,7 +26,7 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
                              TOO_LONG: the wait would be too long           GIVEN_UP, in front
                              DUE: the pacer calls                           READY
                              LOOK: a URL may be denied or wait too long,    READY
-                             or the answer of a turn may have closed it
+                             or an answer may have closed the host
                              BLOCKED: no origin has its robots.txt          UNKNOWN
                              EMPTIED: the last URL has left                 EMPTY
 

@@ -180,7 +180,7 @@ class Journal:
             )
 
     def ignores(self, url: str, *, by_worker: bool) -> bool:
-        """Return whether an earlier run has put ``url``, so that the call is ignored.
+        """Return whether an earlier run has put ``url``, so that this ``put`` is ignored.
 
         Args:
             url: the URL, as it was put.

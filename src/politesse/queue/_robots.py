@@ -12,7 +12,7 @@ that never answer delay no other origin.
 
 If a robots.txt is no longer in memory when its host has its turn, the file is loaded again; no limit of fetches
 applies. After the load, the host is first in line. No host is tried while ``_MAX_RELOADING`` files are being loaded. If
-a file is evicted again before its host is tried, the cache holds fewer than ``_MAX_RELOADING`` files. Then no host is
+a file is evicted again before its host is tried, the cache is too small for ``_MAX_RELOADING`` files, so no host is
 tried until this file is loaded. A load that takes longer than ``_SLOW_S`` delays no host. So a turn costs a few loads
 at any size of the cache.
 

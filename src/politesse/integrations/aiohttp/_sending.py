@@ -147,7 +147,7 @@ class RequestTurns:
     _exempt_host: str = field(default="", init=False)
     _prepared: Turn | None = field(default=None, init=False)
     _prepared_gate: AgentView | None = field(default=None, init=False)
-    _prepared_url: str = field(default="", init=False)  # the URL as it is sent; ``_prepared`` may spell it otherwise
+    _prepared_url: str = field(default="", init=False)  # as aiohttp sends it; the spelling in ``_prepared`` may differ
     _response: ClientResponse | None = field(default=None, init=False)
 
     async def prepare(self, url: str, stated: Sequence[str]) -> None:
@@ -188,7 +188,7 @@ class RequestTurns:
             prepared.give_back()
 
     def settle(self) -> None:
-        """After a success, drop all references to the request: the contexts of timers keep this object alive."""
+        """After a success, drop all references to the request, because contexts of timers keep this object alive."""
         self.step_back()  # the turn is unused if a middleware answered without the server
         self._response = None
 
@@ -210,7 +210,7 @@ class RequestTurns:
 
 
 class OpenResponse:
-    """The turn of an open response; it ends when aiohttp releases the connection, or at the latest at a given time.
+    """The turn of an open response; it ends when aiohttp releases the connection, or soon after the total timeout.
 
     Args:
         response: the response, whose headers were received.
@@ -227,11 +227,11 @@ class OpenResponse:
         self._loop = get_running_loop()
 
     def released(self) -> None:
-        """End the turn, because the connection was released or closed, in any thread if the response was dropped."""
+        """End the turn when the connection is released or closed; for a dropped response, this may be in any thread."""
         response = self._response()
         if response is not None and response.closed:
             self._turns.end(self._turn)
-        elif self._turn.under_way:  # in all other cases aiohttp has set ``closed``
+        elif self._turn.under_way:  # aiohttp sets ``closed`` unless the response was dropped
             self._drop()
             self._warn("was dropped before it was read to its end or released")
 

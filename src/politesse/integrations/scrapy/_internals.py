@@ -3,11 +3,11 @@
 Scrapy may change these names in any version; tests/integration/scrapy/test_internals.py checks each of them.
 
 Engine
-    Its ``_slot`` with ``inprogress``, ``closing`` and ``nextcall``; ``downloader``; ``close_spider_async``. Scrapy
-    sends no signal when a request ends or the spider begins to close. It has no public way to make the engine ask the
-    scheduler at once. ``Crawler.crawling``, because settings are also read before a crawl.
+    ``_slot`` with ``inprogress``, ``closing`` and ``nextcall``; ``downloader``; ``close_spider_async``. Scrapy sends no
+    signal when a request ends or the spider begins to close. Scrapy has no public way to make the engine ask the
+    scheduler at once. ``Crawler.crawling`` is needed because settings are also read before a crawl.
 Downloader
-    The way of a request: ``fetch``, ``get_slot_key``, ``_get_slot``, ``_download``; ``middleware.middlewares``;
+    The steps of a request: ``fetch``, ``get_slot_key``, ``_get_slot``, ``_download``; ``middleware.middlewares``;
     ``Slot.delay``. A turn is taken after Scrapy's slot releases the request, and before the request is sent.
 Queue
     The slots of DownloaderAwarePriorityQueue: ``pqueues``, ``pqfactory``, and ``_downloader_interface`` with ``stats``
@@ -213,7 +213,7 @@ class SteppedDownloader(Downloader):
 
 
 class SlotQueue(DownloaderAwarePriorityQueue):
-    """Scrapy's queue by slots; a subclass names the slots, and selects the next slot."""
+    """Scrapy's DownloaderAwarePriorityQueue; a subclass names the slots, and selects the next slot."""
 
     crawler: Crawler
 

@@ -115,7 +115,7 @@ class ReadySlots:
 
 
 class PolitePriorityQueue(_internals.SlotQueue):
-    """Scrapy's queue by slots, with a slot for each origin; it hands out no request of a site that is not ready.
+    """A priority queue of Scrapy with a slot for each origin; it hands out only requests whose site is ready.
 
     This class is for the setting ``SCHEDULER_PRIORITY_QUEUE``, with PoliteDownloader. The length of the queue does not
     count the requests of sites that were given up: see ``POLITESSE_MAX_WAIT`` of PolitesseAddon.
