@@ -29,7 +29,7 @@ _NO_LIMIT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """Whether a page allows a use, with the deciding statements. True as a condition if the use is allowed.
+    """Whether a page allows a use, with the deciding statements. The answer is true if the use is allowed.
 
     >>> page = PageDirectives.from_response([("X-Robots-Tag", "nofollow")], None)
     >>> print(page.may_follow)
@@ -93,15 +93,15 @@ class PageDirectives:
         in_body: bool = False,
         max_bytes: int = MAX_BYTES,
     ) -> PageDirectives:
-        """Read the directives of a response; never raises on its content.
+        """Read the directives of a response. No content raises an error.
 
         Args:
             headers: see ``politesse.page.Headers``.
             body: the octets of the body, without content coding, or None to read only the headers.
             token: the crawler's product token, its User-Agent string, or several tokens: a directive for any of them
                 counts.
-            in_body: whether METAs in BODY count, too, as for Google. Other specifications read only HEAD, because
-                visitors of a site may write into BODY.
+            in_body: whether METAs in BODY also count, as they do for Google. Other specifications read only HEAD,
+                because visitors of a site may write into BODY.
             max_bytes: how many octets of the body are read.
 
         Raises:
@@ -113,7 +113,9 @@ class PageDirectives:
 
     @classmethod
     def from_html(cls, headers: Headers, html: Html | None, token: str | Sequence[str] = ()) -> PageDirectives:
-        """Return the same as ``from_response``, for the result of ``read_html`` (None if the body is not HTML)."""
+        """Return the directives in headers and in a page; see ``from_response``. ``html`` is None if the body is not
+        HTML.
+        """
         names = {product_token(name) for name in ([token] if isinstance(token, str) else token)} - {""}
         html = html or Html()
         pairs = header_pairs(headers)
@@ -143,12 +145,12 @@ class PageDirectives:
     def may_index(self, now: float, *, embedded: bool = False) -> PageAnswer:
         """Whether the page may be indexed at the Unix time ``now``: NOINDEX, NONE, and ``unavailable_after``.
 
-        With ``embedded``, the page is a part of another page, in an IFRAME, so that ``indexifembedded`` cancels
+        If ``embedded`` is true, the page is shown in an IFRAME of another page, so that ``indexifembedded`` cancels
         NOINDEX.
         """
         lifted = embedded and bool(self.named("indexifembedded"))
         forbidding = () if lifted else self.named("noindex", "none")
-        # Not "now >= date", so that NaN forbids.
+        # The comparison is not "now >= date", so that a ``now`` of NaN forbids indexing.
         expired = (statement for statement, date in self._expiries() if not now < date)
         return PageAnswer("index", (*forbidding, *expired))
 
@@ -238,7 +240,7 @@ class PageDirectives:
 def page_date(text: str) -> float | None:
     """Return the date of ``unavailable_after`` as Unix time: RFC 822, RFC 850 or ISO 8601; None for any other text.
 
-    A date without a time means the start of the day; without a zone it is in UTC.
+    A date without a time means the start of the day; a date without a zone is in UTC.
     """
     if (date := iso_date(text)) is not None:
         return date

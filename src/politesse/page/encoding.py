@@ -1,8 +1,9 @@
 """Decodes the octets of a page. Pure.
 
 WHATWG HTML 13.2.3: a byte order mark, the Content-Type, or a META in the first octets names the encoding; without a
-known name, the encoding is UTF-8. There is one deviation: UTF-16 is used only if the octets look like UTF-16, by a
-first tag or by NUL in every other octet. Without this check, a wrong label would hide the directives of a page.
+known name, the encoding is UTF-8. There is one deviation: without a byte order mark, UTF-16 is used only if the octets
+look like UTF-16. They must start with a tag in UTF-16, or many octets at even or at odd places must be NUL. Without
+this check, a wrong label would hide the directives of a page.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ def decoded(octets: bytes, content_type: str = "") -> tuple[str, str]:
 
 
 def _utf_16(octets: bytes) -> str | None:
-    """Return the UTF-16 encoding that the octets seem to have: markup is ASCII, so every other octet is NUL.
+    """Return the UTF-16 encoding that the octets seem to have, or None.
 
-    Some exceptions are tolerated: letters outside of Latin-1 have no NUL, and U+4E00 has NUL in the other octet.
+    A page that starts with markup in UTF-16 has this encoding. Otherwise, Latin-1 characters in the first 256 octets
+    decide: in UTF-16, one octet of each is NUL. More than half of the octets at even places must be NUL and none at odd
+    places, or the other way around.
     """
     for name, markup in _UTF_16_MARKUP:
         if markup.match(octets) is not None:

@@ -11,7 +11,7 @@ HeaderValue = HeaderText | Iterable[HeaderText]
 
 @runtime_checkable
 class _Items(Protocol):
-    """A type that is no mapping, but has the header lines as pairs."""
+    """A type that is not a mapping, but whose ``items`` returns the header lines as pairs."""
 
     def items(self) -> Iterable[tuple[str, str]]: ...
 

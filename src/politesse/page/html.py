@@ -41,7 +41,7 @@ _MAX_SNIFFED: Final = 4_096
 
 _HEAD_NAMES: Final = frozenset({"meta", "base", "link"})
 _LINK_NAMES: Final = frozenset({"a", "area"})
-_NUMBER: Final = "politesse-number"  # written first in a tag: of two attributes with one name, the first counts
+_NUMBER: Final = "politesse-number"  # put first in a tag: a later attribute with the same name is ignored
 
 
 class Meta(NamedTuple):
@@ -102,7 +102,7 @@ class Html:
 def may_be_html(content_type: str) -> bool:
     """Whether a body with this media type may be HTML: true for the types of HTML, unknown types and invalid types.
 
-    ``html`` or a type with a blank inside are examples of invalid types (WHATWG MIME Sniffing 4.4).
+    Examples of invalid types are ``html``, and a type with a blank inside (WHATWG MIME Sniffing 4.4).
 
     >>> may_be_html("text/html; charset=utf-8"), may_be_html(""), may_be_html("image/png")
     (True, True, False)
@@ -127,12 +127,14 @@ def is_html(body: bytes, content_type: str = "") -> bool:
 def read_html(
     body: bytes, content_type: str = "", *, in_body: bool = False, links: bool = False, max_bytes: int = MAX_BYTES
 ) -> Html | None:
-    """Read a page, or return None if it is not HTML. Time and memory are linear in ``max_bytes``; no content raises.
+    """Read a page, or return None if it is not HTML.
+
+    Time and memory are linear in ``max_bytes``. No content raises an error.
 
     Args:
         body: the octets of the page, without content coding.
         content_type: the value of the header, or empty.
-        in_body: whether METAs in BODY count as well, as for Google.
+        in_body: whether METAs in BODY also count, as they do for Google.
         links: whether to read the links.
         max_bytes: how many octets are read; the rest is ignored.
 

@@ -14,8 +14,8 @@ from politesse.page.html import MAX_BYTES, read_html
 MAX_URL: Final = 8_192
 """The longest URL that counts as a link, in characters. RFC 9110 4.1 recommends support for 8000 octets."""
 
-_MAX_JOINED: Final = 8 * 1024 * 1024  # limits the characters that are joined, which takes up to a second
-_FOREIGN_WEIGHT: Final = 64  # a character of an internationalized host name takes this many times the work
+_MAX_JOINED: Final = 8 * 1024 * 1024  # limits the joined characters; joining so many takes up to a second
+_FOREIGN_WEIGHT: Final = 64  # each character of a non-ASCII host takes this many times the work
 
 _NOT_FOLLOWED: Final = frozenset({"nofollow", "sponsored", "ugc"})
 _NO_BASE: Final = frozenset({"data", "javascript"})  # WHATWG HTML 2.4.2
@@ -37,8 +37,8 @@ def followable_links(
 
     The list has the links of A and AREA, in order, each once, without fragments. Links with a ``rel`` of ``nofollow``,
     ``ugc`` or ``sponsored`` are omitted. The list is empty if the page or its headers say NOFOLLOW to the crawler.
-    robots.txt is not checked. Invalid addresses are omitted. The list ends after eight million characters of addresses,
-    each counted with its base.
+    robots.txt is not checked. Invalid addresses are omitted. The list ends after eight million characters of addresses;
+    the length of the base URL is added for each address.
 
     >>> followable_links(b'<a href="a">a</a> <a href="/b" rel="ugc">b</a>', "https://example.com/")
     ['https://example.com/a']

@@ -1,4 +1,4 @@
-"""Reads the usage preferences of a response from its headers, and the META and LINK elements of its page."""
+"""Reads the usage preferences of a response from its headers, and from the META and LINK elements of its page."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _TDM_POLICY: Final = "tdm-policy"
 _MAX_LICENSES: Final = 256
 _NOAI: Final = {"noai": "", "noimageai": "images"}
 
-# Possessive, so that each parameter is read once. A quoted string that is not closed extends to the end (RFC 9110
-# 5.6.4).
+# The repetitions are possessive, so that each parameter is read once. A quoted string that is not closed extends to the
+# end (RFC 9110 5.6.4).
 _PARAMETER = re.compile(
     r"""[ \t]*+;([^;,=]*+)(?:=[ \t]*+(?:"((?:[^"\\]++|\\.)*+)(?:"|\\?\Z)|([^;,]*+)))?+[^;,]*+""", re.DOTALL
 )
@@ -39,8 +39,8 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 def header_usage(headers: Headers, url: str) -> Usage:
     """Return the preferences in the headers: Content-Usage, Content-Signal, TDMRep, Link with ``rel=license``.
 
-    Never raises on the content of headers. At most 64 KiB of each header, and the first 256 licenses, are read. A
-    longer Content-Usage is ignored, because a part of it could have another meaning.
+    No content of headers raises an error. At most 64 KiB of each header, and the first 256 licenses, are read. A longer
+    Content-Usage is ignored, because a part of it could have another meaning.
 
     Args:
         headers: see ``politesse.page.Headers``.
@@ -77,7 +77,7 @@ def response_usage(headers: Headers, page: PageDirectives, url: StrOrURL) -> Usa
     """Return all preferences of a response: headers, META elements, ``<link rel="license">`` and ``noai``.
 
     The directive ``noai`` forbids training a model on the page. ``noimageai`` forbids training on the images. The
-    result reports this statement, but it has no effect on the preferences for the page.
+    result reports ``noimageai``, but the preferences for the page do not change.
 
     >>> from politesse.page import PageDirectives
     >>> headers = {"Content-Usage": "train-ai=n"}

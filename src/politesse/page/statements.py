@@ -2,8 +2,8 @@
 
 The vocabulary comes from the Robots META tag, from Google's page "Robots meta tag, data-nosnippet, and X-Robots-Tag
 specifications", and from draft-illyes-repext. Servers spell the directives in many ways, and an unrecognised word would
-allow a use that the site meant to forbid. So the parser is lenient: commas, semicolons and blanks separate; ``_`` and
-``-`` are optional; ``=`` may replace ``:``; quotes are ignored; and any other character between two known words
+allow a use that the site meant to forbid. So the parser is lenient. Commas, semicolons and blanks separate directives.
+``_`` and ``-`` are optional. ``=`` may replace ``:``. Quotes are ignored. Any other character between two known words
 separates them, as in ``noindex/nofollow``.
 """
 
@@ -43,13 +43,13 @@ _MAX_NAMES: Final = 20  # a list of more names addresses all crawlers, so that t
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """A directive of a list.
+    """A directive in a list of directives.
 
     >>> Directive("max-snippet", "50").value
     '50'
 
     Attributes:
-        name: the name as the vocabulary spells it; an unknown word in lower case.
+        name: the name as the vocabulary spells it; an unknown word is in lower case.
         value: the text after the colon, or empty.
         scope: the product token of the addressed crawler, in lower case; empty for all crawlers.
     """
@@ -61,7 +61,7 @@ class Directive:
 
 @dataclass(frozen=True, slots=True)
 class DirectiveStatement:
-    """A directive of a page, and its place.
+    """A directive of a page, and the header line or META that states it.
 
     >>> print(DirectiveStatement(Directive("noindex"), "X-Robots-Tag", 1, "noindex, nofollow"))
     X-Robots-Tag 1: noindex, nofollow
@@ -95,8 +95,9 @@ class DirectiveStatement:
 def parse_scoped(line: str) -> Iterator[Directive]:
     """Parse a line of ``X-Robots-Tag``: ``noindex``, or ``examplebot: nofollow, otherbot: noindex, nofollow``.
 
-    A scope extends to the next scope or to the end of the line. Several names may share a scope, as in ``examplebot,
-    otherbot: noindex``. Other text before a colon is no scope; the directives after it are for all crawlers.
+    A scope, such as ``examplebot:``, extends to the next scope or to the end of the line. Several names may share a
+    scope, as in ``examplebot, otherbot: noindex``. Other text before a colon is not a scope; the directives after this
+    text are for all crawlers.
     """
     return _parse(_LIST.split(line), scoped=True)
 

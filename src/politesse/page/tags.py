@@ -4,8 +4,8 @@ Theory of operation. A parser that builds the tree takes quadratic time for half
 memory for misnested ``<b>``. So this tokenizer separates tags from text, comments and scripts (WHATWG HTML 13.2.5),
 yields the few tags that the caller wants, and leaves their attributes to a parser. Some tokens depend on tree
 construction; ``tree_state`` keeps the necessary part of the tree. If the next state is ambiguous, all possible states
-are followed in parallel: ``_ahead`` maps the place of the next markup to its states. The number of states and their
-total work are bounded, so time is linear in the page.
+are followed in parallel: ``_ahead`` maps the place of markup to the states in which the markup may be read. The number
+of states and their total work are bounded, so time is linear in the length of the page.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _Branch = TypeVar("_Branch")
 ASCII_WHITESPACE: Final = "\t\n\f\r "
 """The ASCII whitespace of WHATWG Infra 4.6."""
 
-# WHATWG HTML 13.2.5.6 to 13.2.5.40. Every repetition is possessive, so that each tag is read once, with any content. As
-# in browsers, an unclosed quote extends to the end of the page.
+# WHATWG HTML 13.2.5.6 to 13.2.5.40. Every repetition is possessive, so that each tag is read once, whatever it
+# contains. As in browsers, an unclosed quote extends to the end of the page.
 _ATTRIBUTE: Final = r"""
     (?:[\t\n\f\r /]++
       |(?:=[^\t\n\f\r />=]*+|[^\t\n\f\r />=]++)
@@ -36,7 +36,8 @@ _ONE_ATTRIBUTE = re.compile(_ATTRIBUTE, re.VERBOSE)
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])")  # 13.2.5.6: any other "<" is text
 _TAG_OPEN = re.compile(r"</?[A-Za-z]")
 _TAG = re.compile(rf"<(/?)([A-Za-z][^\t\n\f\r />]*+)({_ATTRIBUTE}*+)>", re.VERBOSE)
-# The number of attributes is bounded, because a parser compares each attribute with all others; whitespace counts, too.
+# The number of attributes is bounded, because a parser compares each attribute with all others. Whitespace between
+# attributes counts as an attribute.
 _FIRST_ATTRIBUTES = re.compile(rf"{_ATTRIBUTE}{{0,512}}+", re.VERBOSE)
 _COMMENT_END = re.compile(r"--!?>")
 # 13.2.5: names are compared as ASCII. By Unicode case rules, U+017F would match "s".
@@ -97,7 +98,7 @@ class Scan:
         self._names = names
         self._head_only = head_only
         self._room = _MAX_WORK * max(len(text), _SHORT)
-        self._ahead: dict[int, list[TreeState]] = {}  # maps the place of the next markup to its possible states
+        self._ahead: dict[int, list[TreeState]] = {}  # maps the place of markup to the possible states
 
     def __iter__(self) -> Iterator[Tag]:
         text, ahead = self._text, self._ahead
@@ -186,7 +187,7 @@ class Scan:
         return branches[:1]
 
     def _go_on(self, state: TreeState, at: int) -> None:
-        """Continue a state at a place of the text."""
+        """Find the next markup from a place of the text, and add the state there."""
         if self._head_only and state.at_body:
             return
         markup = _MARKUP.search(self._text, at)
@@ -207,7 +208,7 @@ class Scan:
 
 
 def _tag(name: str, attributes: str, *, in_head: bool) -> Tag:
-    first = _FIRST_ATTRIBUTES.match(attributes).end()  # type: ignore[union-attr] # it matches the empty text, too
+    first = _FIRST_ATTRIBUTES.match(attributes).end()  # type: ignore[union-attr] # always matches
     return Tag(name, attributes[:first], in_head, first < len(attributes))
 
 
@@ -252,6 +253,8 @@ def _after_text(text: str, at: int, name: str) -> int:
 
 def _after_script(text: str, at: int) -> int:
     """Return the start of a script's end tag, or the end of the page.
+
+    Each token of a script leads from a state to the state in the table:
 
     =====================  ===================  =======================  =======================  ==============
     state (13.2.5)         ``<!--``             ``-->``                  ``<script``              ``</script``

@@ -22,7 +22,7 @@ MAX_OCTETS: Final = 1_048_576
 """A longer file is ignored, because a part of it could have another meaning."""
 
 _MAX_DIGITS: Final = 20  # a longer number is slow to convert, and is neither 0 nor 1
-_MAX_KEPT: Final = 1_000  # the text of a statement cuts each value to this many characters
+_MAX_KEPT: Final = 1_000  # each value in the text of a statement is cut to this many characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Location:
     """One entry of the file.
 
     Attributes:
-        statement: its number, path, reservation and policy; DISALLOWED if rights are reserved, ALLOWED if not,
-            UNSTATED for other values.
+        statement: the number, path, reservation and policy of the entry. The preference is DISALLOWED if rights are
+            reserved, ALLOWED if not, and UNSTATED for other values of the reservation.
         matches: returns whether the path matches any form of a target.
     """
 
@@ -56,7 +56,7 @@ class TdmRep:
 
 
 def parse_tdmrep(body: bytes) -> TdmRep:
-    """Parse a tdmrep.json. Never raises; time and memory are linear in its length, which is limited.
+    """Parse a tdmrep.json. No content raises an error; time and memory are linear in its length, which is limited.
 
     >>> parse_tdmrep(b"<html>").fault
     'it is not JSON: Expecting value: line 1 column 1 (char 0)'

@@ -60,7 +60,7 @@ class TreeState:
         at_body: whether a tag ``<body>`` was found.
         noscript: whether a ``<noscript>`` of HEAD is open, with its content read as markup.
         templates: how many HTML ``<template>`` are open.
-        select: whether a ``<select>`` is open. Until 2025 the standard ignored most tags there.
+        select: whether a ``<select>`` is open. Until 2025 the standard ignored most tags inside ``<select>``.
         column: whether a ``<col>`` was found in a template, after which most tags are ignored (13.2.6.4.12).
         open: the names of the open elements that decide where SVG and MathML end, the outermost first.
     """
@@ -79,7 +79,7 @@ class TreeState:
             self.in_head = False
 
     def cdata(self) -> tuple[bool, ...]:
-        """Return whether ``<![CDATA[`` starts a section (13.2.5.42); both answers if it may or may not."""
+        """Return whether ``<![CDATA[`` starts a section (13.2.5.42); both answers if this is uncertain."""
         return (True, False) if self.open else (False,)
 
     @property
@@ -153,7 +153,7 @@ class TreeState:
         foreign = name in FOREIGN_ROOTS
         if foreign and closed:
             return [(self, False)]
-        if name == "noscript":  # 13.2.6.4.4, 13.2.6.4.7: its content is text if scripts run
+        if name == "noscript":  # 13.2.6.4.4, 13.2.6.4.7: the content is text if scripts run
             return [(self, False), (replace(self, noscript=False), True)]
         ways = [(replace(self, open=(name,)) if foreign else self, name in TEXT_ELEMENTS)]
         ignores = self.column or (self.select and name not in {"script", "textarea"})
