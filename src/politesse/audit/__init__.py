@@ -1,4 +1,4 @@
-"""Audits logs: which requests of a crawler broke the rules? ``politesse audit`` does the same.
+"""Audits logs: which requests of a crawler broke the rules? The command ``politesse audit`` does the same.
 
 ::
 

@@ -43,15 +43,16 @@ class AuditOptions:
     Attributes:
         agents: the product tokens of the crawlers to judge.
         site: the origin of all requests, for logs without a host.
-        robots: the robots.txt of origins, in force for the whole time.
-        ledger: the path of a ledger: the copies that it records were in force from their times on.
+        robots: maps origins to robots.txt files, which are in force for the whole time.
+        ledger: the path of a ledger. Each recorded copy is in force from the time of its record.
         format: ``common``, ``combined``, ``json``, ``scrapy``, ``warc``, or a format string of nginx. By default the
             format is detected.
         zone: the time zone of times without a zone, such as ``Europe/Berlin``.
         min_delay_s: the required pause at hosts that state no pace, in seconds; 0 to judge only stated paces.
         min_refetch_s: the least time between two requests for a robots.txt, in seconds.
         back_off_s: for how long a 429 or 503 without a logged Retry-After closes its host, in seconds.
-        slack_s: the possible error of the times, in seconds. By default 1 for whole seconds, else 0.05.
+        slack_s: the possible error of the times, in seconds. By default 1 if the logs have whole seconds, otherwise
+            0.05.
         is_whole: whether the logs begin with the first request of the crawl. If so, a page before robots.txt is a
             violation.
         profile: ``"cbcp"`` judges the crawler best practices, too.
@@ -85,7 +86,7 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A request that a crawler should not have made, or a practice that it lacks.
+    """A request that a crawler should not have made, or a practice that the crawler lacks.
 
     >>> print(Finding("ExampleBot", "a.test", "forbidden page requested", "https://a.test/", 0.0, "Disallow: /"))
     1970-01-01T00:00:00Z forbidden page requested: https://a.test/ (Disallow: /)
@@ -174,7 +175,7 @@ class HostAudit:
         return finding
 
     def _mark(self, wall: float, place: int) -> None:
-        """Add one to the number of requests (0) or findings (1) of a time."""
+        """Add one to the requests (``place`` is 0) or the findings (``place`` is 1) at a Unix time."""
         self.bars.setdefault(int(wall // self.width_s), [0, 0])[place] += 1
         while len(self.bars) > _MAX_BARS:
             self.width_s *= 2
@@ -185,7 +186,7 @@ class HostAudit:
 
 
 class Audit:
-    r"""Judges the requests of crawlers by logs.
+    r"""Judges the requests of crawlers in logs.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -204,7 +205,7 @@ class Audit:
 
     Raises:
         ConfigurationError: an option is invalid.
-        InvalidURL: a site is no origin.
+        InvalidURL: a site is not an origin.
         StoreError: the ledger cannot be read.
     """
 
@@ -226,8 +227,8 @@ class Audit:
 
         Raises:
             LogError: a log cannot be opened or occurs twice, its format is unknown, or no line is by an audited
-                crawler. If a log is damaged, the error comes after the findings of all good lines.
-            ConfigurationError: a package is missing.
+                crawler. If a log is damaged, this error is raised after the findings in all readable lines.
+            ConfigurationError: a package that a log needs is not installed.
         """
         judges: dict[str, TraceJudge] = {}
         last = ALWAYS
@@ -259,7 +260,7 @@ class Audit:
         return sorted(self._hosts.values(), key=lambda one: (-one.found, one.agent, one.host))
 
     def counts(self) -> dict[str, int]:
-        """Return the number of lines and requests that were read, and how often each remark applies."""
+        """Return the number of lines and requests that were read, and how often each note applies."""
         sums = {"lines": self._reader.lines, "requests": sum(host.requests for host in self._hosts.values())}
         return sums | {str(note): count for note, count in self._reader.notes.items()}
 

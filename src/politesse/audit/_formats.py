@@ -1,7 +1,8 @@
 """Reads the lines of logs: the formats of access logs, and the logs of crawlers.
 
-Each line becomes fields with the names of nginx's variables. ``Common`` and ``Combined`` are formats of nginx, too. A
-parser returns None for a line that is no request, and raises a ValueError for a line that it cannot read.
+A parser turns each line into fields, which have the names of nginx's variables. ``Common`` and ``Combined`` are formats
+of nginx, too. A parser returns None for a line that is not a request, and raises a ValueError for a line that it cannot
+read.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _SENT = re.compile(
 def line_parser(template: str) -> Parse:
     """Return the parser of a format string of nginx, with or without its directive ``log_format``.
 
-    The time of a match is linear, because no variable takes the character that follows it in the format.
+    The time of a match is linear, because no variable matches the character that follows the variable in the format.
 
     Raises:
         ConfigurationError: the format lacks the time, the request or the status, or two variables touch each other.
@@ -125,7 +126,7 @@ def parse_scrapy(line: str) -> Fields | None:
 
 
 def is_scrapy(line: str) -> bool:
-    """Return whether a line is of Scrapy's log."""
+    """Return whether a line has the format of Scrapy's log."""
     return _LOG_LINE.match(line) is not None
 
 
@@ -147,7 +148,7 @@ def unix_time(text: str, zone: tzinfo) -> float:
     A time that states no time zone is in ``zone``.
 
     Raises:
-        ValueError: the text is no time, or its time zone is wrong.
+        ValueError: the text is not a time, or its time zone is wrong.
     """
     if _NUMBER.fullmatch(text):
         return float(text) / (1_000 if float(text) > _MILLISECONDS else 1)

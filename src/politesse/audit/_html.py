@@ -56,7 +56,7 @@ def _kind(host: HostAudit, kind: str, count: int) -> str:
 
 
 def _timeline(host: HostAudit) -> str:
-    """Return a picture: a bar for the requests of each part of the time, and a mark above it if there are findings."""
+    """Return a chart with a bar for the requests in each interval, and a mark above intervals with findings."""
     first, last = min(host.bars), max(host.bars) + 1
     width, most = _WIDTH / (last - first), max(requests for requests, _ in host.bars.values())
     shapes = ""

@@ -46,7 +46,7 @@ _PARSERS: Final[dict[str | None, Parse]] = {
     "scrapy": _formats.parse_scrapy,
     "warc": _formats.parse_warc,
 }
-_DETECTED: Final = ("json", "combined", "common")  # a line in Combined must not count as Common with other text
+_DETECTED: Final = ("json", "combined", "common")  # Common would also match a line in Combined, so it comes last
 _FORMATS: Final = f"""Give {", ".join(map(str, _PARSERS))}, or a format of nginx, as '$msec "$request" $status'."""
 _WARC, _GZIP, _ZSTD = b"WARC/", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ZSTD_MODULE: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -93,7 +93,7 @@ class Request(NamedTuple):
         agent: the product token of the crawler.
         host: the host.
         is_robots: whether the request is for a robots.txt.
-        method: the method; GET if the log does not say.
+        method: the method; GET if the log does not state it.
         place: the log and the number of the line.
     """
 
@@ -113,7 +113,7 @@ class LogReader:
 
     Attributes:
         lines: the number of lines so far, or of records of a WARC file.
-        others: how often other User-Agents occur.
+        others: how often each User-Agent of another crawler occurs.
         notes: how often each note applies.
         examples: the first example of each note.
         slack_s: the possible error of the times, in seconds.
@@ -150,7 +150,7 @@ class LogReader:
         self.examples.setdefault(note, shortened(example, 300))
 
     def requests(self, names: Sequence[str], wrap: Callable[[FileIO], Any]) -> Iterator[Request]:
-        """Yield the requests of all logs together.
+        """Yield the requests of all logs, merged in the order of their starts.
 
         Args:
             names: the paths, or ``-`` for standard input.
@@ -158,7 +158,7 @@ class LogReader:
 
         Raises:
             LogError: a log cannot be opened or occurs twice, its format is unknown, or it has no host.
-            ConfigurationError: a package is missing.
+            ConfigurationError: a package that a log needs is not installed.
         """
         if len(set(map(realpath, names))) < len(names):
             raise LogError(f"{', '.join(names)}: a log is given twice, so its requests would count twice")
@@ -184,7 +184,7 @@ class LogReader:
         elif magic.startswith(_ZSTD):
             zstd = _imported(_ZSTD_MODULE, f"{name}: a log that is packed with zstd", "zstd")
             faults, stream = (*faults, zstd.ZstdError), zstd.ZstdFile(file)
-        with suppress(*faults):  # the fault is noted below
+        with suppress(*faults):  # reading the lines raises the fault again, which is noted then
             magic = stream.peek(len(_WARC))
         if self._parse is _formats.parse_warc or (self._parse is None and magic.startswith(_WARC)):
             warc = _imported("warcio", f"{name}: a WARC file", "warc")
@@ -206,7 +206,7 @@ class LogReader:
         return next(one for one, count in zip(choices, readable, strict=True) if 2 * count >= max(readable))
 
     def _guarded(self, name: str, source: Iterator[Any], faults: tuple[type[Exception], ...]) -> Iterator[Any]:
-        """Yield from an iterator that reads a log, up to a fault, which is noted."""
+        """Yield the items of an iterator that reads a log. A fault is noted, and ends the items."""
         try:
             yield from source
         except faults as error:
@@ -246,7 +246,7 @@ class LogReader:
                 while window:
                     yield heappop(window)[2]
             newest = max(newest, ended)
-            # A request that was longer than the window counts from a later start, which makes no gap shorter.
+            # A request that took longer than the window gets a later start. This makes no gap shorter.
             started = max(request.exchange.started, newest - _WINDOW_S, released)
             if started > request.exchange.started:
                 request = request._replace(exchange=replace(request.exchange, started=started))  # noqa: PLW2901
@@ -308,7 +308,7 @@ def _is_readable(parse: Parse, line: str) -> bool:
 
 
 def _lines(stream: BufferedReader | gzip.GzipFile) -> Iterator[str]:
-    """Yield the lines; a long line is cut, so that memory stays bounded, and nothing in its rest counts as a line."""
+    """Yield the lines. A long line is cut, so that memory stays bounded, and the rest of the line is skipped."""
     while octets := stream.readline(_MAX_LINE_BYTES):
         yield octets.decode("utf-8", "surrogateescape").rstrip("\r\n")
         while len(octets) == _MAX_LINE_BYTES and octets[-1:] != b"\n":

@@ -33,16 +33,16 @@ _UNDECIDED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_R
 _UNREACHABLE: Final = RobotsTxt.parse(b"User-agent: *\nDisallow: /").rules_for("*")
 _ERRORS_IN_A_ROW: Final = 3
 _MAX_SHARE: Final = 0.1
-_ENOUGH: Final = 20  # with fewer requests of a host, a share means nothing
+_ENOUGH: Final = 20  # shares are not judged at hosts with fewer requests
 _MAX_PAGES: Final = 10_000  # how many pages of a host are remembered, to notice repetitions
 _READS: Final = frozenset({"GET", "HEAD"})
 
 
 def files_of(options: AuditOptions) -> dict[Origin, list[File]]:
-    """Return the copies of each robots.txt with their times, in order; None for a site that was unreachable.
+    """Return the copies of each robots.txt with their times, in order. A copy is None if the site was unreachable.
 
     Raises:
-        InvalidURL: a key of ``options.robots`` is no origin.
+        InvalidURL: a key of ``options.robots`` is not an origin.
         StoreError: the ledger cannot be read.
     """
     files: dict[Origin, list[File]] = {}
@@ -61,7 +61,7 @@ class Copies:
     of these copies forbid it.
 
     Args:
-        files: the times from which the copies are in force, in order, and the copies; None if a site without a copy was
+        files: pairs in order: the time from which a copy is in force, and the copy. The copy is None if the site was
             unreachable.
         agent: the product token of the crawler.
         slack_s: the possible error of the times of the requests, in seconds.
@@ -73,7 +73,7 @@ class Copies:
         self._slack_s = slack_s
 
     def _in_force(self, wall: float) -> Sequence[RuleSet]:
-        """Return the copies that may have been in force; empty if no copy is recorded for the whole time."""
+        """Return the copies that may have been in force; empty at a time before the first copy."""
         first = bisect_right(self._times, wall - self._slack_s) - 1
         return self._rules[first : bisect_right(self._times, wall + self._slack_s)] if first >= 0 else ()
 
@@ -112,7 +112,7 @@ def _interval(rules: RuleSet, wall: float) -> tuple[float, str]:
 
 
 class Practice(StrEnum):
-    """The practices that a crawler lacks."""
+    """The practices that a crawler may lack."""
 
     NO_URL = "User-Agent without the URL of a page about the crawler"
     NO_BACK_OFF = "page requested too soon after three server errors in a row"

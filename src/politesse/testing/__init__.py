@@ -1,4 +1,4 @@
-"""Tools for tests of crawlers: a clock, names, robots.txt answers and servers under control of the test; a judge.
+"""Tools for tests of crawlers: a clock, a fetcher, a resolver and a server that a test controls, and a judge.
 
 ::
 

@@ -2,8 +2,8 @@
 
 This module shares no code with the parser, the matcher and the pacing that it judges, because shared errors would stay
 hidden. The module is slow, keeps no state between calls, and reads one dialect: RFC 9309 with the directives for pace
-and time (Crawl-delay, and Request-rate and Visit-time of Conner 2.0). A percent sign that begins no escape is read as
-``%25``.
+and time (Crawl-delay, and Request-rate and Visit-time of Conner 2.0). A percent sign that is not the start of an escape
+is read as ``%25``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class LiteralRules:
         compared = _normal_target(target, _UNRESERVED | _GEN_DELIMS)
         if compared == "/robots.txt":
             return None  # RFC 9309 2.2.2: robots.txt is always allowed
-        # If a star of the pattern matches up to the query, the rest of the pattern has kept its escapes.
+        # If a star of a pattern matches up to the query, the rest of the pattern was normalised as a path. So such a
+        # pattern is also compared with a query that is normalised as a path.
         written = _normal_target(target, _UNRESERVED)
         # RFC 9309 2.2.2: the most specific match has the most octets; of equivalent rules the Allow decides.
         found = [
@@ -141,7 +142,7 @@ def _normal_target(target: str, plain_in_query: frozenset[str]) -> str:
 
 
 def _normal_pattern(path: str) -> str:
-    """Return a pattern in normal form; ``*`` in it and ``$`` at its end are the special characters."""
+    """Return a pattern in normal form; each ``*``, and a ``$`` at the end, stay special characters."""
     end = "$" if path.endswith("$") else ""
     before, question, after = path.removesuffix(end).partition("?")
     sides = ((before, _UNRESERVED), (after, _UNRESERVED | _GEN_DELIMS))
@@ -150,7 +151,7 @@ def _normal_pattern(path: str) -> str:
 
 
 def _matches(pattern: str, target: str) -> bool:
-    """Return whether a pattern matches from the first octet on, with each part at its first possible place."""
+    """Return whether a pattern matches a target from its first octet. Each part matches at its first possible place."""
     first, *parts = pattern.removesuffix("$").split("*")
     if pattern.endswith("$"):
         last = parts.pop() if parts else ""

@@ -22,7 +22,7 @@ FILE: Final = b"User-agent: *\nDisallow: /private\n"
 LOOPBACK: Final = "127.0.0.1"
 MAX_HEAD_BYTES: Final = 64 * 1024
 MIB: Final = 1024 * 1024
-_GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"  # RFC 1952 2.3: no name, no time
+_GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"  # RFC 1952 2.3: a head without name and time
 _DRIP_S: Final = 1.0
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER with 0 seconds, so that closing sends a RST
 
@@ -95,12 +95,12 @@ class Call:
     logged: Logged = field(default_factory=Logged)
 
     async def send(self, *pieces: bytes) -> None:
-        """Write some octets, and wait until the client has received most of them."""
+        """Write some octets, and wait until most of them have been sent to the client."""
         for piece in pieces:
             self.logged.note(piece)
             self.writer.write(piece)
             await self.writer.drain()
-            await asyncio.sleep(0)  # drain may not wait, and the answer may be endless: let other tasks run
+            await asyncio.sleep(0)  # drain may not wait: let other tasks run, even if the answer is endless
 
     async def silence(self) -> None:
         """Send no answer until the client has gone."""
@@ -160,7 +160,7 @@ def drips(octets: bytes) -> Reply:
 
 
 def _sends(pieces: Callable[[], Iterable[bytes]]) -> Reply:
-    """Answer with pieces, which are made again for each request."""
+    """Answer with pieces. ``pieces`` is called for each request."""
 
     async def handler(call: Call) -> None:
         for piece in pieces():

@@ -62,10 +62,10 @@ class Fault:
         name: the name, of letters and hyphens.
         robots: the reply to ``/robots.txt``.
         result: the access result by RFC 9309, as politesse reads it.
-        kind: the kind of fault that a fetcher reports, or None for an answer.
+        kind: the kind of fault that a fetcher reports, or None if the fetcher returns a response.
         restricts: for a SUCCESSFUL result, whether ``/private`` is disallowed.
         waits: whether the fault lasts until the client gives up.
-        hops: maps other targets to the answers of the fault.
+        hops: maps other targets, such as those of redirects, to their replies.
         host: the name of the server, if the fault needs one.
         certificate: makes the certificate of the server, for https.
         accepts: whether the server accepts connections.
@@ -96,7 +96,7 @@ class Fault:
 
 
 def authority_pem() -> bytes:
-    """Return the certificate, in PEM, of the authority that signs all certificates except the self-signed."""
+    """Return the certificate, in PEM, of the authority that signs all certificates but the self-signed certificate."""
     return _authority().cert_pem.bytes()
 
 
@@ -211,7 +211,7 @@ def _bodies() -> Iterator[Fault]:
     yield _good(name="100-mb-line", robots=long_line(100 * MIB))
     yield _good(name="million-groups", robots=many_groups(1_000_000))
     yield _good(name="no-content-length", robots=head() + FILE)
-    # The octets after the end of the body are no HTTP.
+    # The octets after the end of the body are not an HTTP response.
     yield _protocol(name="content-length-too-short", robots=response(200, FILE, length=10))
     yield _cut(name="content-length-too-long", robots=response(200, FILE, length=1000))
     yield _cut(name="reset-in-body", robots=resets(response(200, FILE, length=1000)))

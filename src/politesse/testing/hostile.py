@@ -24,7 +24,7 @@ PAGE: Final = (
 )
 """The default answer of every page."""
 
-_FILLING: Final = 4  # the number of connections that are never accepted, more than the shortest queue of any system
+_FILLING: Final = 4  # so many connections fill the shortest queue of any system; none is accepted
 
 
 class HostileServer:
@@ -45,13 +45,13 @@ class HostileServer:
 
     Args:
         fault: the fault of robots.txt; one of ``FAULTS``, or your own Fault.
-        answers: maps each target that is no ordinary page to its reply.
+        answers: maps each target that is not an ordinary page to its reply.
         address: the address to listen at, in 127.0.0.0/8.
-        every_page: the reply of all pages.
+        every_page: the reply to a request for any ordinary page.
 
     Attributes:
         open_connections: the number of open connections.
-        address: the address at which it listens.
+        address: the address at which the server listens.
 
     Raises:
         ConfigurationError: on entry, if the fault has a certificate and trustme is not installed.
@@ -150,7 +150,7 @@ class HostileServer:
             with suppress(BlockingIOError):
                 filling.connect(listening.getsockname())
             self._queue.append(filling)
-        await asyncio.sleep(0.02)  # loopback is quick, but not instantaneous
+        await asyncio.sleep(0.02)  # connecting on loopback is quick, but not instantaneous
         return int(listening.getsockname()[1])
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -37,7 +37,7 @@ class ManualClock:
             for the network counts as waiting, so use ``autojump`` only without a network.
 
     Attributes:
-        run: the name of this clock's run.
+        run: a name of this clock. Monotonic times can be compared only if they are from clocks with the same name.
     """
 
     def __init__(self, wall: float = 1_800_000_000.0, *, autojump: bool = False) -> None:
@@ -73,8 +73,8 @@ class ManualClock:
         timer = _ManualTimer(callback)
         due = self._monotonic + delay_s
         if delay_s > 0.0:
-            # A delay below the resolution of the clock still takes time, so that a callback that repeats itself cannot
-            # spin.
+            # A delay below the resolution of the clock still takes time, so that a callback that schedules itself again
+            # cannot loop forever.
             due = max(due, nextafter(self._monotonic, inf))
         heapq.heappush(self._timers, (due, self._touches, timer))
         if self._autojump:
@@ -166,8 +166,8 @@ class ScriptedFetcher:
         False 1
 
     Args:
-        answers: a mapping to answers. The key is an origin, such as ``"https://example.com"``, for its robots.txt, and
-            a URL for any other file. An answer is text or octets, a status, a FetchResponse or FetchFault, or an
+        answers: maps an origin, such as ``"https://example.com"``, to the answer for its robots.txt, and a URL to the
+            answer for any other file. An answer is text or octets, a status, a FetchResponse or FetchFault, or an
             exception to raise. A sequence of answers is for successive fetches; its last answer is repeated. All other
             URLs answer 404.
 

@@ -34,16 +34,16 @@ def assert_polite(
     r"""Raise AssertionError with all violations unless a crawl was polite.
 
     A page may be requested only with a usable robots.txt of its origin: fetched before, not answered by 429 or 5xx, and
-    at most ``max_age_s`` old. The page must be allowed, and within the Visit-time. The request must keep the pace of
-    the host after the last page, and must not overlap another request for a page of the host. Until a Retry-After is
-    over, the host gets no request at all, not even for robots.txt.
+    at most ``max_age_s`` old. The page must be allowed, and be requested within the Visit-time. The request must keep
+    the pace of the host after the previous page, and must not overlap another request for a page of the host. Until a
+    Retry-After is over, the host gets no request at all, not even for robots.txt.
 
     Requests for robots.txt need not wait for pages. Two requests for the same robots.txt must be ``min_refetch_s``
     apart. Requests for robots.txt to one host, including redirect targets, must come one at a time. After the first two
     in a minute, they must be ``min_delay_s`` apart. An exchange that ends before its start is a violation, because the
     log is wrong.
 
-    The rules are read literally by RFC 9309, without any code of politesse's parser.
+    The rules are read literally, as in RFC 9309, without any code of politesse's parser.
 
     Example:
         >>> from politesse.testing import Exchange, assert_polite
@@ -75,8 +75,8 @@ def assert_polite(
 
     Raises:
         AssertionError: the trace is empty, or holds violations.
-        ConfigurationError: an agent is no product token, a key of ``robots`` is no origin or occurs twice, or a number
-            is out of range.
+        ConfigurationError: an agent is not a product token, a key of ``robots`` is not an origin or occurs twice, or a
+            number is out of range.
         InvalidURL: a key or the URL of an exchange is not an absolute http(s) URL.
     """
     token = _token("agent", agent)
