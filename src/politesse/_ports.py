@@ -188,7 +188,7 @@ class FetchPermit(Protocol):
         """Let the next page of the host wait for one interval from now; called after ``end``.
 
         Call this if the robots.txt opened its site. A refresh of the robots.txt of an open site does not restart the
-        interval: a page that is due stays due, even if robots.txt holds only for a short time.
+        interval: a page that is due stays due, even if the robots.txt is refreshed often.
         """
 
 
@@ -196,7 +196,7 @@ class Pacer(Protocol):
     """Decides when the next request to each host may start. Belongs to one event loop.
 
     A request names its host. The pacer decides whether it spaces requests by host, address or domain. An implementation
-    may have to ask a server. Only ``try_start`` answers at once, with NotYet if it would have to ask.
+    may have to ask a server. Only ``try_start`` never waits: it returns a NotYet if it would have to ask.
     """
 
     @property

@@ -81,8 +81,8 @@ async def ends_within(
         clock: measures the limit.
         limit_s: how long the work may take.
         work: the future to wait for.
-        again_after_stall: whether the limit begins again, once, if the event loop was blocked when the limit ended. In
-            that case the work may have ended, or may not have begun.
+        again_after_stall: whether the limit begins again, once, if the event loop was blocked when the limit ended. A
+            blocked event loop may not have started the work yet, or may not have noticed its end.
     """
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     timer: Timer

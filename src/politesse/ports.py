@@ -206,7 +206,7 @@ class Fetcher(Protocol):
     The time limit of the fetcher applies to the first hop; all later hops share the rest of 30 seconds, or of
     ``FetchOptions.total_timeout_s``. Without ``location``, the gate calls the fetcher once more, which then follows up
     to ``max_redirects`` itself; that call does not respect closed hosts on the way. A REDIRECT_LIMIT without
-    ``location`` allows a site only if it is ``final``, or the result of that second call.
+    ``location`` allows a site only if ``final`` is true, or if that second call returned it.
 
     A redirect from a public address must not lead to a private address. A fetcher that knows addresses reports
     ``private`` for the redirecting hop, and refuses private addresses for a request that is ``redirected``.
@@ -337,7 +337,7 @@ class LeasingStore(Store, Protocol):
         """
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
-        """Renew leases for their whole time from now on, unless they were taken over; ``leases`` maps keys to leases.
+        """Renew leases that were not taken over: each lasts its full time from now. ``leases`` maps keys to leases.
 
         Raises:
             StoreError: some leases may not have been renewed.

@@ -82,7 +82,7 @@ class RobotRules:
         self._sites: dict[str, _Site] = {}
 
     def agent(self, name: str | None = None) -> str:
-        """Return the robot's name. A different ``name`` replaces it, and removes all sites.
+        """Return the robot's name, as it was before the call. A different ``name`` replaces it, and removes all sites.
 
         Raises:
             ConfigurationError: the new name has no word.

@@ -3,7 +3,8 @@
 Theory of operation. A check before the connection would not be safe: the connector resolves the name again, and the
 name may then have another address (DNS rebinding). So the guard is the resolver of the connector itself: aiohttp
 connects only to the addresses that the guard has returned. Each fetch has its own guard; the connector, which all
-fetches share, finds it in the context of the fetch (``CurrentGuard``). The guard does not see three cases:
+fetches share, finds it in the context of the fetch (``CurrentGuard``). The guard does not see all addresses. Three
+cases need other checks:
 
 - aiohttp does not resolve IP literals: ``permits_host`` checks the host of each URL first;
 - a borrowed connector resolves names itself: ``permits_name`` looks up the target of a redirect with the same resolver,
@@ -65,7 +66,7 @@ class _ConnectorResolver:
 
 
 def resolver_of(connector: aiohttp.BaseConnector | None) -> Resolver:
-    """Return the resolver of a user's connector; the system's resolver if the connector has no other resolver."""
+    """Return the resolver of a user's connector, or a SystemResolver if the connector has only the default resolver."""
     resolver = getattr(connector, "_resolver", None)  # aiohttp has no public attribute for the resolver
     if isinstance(resolver, AbstractResolver) and not isinstance(resolver, ThreadedResolver):
         return _ConnectorResolver(resolver)

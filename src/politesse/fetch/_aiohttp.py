@@ -1,4 +1,4 @@
-"""Fetches robots.txt and other files with aiohttp, with a check of each hop, with bounds, and with faults as values.
+"""Fetches robots.txt and other files with aiohttp: checks each hop, limits time and size, and returns faults as values.
 
 Theory of operation. All fetches share a client session and its connector, which may be a borrowed connector. They share
 no state: a fetch uses no cookies, no credentials and no connection of another fetch (``_client``). This module follows
@@ -49,8 +49,8 @@ from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, 
 # RFC 9110 5.3: several lines of these headers are one list. Of all other headers only the first line is read.
 _LISTS: Final = frozenset({"cache-control", "content-encoding", "transfer-encoding", "vary"})
 _INSPECT_S: Final = 1.0
-# The wire may carry 8 octets for each octet that a body may have. A chunk of 1 octet takes 6 octets on the wire; the
-# other 2 are for chunk extensions and trailers.
+# A response may take 8 octets on the wire for each octet of ``max_body_bytes``. A chunk of 1 octet takes 6 octets on
+# the wire; the other 2 are for chunk extensions and trailers.
 _OVERHEAD: Final = 8
 _LOCALHOST: Final = re.compile(r"(?:.*\.)?localhost\.?", re.IGNORECASE)  # RFC 6761 6.3: these names are always loopback
 

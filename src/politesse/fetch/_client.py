@@ -39,7 +39,7 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_HEADERS: Final = MAX_HEAD_BYTES // len(b"a:\r\n")
 """More header lines than fit into such a head."""
 
-_UNREAD_BYTES: Final = 1024 * 1024  # limits the octets before the body is read; aiohttp buffers fewer before it pauses
+_UNREAD_BYTES: Final = 1024 * 1024  # limits the octets that arrive unread; aiohttp pauses earlier
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _INTERIM: Final = re.compile(rb"\s*HTTP/\d\.\d 1(?!01)\d\d\b")  # RFC 9110 15.2.2: no other head follows a 101
@@ -232,7 +232,7 @@ class SharedClient:
         )
         if self._session is None:
             # aiohttp would repeat a request if the server closes the connection without a response. A borrowed
-            # connector needs this, because the server may have closed a connection that the connector reuses.
+            # connector needs the repetition, because the server may have closed a connection that the connector reuses.
             client._retry_connection = False  # noqa: SLF001 - as aiohttp's own TestClient does
         return client
 

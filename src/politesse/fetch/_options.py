@@ -32,7 +32,7 @@ class FetchOptions:
 
     Attributes:
         connect_timeout_s: seconds to look up the address of a host, and seconds to connect to it, including TLS;
-            positive. Waiting for a thread for the lookup does not count (see SystemResolver).
+            positive. The wait for a thread that looks up the address does not count (see SystemResolver).
         total_timeout_s: seconds for one fetch with all its redirects; positive.
         max_body_bytes: how many decoded octets of a body are read; 512,000 to 67,108,864.
         from_address: an e-mail address for the From header, or None.
@@ -40,8 +40,9 @@ class FetchOptions:
         ssl_context: the context that verifies servers; None for the system's authorities. Verification cannot be
             switched off: an attacker who can forge robots.txt could open any site.
         private_addresses: ``"redirects"`` refuses a redirect from a public to a private address; ``"deny"`` refuses all
-            connections to private addresses, so that no page there is allowed; ``"allow"`` refuses no address. Every
-            address that is not globally reachable is private: loopback, link-local, multicast, unspecified and others.
+            connections to private addresses, so that no page at such an address is allowed; ``"allow"`` refuses no
+            address. Every address that is not globally reachable is private: loopback, link-local, multicast,
+            unspecified and others.
         unguarded_redirects: whether to follow redirects to other hosts without a check of their addresses. This option
             matters for a borrowed connector or a proxy, because both look up names themselves. By default, a redirect
             over a borrowed connector is followed if our own resolver finds only public addresses for the name. Over a

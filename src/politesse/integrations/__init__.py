@@ -1,1 +1,1 @@
-"""politesse inside other libraries: one module or package each, which needs that library installed."""
+"""Integrations of politesse with other libraries: one module or package for each library, which must be installed."""

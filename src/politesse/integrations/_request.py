@@ -81,7 +81,7 @@ class StatedAgents:
         return view
 
     def introduce(self, headers: MutableMapping[str, str], stated: Sequence[str]) -> AgentView:
-        """Return the same as ``view``; replace a User-Agent that is missing, empty or the default by the gate's."""
+        """Return the same as ``view``; set the gate's User-Agent if it is missing, empty or the library's default."""
         view = self.view(stated)
         if not stated or stated[0] in {"", self._default}:
             headers[_USER_AGENT] = view.identity.user_agent
@@ -109,7 +109,7 @@ class OpenTurns(set["Turn"]):
         self.end(turn)
 
     def end_all(self) -> None:
-        """End every turn: the client was closed, and with it the connections of open responses."""
+        """End every turn, because the client was closed with the connections of its open responses."""
         for turn in tuple(self):
             self.end(turn)
 

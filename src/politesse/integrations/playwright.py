@@ -214,7 +214,7 @@ class PolitePage:
         raise _too_many(url)
 
     async def precede(self) -> None:
-        """Put the route before all other routes of the page, which may have come later."""
+        """Put the route before all other routes of the page, some of which may have been added later."""
         earlier, self.route = self.route, partial(self.handle)
         await self.page.route(_WEB, self.route)
         if earlier is not None:
@@ -259,7 +259,7 @@ class PolitePage:
 
     @asynccontextmanager
     async def scope(self, key: object) -> AsyncGenerator[None]:
-        """Run a block that ``end`` can end; the block then raises Error.
+        """Run a block that ``end`` can stop; the block then raises Error.
 
         Raises:
             playwright.async_api.Error: also if the page is closed already.

@@ -199,7 +199,7 @@ class PoliteAdapter(HTTPAdapter):
     def take_turn(self, url: str, headers: Headers) -> Turn:
         """Wait for the turn of a request to ``url``, name the crawler in its headers, and enter the turn."""
 
-        async def take(view: AgentView) -> Turn:  # in the event loop of the gate
+        async def take(view: AgentView) -> Turn:  # runs in the event loop of the gate
             self.signer = view.state.signer
             self._agents = self._agents or StatedAgents(view, requests.utils.default_user_agent())
             agent = self._agents.introduce(headers, _lines(headers, "User-Agent"))
@@ -259,7 +259,7 @@ class _Attempts(NamedTuple):
     def _judged(self, url: str, headers: Headers) -> str:
         """Return the URL that the server reads from the request; raises InvalidURL if the rules of another site apply.
 
-        ``url`` is a path; it is an absolute URL if a proxy gets an http request.
+        ``url`` is a path, or an absolute URL if a proxy gets the request over plain http.
         """
         if url.startswith("/"):
             host = f"[{self.pool.host}]" if ":" in self.pool.host else self.pool.host

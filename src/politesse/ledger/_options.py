@@ -18,7 +18,8 @@ class LedgerOptions:
 
     Attributes:
         sample: the share of the URLs whose allowed decisions and turns are recorded, 0 to 1. Denials and exemptions are
-            always recorded. The digest of the URL decides, so a URL has both its decision and its turn, or neither.
+            always recorded. A checksum of the URL decides, so that the ledger has both the decision and the turn for a
+            URL, or neither.
         files: the paths of files to record beside robots.txt, such as ``/llms.txt``. The gate requests each of them
             like a page, when it gets the robots.txt of an origin, and at most once a day. Files that the gate needs
             itself, such as tdmrep.json, are always recorded.

@@ -1,4 +1,4 @@
-"""Stores keep records for longer than the cache: robots.txt, and the demands of hosts.
+"""Stores keep records for longer than the cache does: copies of robots.txt, and demands of hosts.
 
 The gate assumes that a store outlives the process, unless its class is MemoryStore or SharedMemoryStore; subclasses of
 the two are assumed to outlive the process. A LeasingStore that outlives the process needs a fleet, or

@@ -45,7 +45,7 @@ class _Connections:
 
     Attributes:
         client: the client, which opens connections on demand.
-        places: how many more calls may be made.
+        places: how many more calls may be under way.
         opening: a lock for the time in which the client of a cluster finds the nodes.
         is_ready: whether the client has found the nodes.
         keeper: the generator that closes the connections when it ends.
@@ -181,7 +181,7 @@ class RedisCalls:
         if connections is None:
             connections = self._by_loop[loop] = _Connections(self._client(), asyncio.Semaphore(self._max_connections))
             connections.keeper = self._keep(loop, connections.client)
-            await anext(connections.keeper)  # after its first step the event loop knows the generator
+            await anext(connections.keeper)  # the first step registers it with the event loop
         return connections
 
     async def _ready(self, connections: _Connections) -> None:

@@ -123,7 +123,7 @@ class SharedMemoryStore(MemoryStore):
         """Do nothing, because a lease lasts until its holder ends it."""
 
     async def put_leased(self, key: str, record: bytes, lease: Lease, /) -> bool:
-        """Keep a record and end its lease; return False if the lease has ended, or a record was put since then."""
+        """Keep a record and end its lease; return False if the lease has ended, or a newer record was put."""
         if self._leases.get(key) != lease.token:
             return False
         del self._leases[key]

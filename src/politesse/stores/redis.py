@@ -15,7 +15,7 @@ from politesse.stores._redis_scripts import StoreScript
 __all__ = ["RedisStore"]
 
 # A copy may serve for 30 days after its last confirmation (CacheOptions.stale_if_unreachable_s), and in some dialects
-# it is fresh for 7 days. Consecutive failures count for 2 days. Each new answer puts the record again.
+# it is fresh for 7 days. Consecutive failures count for 2 days. Each new answer stores the record again.
 _RECORD_S: Final = 31 * DAY_S
 # A host is closed for at most a day (PacingOptions.backoff_max_s), and its backoff is forgotten after another day.
 _PACE_S: Final = 2 * DAY_S
@@ -40,8 +40,8 @@ class RedisStore:
 
     A gate with such a store fetches an unknown robots.txt under a lease: the gates of other processes wait for its
     record for up to ``FetchOptions.total_timeout_s``, and then fetch by themselves. If the process that holds a lease
-    ends, another process takes over when the lease ends. A record of a late process does not replace a newer record.
-    While Redis is away, each process works alone.
+    is killed, the lease expires, and another process gets it. A process that puts its record after its lease has
+    expired does not replace a newer record. While Redis is away, each process works alone.
 
     A new store does not connect at once. If the server is away, refuses this client, or cannot write, the methods raise
     StoreError. A store may be used in several event loops; each loop has its own connections, which close with the
@@ -159,7 +159,7 @@ class RedisStore:
         return await self._put(key, record, token=lease.token)
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
-        """Renew leases for their whole time from now on, unless they were taken over; ``leases`` maps keys to leases.
+        """Renew leases that were not taken over: each lasts its full time from now. ``leases`` maps keys to leases.
 
         Raises:
             StoreError: the server is away, refuses this client or is late; or the store is closed.

@@ -1,8 +1,8 @@
 """The thread that runs a gatekeeper for other threads.
 
 One event loop runs in one daemon thread, and only this thread uses the gatekeeper. A method called in another thread
-starts a task there, in a copy of the context of its thread, and waits for a Future. So a thread that holds a turn gets
-TurnHeld as an asyncio task does.
+starts a task there, in a copy of the context of its thread, and waits for a Future. So a thread that holds a turn, and
+requests another turn of the same host, gets TurnHeld as an asyncio task does.
 
 A caller may stop waiting at any moment, for example after Ctrl-C. The method then cancels the task, and adds a callback
 to the Future. The callback gives the turn back, at once if the Future has the turn already. So no turn is lost, even if
@@ -115,7 +115,7 @@ class LoopThread(threading.Thread):
             raise WrongEventLoop("an event loop runs in this thread, and a Gate would block it: use a Gatekeeper here")
         answer: Future[_T] = Future()
         self._calls[answer] = None
-        if self._closed:  # read after the call was noted: ``run`` ends the calls that were noted before
+        if self._closed:  # read after the call was noted, because ``run`` ends the calls that it finds
             self._calls.pop(answer, None)
             raise ClosedError("the gate was closed")
         try:
@@ -150,7 +150,7 @@ class LoopThread(threading.Thread):
             task.cancel()
 
     def stop(self) -> None:
-        """Begin to close. While the interpreter exits, wait for the end of the thread, ``_EXIT_S`` at most."""
+        """Begin to close. If the interpreter is exiting, wait for the end of the thread, for at most ``_EXIT_S``."""
         soon(self._loop, self._closing.set)
         if not threading.main_thread().is_alive():
             self.join(_EXIT_S)

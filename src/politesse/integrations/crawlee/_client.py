@@ -54,9 +54,9 @@ class PoliteHttpClient(HttpClient):
     retry answers of 401, 402 and 403 with another session either, because they refuse this crawler.
 
     The first hop of a crawled request waits in the manager, and this wait counts against no timeout. The wait for the
-    turn of a redirect counts against ``navigation_timeout`` of the crawler. If the turn will certainly come later,
-    TooFar is raised at once. The wait of ``context.send_request`` counts against ``request_handler_timeout``. During
-    ``stream``, the task holds the turn, and another request of the task to the host raises TurnHeld.
+    turn of a redirect counts against ``navigation_timeout`` of the crawler. If the turn will certainly come after this
+    timeout, TooFar is raised at once. The wait of ``context.send_request`` counts against ``request_handler_timeout``.
+    During ``stream``, the task holds the turn, and another request of the task to the host raises TurnHeld.
 
     Args:
         manager: the manager of the crawler; or a gate, so that each request waits for its turn in this client.
