@@ -54,7 +54,7 @@ NEVER: Final = float("-inf")
 OFFER_S: Final = 0.05
 """How long a callback keeps its place at the head of the line after its call, in seconds."""
 
-_FORGOTTEN_S: Final = 0.1  # an idle host is kept for this time, so that one timer serves all its requests meanwhile
+_FORGOTTEN_S: Final = 0.1  # an idle host is kept for at least this time, to save timers
 _RECALL_S: Final = 0.05  # how long to wait for a host that is being recalled
 _ORDER: Final = attrgetter("order")
 
@@ -82,8 +82,8 @@ class PacedHost:
         called: the waiter that was called, or None.
         called_mono: when that waiter was called.
         armed_mono: the time of the host's valid entry in the heap, or None without an entry.
-        closed_mono: the end of the closure that the last HostClosed reported; minus infinity once a later turn was
-            granted.
+        closed_mono: the end of the closure that the last HostClosed reported; minus infinity if a turn was granted
+            since.
         long_wait: the cause of the LongWait that was published last, or None.
     """
 

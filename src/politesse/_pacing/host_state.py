@@ -57,8 +57,8 @@ class BackoffRecord:
         refused_s: the time of the last answer that set a backoff.
         latency_s: the smoothed response time.
         answered: whether an answer other than 429 and 5xx has set the response time, or a turn ended without an answer.
-        quota_interval_s: the interval over which a quota is spread.
-        quota_s: how long that interval holds, in seconds.
+        quota_interval_s: the interval between two requests that a quota permits.
+        quota_s: how long until the reset of the quota, in seconds.
         refusal_s: the backoff of answers that mean REFUSED; 0 for none.
     """
 

@@ -1,10 +1,10 @@
 """The pacer of a single process: lines (``lines.py``), closures, limits, and requests for robots.txt.
 
-Theory of operation. Requests for robots.txt to one host run one at a time. After the first two, the floor separates
-them. Requests for robots.txt and requests for pages do not wait for each other, with three exceptions. During a closure
-of the host, neither kind may start. ``FetchPermit.opened`` begins the interval of pages. After a long idle time, a
-request for robots.txt begins this interval, too. The requests for robots.txt of a host stand in one line, first come,
-first served:
+Theory of operation. Requests for robots.txt to one host run one at a time. The first two need no pause between them.
+After that, the floor separates them. Requests for robots.txt and requests for pages do not wait for each other, with
+three exceptions. During a closure of the host, neither kind may start. ``FetchPermit.opened`` begins the interval of
+pages. After a long idle time, a request for robots.txt begins this interval, too. The requests for robots.txt of a host
+stand in one line, first come, first served:
 
     waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
 

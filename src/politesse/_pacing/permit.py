@@ -132,7 +132,7 @@ class LocalPermit:
         return self.lines is not None
 
     def observe(self, status: int, headers: Mapping[str, str] = NO_HEADERS, /) -> None:
-        """Record the answer while the request is under way: a refusal stops the waiting requests at once."""
+        """Record the answer before the end of the request, so that a closure stops waiting requests at once."""
         if self.lines is not None:
             self.lines.answered(self, status, headers)
 

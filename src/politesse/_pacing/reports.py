@@ -38,7 +38,7 @@ HELD_S: Final = 5.0
 
 _MIN_TIMER_S: Final = 0.001
 
-_STALL_S: Final = 1.0  # if a check comes later than this, the event loop was blocked
+_STALL_S: Final = 1.0  # if a check is late by more than this, the event loop was blocked
 _SAME_S: Final = 1.0  # a closure is not published again if its end moves by less than this
 
 

@@ -170,7 +170,7 @@ class ScopedPacer:
         return await self._first.closed_until(self._scopes[0].known(host) or await self._addresses.find(host))
 
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> ScopedFetch:
-        """Wait in line for the request of a robots.txt at its key; it counts in all scopes.
+        """Wait in the line of the key to request a robots.txt; the request counts in all scopes.
 
         All keys are looked up before the request, so that the request counts before a page is granted.
         """

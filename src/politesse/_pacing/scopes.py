@@ -93,7 +93,7 @@ class Addresses:
             return known
         while True:
             lookup = self.lookup(host)
-            await asyncio.wait({lookup})  # a caller that is cancelled must not end the lookup for the others
+            await asyncio.wait({lookup})  # cancelling one caller must not end the lookup for other callers
             if not lookup.cancelled():
                 return lookup.result()
             if self._closed:

@@ -173,7 +173,7 @@ class GateShare:
 
     Args:
         shared: the SharedPacer.
-        pacer: its pacer.
+        pacer: the pacer of ``shared``.
         unsubscribe: ends the subscription of the gate.
     """
 
@@ -244,7 +244,7 @@ class GateShare:
         return await self.pacer.start_fetch(request, made=made)
 
     def hosts(self) -> Mapping[str, HostStatus]:
-        """Return the state of each busy host, through all gates."""
+        """Return the state of each busy host, with the requests of all gates."""
         return self.pacer.hosts()
 
     def closings(self) -> Mapping[Bound, int]:

@@ -24,12 +24,12 @@ The steps of a request.
 1.  The request waits in the line of its process until it is first in line and its interval is over (``LocalPacer``).
     Then the request has a LocalPermit, and holds the permit while its process asks Redis.
 2.  The reserver makes a ticket, and runs ``reserve.lua`` with the interval, the tolerance of the start, and the lease.
-    Each process asks for one request of a host at a time.
+    For each host, a process asks for one request at a time.
 3.  If the host has room, Redis grants a start: the latest of now, one interval after the last request, and the end of a
     closure. Redis stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue
     of the host. If the start is too far away, the answer is ``wait``, and nothing is stored.
-4.  A queued ticket is granted by the script that makes room. Redis publishes the answer to the owner of the ticket.
-    When a lease ends, Redis runs no script, so the waiting process has to reserve its ticket again.
+4.  The script that makes room at the host grants a queued ticket. Redis publishes the answer to the owner of the
+    ticket. When a lease ends, Redis runs no script, so the waiting process has to reserve its ticket again.
 5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant is still valid.
 6.  If the grant is valid, and the LocalPermit may still start (``renew``), the process gives out the permit, and the
     request starts. If the grant is void, the process reserves the ticket again.

@@ -101,7 +101,7 @@ class FleetLink(Session):
         return f"{self.owner}.{self._tickets}"
 
     async def ask(self, script: Script, key: str, *args: str | int) -> FleetAnswer:
-        """Run a script and return its answer; raises WireLost, and ConfigurationError for a key that is not ours."""
+        """Run a script and return its answer; raises WireLost, and ConfigurationError for a key of another program."""
         if not self.is_up:
             raise WireLost("it is away")
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()

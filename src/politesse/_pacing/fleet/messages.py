@@ -34,7 +34,7 @@ class WireLost(Exception):
 
 
 class RoundOver(WireLost):
-    """The server has lost data, or another process says so; see ``roster.py``."""
+    """The round is over: the server has lost data, or its clock was set; see ``roster.py``."""
 
 
 async def bounded(work: Awaitable[T], timeout_s: float, *, lost: str = "no answer") -> T:
@@ -157,7 +157,7 @@ class Outbox:
         is_cluster: whether Redis is a cluster, which may run the calls of a batch in any order; see ``wire.py``.
 
     Attributes:
-        work: set when a call was put.
+        work: set when a call was added.
         waiting: the calls that wait, in their order.
         under_way: the batch that was sent.
     """
@@ -194,7 +194,7 @@ class Outbox:
         return [self._call(sent) for sent in self.under_way]
 
     def lost(self, why: str) -> None:
-        """Fail the calls of ``ask``, and keep the posts. A post that Redis has run already may run a second time."""
+        """Fail the calls of ``ask``, and keep the posts. Redis may run a post twice if the first answer was lost."""
         calls = (*self.under_way, *self.waiting)
         self.fail_questions(WireLost(why))
         self.under_way = []

@@ -32,7 +32,7 @@ _MOST_LATE: Final = 10_000
 
 
 class Reserver:
-    """Reserves starts, for one scope.
+    """Reserves the starts of one scope.
 
     Args:
         link: the link of this process.

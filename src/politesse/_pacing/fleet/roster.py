@@ -87,7 +87,7 @@ class Roster:
             raise RoundOver("it has lost data, or another process says so")
 
     def has_reported(self, keys: int) -> bool:
-        """Return whether this process has reported to ``keys`` servers."""
+        """Return whether this process has reported to at least ``keys`` servers."""
         return len(self._reports_until_mono) >= keys
 
     def waits_s(self, now_mono: float) -> float:
@@ -99,7 +99,7 @@ class Roster:
         return sorted({name for members in self._members.values() for name, done in members.items() if not done})
 
     def alive_words(self, owner: str, holders: str) -> str:
-        """Return this process and the holders with dead leases, each with its session. Earlier leases are dead."""
+        """Return this process and the holders with dead leases, each with the session in which it reported last."""
         return " ".join([f"{owner} {self.session}", *self._later_sessions(holders)])
 
     def has_dead(self, holders: str) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Record: TypeAlias = dict[str, Any]
-"""A host as ``politesse fleet status --json`` prints it; or ``key`` and ``error``, if a key holds no host."""
+"""A host as ``politesse fleet status --json`` prints it; or ``key`` and ``error``, if the key does not hold a host."""
 
 SCOPES: Final = ("host", "address", "domain")
 """The kinds of keys; each key begins with the name of its kind."""

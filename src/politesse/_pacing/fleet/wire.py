@@ -193,7 +193,7 @@ class RedisWire(_Wire[_redis.Redis]):
         return ("EVALSHA", self._shas[call.script], 1, call.key, *call.args)
 
     async def _ask_server(self, *commands: tuple[str, ...]) -> tuple[Server, list[str]]:
-        """Check the server; return it, with the answers to the commands, all in one round trip."""
+        """Check the server and run commands in one round trip; return the server and the answers."""
         found, memory, *others = await self._send([("INFO", "server"), ("INFO", "memory"), *commands])
         info = _fields_of(_redis.text_of(found))
         _redis.check_mode(self.name, info)  # this check comes first, because a Sentinel knows no scripts
@@ -242,7 +242,7 @@ class ClusterWire(_Wire[_redis.RedisCluster]):
         return Server(",".join(run_ids), min(float(str(info["uptime_in_seconds"])) for info in found))
 
     async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
-        """Run scripts, in order for each key, and check the epochs after them."""
+        """Run scripts, in order if they have the same key. Then check the epochs."""
         places: dict[str, list[int]] = {}
         for place, call in enumerate(calls):
             places.setdefault(call.key, []).append(place)
