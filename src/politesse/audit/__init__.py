@@ -2,11 +2,11 @@
 
 ::
 
-    Audit         judges the requests of logs
-    AuditOptions  which crawlers, and by which rules
+    Audit         judges the requests in logs
+    AuditOptions  the crawlers to judge, and the rules
     Finding       a request that should not have been made
     HostAudit     the sums for a crawler and a host
-    LogError      a log cannot be read, or proves nothing
+    LogError      says why a log cannot be read, or proves nothing
 """
 
 from politesse.audit._audit import Audit, AuditOptions, Finding, HostAudit

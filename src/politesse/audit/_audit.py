@@ -1,4 +1,4 @@
-"""The audit: judges the requests of logs, and sums up the findings by crawler and host, in bounded memory."""
+"""The audit: judges the requests in logs, and sums up the findings by crawler and host, in bounded memory."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class AuditOptions:
         back_off_s: for how long a 429 or 503 without a logged Retry-After closes its host, in seconds.
         slack_s: the possible error of the times, in seconds. By default 1 if the logs have whole seconds, otherwise
             0.05.
-        is_whole: whether the logs begin with the first request of the crawl. If so, a page before robots.txt is a
-            violation.
+        is_whole: whether the logs begin with the first request of the crawl. If so, a page that is requested before
+            robots.txt is a violation.
         profile: ``"cbcp"`` judges the crawler best practices, too.
 
     Raises:
@@ -131,7 +131,7 @@ class HostAudit:
         kinds: the number of findings by kind.
         bars: maps each interval of ``width_s`` seconds to the numbers of its requests and findings. The key is the
             start of the interval divided by ``width_s``.
-        width_s: the length of these intervals, in seconds; it doubles when there would be more than 120 of them.
+        width_s: the length of these intervals, in seconds; it doubles when there would be more than 120 intervals.
     """
 
     agent: str

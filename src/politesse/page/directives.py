@@ -61,7 +61,8 @@ class PageAnswer:
 class PageDirectives:
     """The directives of a page for one crawler: directives that name this crawler, and directives for all crawlers.
 
-    If statements contradict each other, the most restrictive applies (Google's page; draft-illyes-repext-00 2.2).
+    If statements contradict each other, the most restrictive applies (Google's page on the Robots META tag;
+    draft-illyes-repext-00 2.2).
 
     >>> page = PageDirectives.from_response({"X-Robots-Tag": "noindex, max-snippet:50"}, None, "ExampleBot")
     >>> page.may_index(now=1_800_000_000.0).allowed, page.may_follow.allowed, page.max_snippet

@@ -72,7 +72,7 @@ class Dialect(Enum):
     CONNER_2 = "conner-2"
     """Sean Conner's "An Extended Standard for Robot Exclusion": versions, wildcards, times and rates."""
     PERL = "perl"
-    """WWW::RobotRules, exactly: Disallow only, in order, no escape decoded."""
+    """WWW::RobotRules, exactly: Disallow only, rules in the order of the file, escapes not decoded."""
 
     @property
     def traits(self) -> Traits:

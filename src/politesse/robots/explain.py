@@ -33,7 +33,8 @@ class Explanation:
         matches: the rules of these groups that match the URL, in the order of the file. ``len(rule.pattern)`` is the
             length of a rule in octets.
         match: the answer, with the rule that decided.
-        ended_by: the empty Disallow that allowed the URL before any rule decided, or None; only in some dialects.
+        ended_by: the empty Disallow at which the dialect stopped its search for a rule, so that the URL is allowed;
+            otherwise None.
         precedence: a sentence that explains which of several matching rules decides.
     """
 

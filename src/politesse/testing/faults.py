@@ -101,23 +101,23 @@ def authority_pem() -> bytes:
 
 
 def trusted() -> ssl.SSLContext:
-    """Return the context of a server with a valid certificate."""
+    """Return the TLS context of a server with a valid certificate."""
     return _context(_authority().issue_cert(LOOPBACK))
 
 
 def expired() -> ssl.SSLContext:
-    """Return the context of a server whose certificate expired yesterday."""
+    """Return the TLS context of a server whose certificate expired yesterday."""
     now, day = datetime.now(UTC), timedelta(days=1)
     return _context(_authority().issue_cert(LOOPBACK, not_before=now - 9 * day, not_after=now - day))
 
 
 def for_another_host() -> ssl.SSLContext:
-    """Return the context of a server with a valid certificate for another name."""
+    """Return the TLS context of a server with a valid certificate for another name."""
     return _context(_authority().issue_cert("other.example"))
 
 
 def self_signed() -> ssl.SSLContext:
-    """Return the context of a server whose certificate no client trusts."""
+    """Return the TLS context of a server whose certificate no client trusts."""
     return _context(_authority.__wrapped__().issue_cert(LOOPBACK))
 
 

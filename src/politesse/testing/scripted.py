@@ -190,7 +190,7 @@ class ScriptedFetcher:
         return sum(_key(request) == asked for request in self.requests)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Answer as scripted.
+        """Return or raise the scripted answer.
 
         Raises:
             Exception: if the scripted answer is an exception.
