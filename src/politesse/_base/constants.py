@@ -16,7 +16,7 @@ SUCCESSFUL: Final = range(200, 300)
 """The statuses of a successful response: RFC 9110 15.3 (2xx)."""
 
 AGREE_S: Final = 0.01
-"""If the wall clock and the monotonic clock differ by at most this many seconds, they agree.
+"""The clocks agree if their measures of the elapsed time differ by at most this many seconds.
 
 The clocks are read one after the other, so a small difference does not mean that the wall clock was set.
 """

@@ -78,8 +78,8 @@ class Reason(StrEnum):
     UNREACHABLE = "unreachable"
     """robots.txt could not be fetched: see AccessResult.UNREACHABLE."""
     TOO_MANY_REQUESTS = "too-many-requests"
-    """robots.txt was answered with 429, or was not fetched because an answer to a page or to another origin had closed
-    its host. The verdict's ``not_before`` is the end of the wait."""
+    """The request for robots.txt was answered with 429, or it was not made, because an answer to a page or to another
+    origin had closed the host. The verdict's ``not_before`` is the end of the wait."""
     POLICY_DENY = "policy-deny"
     """A host policy of this crawler denies the host."""
     POLICY_EXEMPT = "policy-exempt"
@@ -166,7 +166,7 @@ class Bound(StrEnum):
     QUEUE = "queue"
     """Other requests have waited longer."""
     FLEET = "fleet"
-    """Only the fleet's Redis can grant the turn, but Redis is away, or the call (``try_turn``) never asks Redis."""
+    """Only the fleet's Redis can grant the turn, but it is unavailable, or the call (``try_turn``) never asks Redis."""
 
 
 CLOSINGS: Final = frozenset({Bound.RETRY_AFTER, Bound.BACKOFF, Bound.RATE_LIMIT, Bound.REFUSED})
@@ -180,7 +180,7 @@ class Refusal(NamedTuple):
     refused 2 times in a row: 402, crawler-price: USD 0.01
 
     Attributes:
-        times: the number of consecutive closings of the host for this reason; a success lowers the number.
+        times: how many times in a row refusals have closed the host; a success lowers the number.
         answer: the status of the last such answer, and its headers ``cf-mitigated``, ``crawler-price`` and
             ``WWW-Authenticate: License``; empty if another process received that answer.
     """

@@ -18,8 +18,8 @@ socket. At that limit, the slow request that started first is given up if it sta
 Free places go to the newest and to the oldest waiter alternately. If the oldest always came first, a healthy host would
 wait behind a thousand stalled hosts that came earlier. If the newest always came first, the oldest would starve.
 
-A place is granted before its waiter resumes. A waiter that is cancelled in between releases the place. A timer runs
-only while a request waits.
+A place is granted before its waiter resumes. If the waiter is cancelled before it resumes, it releases its place. A
+timer runs only while a request waits.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class FileCache(ABC, Generic[EntryKind]):
         policy: judges the answers.
         max_bytes: about how much memory the entries may take.
         clock: the wall clock and the monotonic clock.
-        publisher: receives ComponentFailed, and the events of the kind of file.
+        publisher: receives ComponentFailed, and the events about this kind of file.
         jitter: returns a number from 0 to 1, which spreads retries.
         records: keeps records beside the entries; closed with the cache.
 
@@ -239,7 +239,7 @@ class FileCache(ABC, Generic[EntryKind]):
         )
         started_mono = self._clock.monotonic()
         answer = await self._fetch(request)
-        if validators is not None and names_another(answer, validators):  # the 304 is about another file than the copy
+        if validators is not None and names_another(answer, validators):  # the 304 is about a file other than the copy
             answer = await self._fetch(replace(request, validators=None))
             if isinstance(answer, FetchResponse):
                 answer = replace(answer, conditional=False)  # a 304 to this request must not confirm the copy

@@ -121,7 +121,7 @@ def _head(text: bytes, key: str) -> dict[str, Any]:
 
 
 def _stored(part: Copy | Trouble | Moment | None) -> dict[str, object] | None:
-    """Return the fields of a part that differ from their defaults, without the body."""
+    """Return the fields of a part of a record that differ from their defaults, without the body."""
     if part is None:
         return None
     return {

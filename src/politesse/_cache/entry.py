@@ -39,7 +39,7 @@ _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQU
 
 
 class FileEntry:
-    """The copy of a file, or the fact that the file has no copy, with deadlines on both clocks.
+    """The copy of a file, or the reason why there is none, with deadlines on both clocks.
 
     The clock that reaches a deadline first decides: a wall clock may be set back, and a monotonic clock may stop while
     the machine sleeps. Only the wait for the next attempt uses the monotonic clock alone, so that a wall clock that
@@ -54,8 +54,8 @@ class FileEntry:
             wall clock.
         refresh_mono: from this moment on, a lookup starts a refresh; at the latest ``deadline_mono``.
         refresh_wall: the same moment, on the wall clock.
-        deadline_mono: the end of the entry.
-        deadline_wall: the end of the entry on the wall clock; infinite for an entry that closes its site.
+        deadline_mono: when the entry stops being valid.
+        deadline_wall: the same moment, on the wall clock; infinite for an entry that closes its site.
         used: second-chance bit of the eviction, set on every hit.
     """
 

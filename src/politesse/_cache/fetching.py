@@ -195,7 +195,7 @@ class PacedFetcher:
 
     The fetcher follows redirects itself, and each hop is paced at its own host. A closed host gets no request for
     robots.txt either. A host is closed when it answers 429, 503 with Retry-After, or 503 as the target of a redirect.
-    An answer that opens its site counts as a request at each host of its hops.
+    After an answer that opens its site, the next page waits for one interval at each host of the hops.
 
     Args:
         fetcher: makes a request for each hop.
@@ -204,8 +204,8 @@ class PacedFetcher:
         admission: limits how many requests are under way.
         policy: decides which answers open a site, and how long they are fresh.
         floor_s: returns the shortest pause of the gate at a host, in seconds.
-        total_timeout_s: how many seconds a fetch with redirects may take; its first hop has the time limit of the
-            fetcher.
+        total_timeout_s: how many seconds a fetch with redirects may take; the first hop is limited by the fetcher
+            itself.
         signer: signs the requests, or None.
     """
 

@@ -42,7 +42,7 @@ class StoredHosts:
     Args:
         scope: ``"host"``, ``"address"`` or ``"domain"``.
         store: keeps the states.
-        clock: the timer for later attempts.
+        clock: starts the timer for later attempts.
         publisher: receives ComponentFailed.
     """
 

@@ -57,8 +57,8 @@ class Copy:
         status: the HTTP status; after too many redirects, the status of the last redirect.
         final_url: the URL of the answer, after redirects.
         body: the file; empty unless SUCCESSFUL.
-        etag: the validator, or empty.
-        last_modified: the validator, or empty.
+        etag: the ETag header, or empty.
+        last_modified: the Last-Modified header, or empty.
         confirmed_wall: when the answer came, or a 304 last confirmed it.
         lifetime_s: how long after ``confirmed_wall`` the copy is fresh, in seconds.
         fault: the fault that became this copy, in words; else empty.

@@ -203,7 +203,7 @@ class LeasedRecords(StoredRecords):
         leasing: the LeasingStore that ``store`` wraps.
         max_wait_s: how long to wait for the record of another process.
         clock: measures this wait.
-        jitter: returns 0 to 1.
+        jitter: returns a number from 0 to 1, which varies the waits.
     """
 
     _leasing: LeasingStore

@@ -37,7 +37,7 @@ _PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # is parsed in 3 ms at worst (many pre
 
 
 class FileRules(dict[str, RuleSet]):
-    """Maps agents to their compiled rules of a file. All origins with the same file share this mapping.
+    """The compiled rules of a file for each agent. All origins with the same file share this mapping.
 
     The rules of an agent are added with its first request. Agents share their rules if the same groups bind them.
 
@@ -48,7 +48,8 @@ class FileRules(dict[str, RuleSet]):
     Attributes:
         digest: the digest of the file, or of file and site if the meaning of the file depends on the site; empty
             without a file.
-        entries: how many kept entries use the rules. The bytes of the rules count with the first entry only.
+        entries: how many kept entries use the rules. Only the first of these entries adds the bytes of the rules to the
+            size of the cache.
     """
 
     __slots__ = ("_known", "digest", "entries")
@@ -97,8 +98,9 @@ class Entry(FileEntry):
 
     Attributes:
         rules: the rules of its file; empty unless the source is SUCCESSFUL.
-        basis: the basis of verdicts for the agent of the last ``select_agent``; for no agent before the first call.
-        deciding: the rules of that agent; None before the first call. The hot path reads ``basis`` and ``deciding``
+        basis: the basis of verdicts for the agent of the last ``select_agent`` call; before the first call, an empty
+            basis.
+        deciding: the rules of the same agent; None before the first call. The hot path reads ``basis`` and ``deciding``
             without a look-up in ``rules``.
     """
 

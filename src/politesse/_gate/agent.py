@@ -106,7 +106,7 @@ class Agent:
         return verdict_of_basis(url, match.allowed or state.reports, match, entry.basis, now_mono, now_wall), entry
 
     def judged(self, url: str) -> Verdict | None:
-        """Return the verdict on ``url``, neither counted nor published, or None if a fetch is needed."""
+        """Return the verdict on ``url``, or None if a fetch is needed. Does not count or publish the verdict."""
         self.state.check_usable()
         hit = self.hit(url)
         if hit is not None:
@@ -126,7 +126,7 @@ class Agent:
         return self._made(url, Judgement(match))
 
     async def learn(self, url: str) -> Verdict:
-        """Return the verdict on ``url``, neither counted nor published; fetch robots.txt if needed."""
+        """Return the verdict on ``url``; fetch robots.txt if needed. Does not count or publish the verdict."""
         verdict = self.judged(url)
         return await self.fetched(url) if verdict is None else verdict
 
@@ -211,14 +211,14 @@ class Agent:
         return TurnRequest(host, origin.text, self.name, rules, url, self.state.policies.floor_s(host), check)
 
     def given_up(self, url: str, answer: NotYet) -> Verdict:
-        """Return the verdict on a URL whose wait is too long, or whose site refuses; neither counted nor published."""
+        """Return a verdict, neither counted nor published, on a URL whose wait is too long or whose site refuses it."""
         reason, note = Reason.WAIT_TOO_LONG, f"{answer.bound_by} until {utc(answer.not_before)}"
         if answer.refusal is not None:
             reason, note = Reason.REFUSED, str(answer.refusal)
         return self._refused(url, split(url)[0], reason, note, answer.not_before)
 
     def context(self, origin: Origin) -> GateContext:
-        """Return the context of verdicts on ``origin`` now."""
+        """Return the present context of verdicts on ``origin``."""
         state, enforcement = self.state, self._enforcement
         entry, policy = state.cache.entries.get(origin.text), state.policies.get(origin.pacing_host)
         return entry, policy, None if enforcement is None else enforcement.basis(origin)

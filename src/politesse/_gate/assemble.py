@@ -192,7 +192,7 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
 
 
 def _record_files(state: GateState, ledger: Ledger) -> None:
-    """Let the ledger record each copy that begins to serve, and publish the failures of the ledger."""
+    """Let the ledger record each new copy, and publish the failures of the ledger."""
     gate, clock = ref(state), state.clock
 
     def report(error: StoreError) -> None:
@@ -277,7 +277,7 @@ def _conditions(user_agent: str, fetcher: Fetcher) -> FetchConditions:
 
 def _check_fleet(given: object) -> None:
     if given is not None and not isinstance(given, str | FleetOptions):
-        wanted = "a URL, as 'redis://host:6379/0', or FleetOptions"  # without the value, which may contain a password
+        wanted = "a URL, as 'redis://host:6379/0', or FleetOptions"  # the error omits the value, which may be a secret
         raise ConfigurationTypeError(f"fleet: give {wanted}, no {type_name(given)}")
 
 

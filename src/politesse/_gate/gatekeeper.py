@@ -79,15 +79,15 @@ class Gatekeeper(AgentView):
             or a RedisStore on a server that may evict them.
         ledger: records each decision, each turn, and each copy of robots.txt: a Ledger, or the path of its file. The
             gatekeeper closes it. By default, nothing is recorded.
-        session: an aiohttp session. The gate only borrows its connector.
+        session: an aiohttp session. The gate uses only the connector of the session, and does not close it.
         fetcher: fetches robots.txt instead of aiohttp; not together with ``fetch`` or ``session``.
         resolver: finds the addresses of hosts, for the fetcher and for pacing by address. With ``session``, the fetcher
             uses this resolver only to check redirects. The default is the resolver of the connector of ``session``, or
             of the system.
         clock: the clocks; by default the clocks of the system.
-        mode: ``"enforce"``, or ``"report"``: every verdict then allows its URL. The reason of the verdict and the
-            events report the denial that would apply. In both modes turns keep the pace, and sites with too slow a pace
-            are refused.
+        mode: ``"enforce"`` or ``"report"``. In report mode, every verdict allows its URL. The reason of the verdict and
+            the events state the denial that would apply. In both modes turns keep the pace, and sites with too slow a
+            pace are refused.
         enforce_usage: the purposes for which you use the content of sites, such as ``{"ai-train"}``: ``search``,
             ``ai-train``, ``ai-input``, ``tdm``. If a site disallows one of these purposes, the gate denies its pages.
             The gate reads the preferences in robots.txt. For ``tdm``, ``check`` also fetches

@@ -200,7 +200,9 @@ def settle(policy: HostPolicy | None) -> Judgement | None:
 
 
 def match_without_file(url: str, target: str, normalise: Callable[[str], str]) -> Match:
-    """Return the match of a URL without any rules, with the reason ROBOTS_TXT for the URL of robots.txt, else NO_RULE.
+    """Return the match of a URL if no rules are known.
+
+    Its reason is ROBOTS_TXT for the URL of robots.txt, and NO_RULE for all other URLs.
 
     Raises:
         InvalidURL: if the target has no normal form.

@@ -6,8 +6,8 @@ the host (``max_concurrent``), the interval counts from the start of the turn.
 
 A task *holds* each turn that it has entered. Entering a turn notes a weak reference in a context variable, so child
 tasks (``asyncio.gather``) inherit the turns of their parent. A host (or its address or domain) grants a limited number
-of turns at once. A task that holds all turns of a host would wait for itself, or for its parent, which usually waits
-for the child. So the next turn of such a task at that host raises TurnHeld at once.
+of turns at once. If a task that holds all turns of a host waited for one more, it would wait for itself, or for its
+parent, which usually waits for the child. So the next turn of such a task at that host raises TurnHeld at once.
 
 The library's own background tasks start in an empty context: they hold no turn of the caller that started them.
 """

@@ -247,7 +247,7 @@ class AgentUsage:
         for name in {agent.name, own_name}:
             evidence = Evidence(url, TDMREP_JSON, normalise, None, entry.source.result, entry.rules.get(name))
             if entry.answers(name) and not judge(evidence).match.allowed:
-                return NOTHING_RESERVED  # the file is never fetched, and ``peek`` would return None for ever
+                return NOTHING_RESERVED  # a denied file is never fetched, so ``peek`` would return None for ever
         if state.pacing.on_long_crawl_delay == "skip" and agent.too_long_s(entry.rules.get(own_name)) is not None:
             return NOTHING_RESERVED
         # The file was fetched in a turn, and the turn of the page follows an interval later: the file must stay valid

@@ -159,7 +159,7 @@ class AgentView(Agent):
                 it. The pace still applies, and so does a host policy that denies.
 
         Raises:
-            Disallowed: if ``url`` may not be requested, by the check before or after the wait.
+            Disallowed: if the check before or after the wait denies ``url``.
             TooFar: if no turn starts within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if the fetch of robots.txt
                 takes longer.
             TurnHeld: at once, if this task already holds a turn of the same host (or ``max_concurrent`` turns), or of
@@ -199,12 +199,12 @@ class AgentView(Agent):
         return answer
 
     async def try_turns(self, urls: Iterable[StrOrURL]) -> list[Turn | NotYet | Verdict]:
-        """Return an answer for each URL, in order: a turn if the URL may be requested now. Ask for many hosts at once.
+        """Return an answer for each URL, in order: a turn if the URL may be requested now.
 
-        A URL without a turn gets a NotYet, or the verdict that denies it. Any value that is not a URL gets a verdict
-        with the reason INVALID_URL, and the other URLs still get their turns. If several URLs have the same host, the
-        first of them get turns, as many as the host grants at once. A URL without a turn keeps no place in line: ask
-        again. The robots.txt of an unknown origin is fetched in the background.
+        One call asks for many hosts at once. A URL without a turn gets a NotYet, or the verdict that denies it. Any
+        value that is not a URL gets a verdict with the reason INVALID_URL, and the other URLs still get their turns. If
+        several URLs have the same host, the first of them get turns, as many as the host grants at once. A URL without
+        a turn keeps no place in line: ask again. The robots.txt of an unknown origin is fetched in the background.
 
         In one process the call does not wait at all. A fleet asks its Redis for all hosts together. If the caller is
         cancelled during this call, no turn is lost.
@@ -226,8 +226,8 @@ class AgentView(Agent):
         """Return the data.txt of an origin, which describes its datasets.
 
         The file is fetched like a page: robots.txt has to allow it, and the fetch waits for a turn of the host. Each
-        hop of a redirect is checked and has a turn. The file is cached, and concurrent callers share one request, with
-        the gatekeeper's own User-Agent. The content of the file has no effect on any verdict.
+        hop of a redirect is checked and has a turn. The file is cached, and concurrent callers share one request. The
+        request has the gatekeeper's own User-Agent. The content of the file has no effect on any verdict.
 
         Args:
             origin: the origin, or a URL at this origin.

@@ -29,7 +29,7 @@ class Times:
         return found
 
     def last(self, at: float) -> float:
-        """Return the last time up to ``at``; NEVER without such a time."""
+        """Return the last time up to ``at``; NEVER if there is none."""
         place = bisect_right(self.times, at)
         if place > _MAX_TIMES:
             del self.times[: place - 1]

@@ -6,9 +6,10 @@ answer, to its decision to make the next request. Both moments are within the ga
 is never shorter than the pause. So a gap that is too short is the crawler's fault, within the resolution of the clock.
 
 Which requests count. A request for robots.txt need not wait for page requests. Requests for robots.txt to one host,
-redirect targets included, are made one at a time. After the first two in a minute, they are ``min_delay_s`` apart. A
-page request comes a whole pause after the robots.txt that opened its site. A later copy does not restart the pause. The
-target of a robots.txt redirect is fetched for the redirecting origin, and does not count for the pace of pages.
+redirect targets included, must be made one at a time. After the first two in a minute, they must be ``min_delay_s``
+apart. A page request must come at least one pause after the robots.txt that opened its site. A later copy does not
+restart the pause. The target of a robots.txt redirect is fetched for the redirecting origin, and does not count for the
+pace of pages.
 
 A page and a robots.txt may be under way together. If the answer to one request states a Retry-After, the crawler may
 have sent the other request before it read that answer, and the other request may reach the server later. So the first
@@ -72,7 +73,7 @@ class _Redirect(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _HostHistory:
-    """The requests to a host: the ends of the requests that count for the pace, and the times of its Retry-After."""
+    """The requests to a host: the ends of the requests that count for the pace, and the Retry-Afters of its answers."""
 
     robots: dict[Origin, _RobotsHistory] = field(default_factory=dict)
     fetches_ended: list[float] = field(default_factory=list)

@@ -101,7 +101,7 @@ class Promises:
     Attributes:
         min_delay_s: the pause if a host states none, and between requests for robots.txt to one host, in seconds.
         min_refetch_s: the least time between two requests for a robots.txt, from start to start, in seconds.
-        max_age_s: the longest time that the crawler uses a copy of robots.txt, in seconds.
+        max_age_s: the longest time for which the crawler uses a copy of robots.txt, in seconds.
         slack_s: the tolerance for errors of the clocks in the log, in seconds.
         wall_slack_s: the tolerance for Retry-After and for fetching robots.txt again, in seconds. The crawler may
             measure both times by another clock.
