@@ -59,7 +59,7 @@ class StatedTimes(Protocol):
 
     @property
     def is_timed(self) -> bool:
-        """Whether the time of day matters."""
+        """Whether the statements depend on the time of day."""
 
     @property
     def longest_s(self) -> float:
@@ -93,7 +93,7 @@ class StatedPace(Protocol):
 
 
 class TurnRequest(NamedTuple):
-    """A request that wants to start. Each turn makes a TurnRequest, so it is a named tuple, which is cheap to make.
+    """A request that wants to start. Each turn makes a TurnRequest; a named tuple is cheap to make.
 
     Attributes:
         host: the host name under which the request is paced, in lower case, without scheme, port and trailing dot.

@@ -41,14 +41,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ComponentFailed(Event):
-    """A component, such as a store, raised an unexpected exception, or took too long. A failure allows no request.
+    """A component, such as a store, raised an unexpected exception, or took too long. A failure never allows a request.
 
     >>> ComponentFailed(None, "store", TimeoutError("did not close in 5 s"))
     ComponentFailed(origin=None, component='store', error=TimeoutError('did not close in 5 s'))
 
     Attributes:
         origin: the origin in question; None if the failure concerns no single origin.
-        component: ``"cache"``, ``"fetcher"``, ``"files"`` (but robots.txt), ``"ledger"``, ``"pacer"`` or ``"store"``.
+        component: ``"cache"``, ``"fetcher"``, ``"files"`` (not robots.txt), ``"ledger"``, ``"pacer"`` or ``"store"``.
         error: the exception that was raised.
     """
 
@@ -111,7 +111,7 @@ class RobotsFetched(Event):
         origin: the origin of the file.
         status: the HTTP status, or None without an answer.
         fault: a phrase that describes the failure, or empty.
-        elapsed_s: seconds that the fetch took, with redirects and the wait for a place.
+        elapsed_s: seconds that the fetch took, including redirects and the wait for its start.
         source: the copy or the failure on which verdicts are now based.
         truncated: whether the fetcher cut the file, so that its last lines are missing.
     """
@@ -274,7 +274,7 @@ class LongDelay(Event):
     Attributes:
         origin: the site.
         delay_s: the delay that the site states, in seconds.
-        done: ``"obey"``, ``"cap"`` or ``"skip"``.
+        done: how the gate treats the delay: ``"obey"``, ``"cap"`` or ``"skip"``.
     """
 
     origin: Origin

@@ -70,7 +70,7 @@ class Transport(Protocol[_Sent_contra, _Answered_co]):
 
 
 class Library(NamedTuple, Generic[Request, Response]):
-    """One of the libraries, as its integration describes it.
+    """A library, httpx or httpx2, as the integration of that library describes it.
 
     Attributes:
         name: the name of its package.

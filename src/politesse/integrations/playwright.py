@@ -169,8 +169,8 @@ class PolitePage:
     async def goto(self, url: str, **options: Any) -> Response | None:  # noqa: ANN401 - the options of Page.goto
         """Open a URL like ``Page.goto``; each hop of its redirects, up to 20, is checked and waits for its turn.
 
-        The wait counts against no timeout of Playwright, and ``timeout`` starts anew with each hop. A URL of another
-        scheme than http(s), or relative to the ``base_url`` of the context, goes to Playwright as it is.
+        The wait counts against no timeout of Playwright, and ``timeout`` starts anew with each hop. A URL with a scheme
+        other than http(s), and a URL relative to the ``base_url`` of the context, are passed to Playwright unchanged.
 
         Args:
             url: the URL.

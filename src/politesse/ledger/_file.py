@@ -59,7 +59,7 @@ class Chain:
         number: the number of the last row; 0 in a new file.
         kind: the kind of the last row; empty in a new file.
         hash: the hash of the last row.
-        previous: the hash of the seal of the file before; None in a new file.
+        previous: the hash of the seal of the previous file; None in a new file.
         began_wall: the Unix time at which the file began.
     """
 
@@ -75,7 +75,7 @@ class Chain:
             self.previous, self.began_wall = begin_of(content)
 
     def begin(self, previous: bytes, wall: float) -> None:
-        """Add the first row of a file, which binds the file to the seal of the file before."""
+        """Add the first row of a file, which binds the file to the seal of the previous file."""
         self.began_wall, self.hash = wall, previous
         self.add(BEGIN, {"format": 1, "previous": previous.hex(), "wall": wall})
 

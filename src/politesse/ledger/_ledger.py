@@ -10,7 +10,7 @@ Theory of operation. A caller appends an item to a queue and goes on. The thread
 ``flush`` and ``aclose`` write at once. If the queue is full, an item is dropped and counted; the count becomes a row of
 the chain. Several processes may write to one ledger: each transaction holds SQLite's lock, and reads the end of the
 chain first. If the end is a seal, the next file of the series begins. A process that is killed at that moment may leave
-the next file empty. A later process then reads the seal in the file before.
+the next file empty. A later process then reads the seal in the previous file.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Ledger:
         self._dropped_before = 0  # how many dropped items the chain has counted
         self._is_watching = self._is_closing = self._has_told = self._has_opened = self._has_closed = False
         self._name = token_hex(8)
-        self._previous: bytes | None = None  # the seal of the file before, if this ledger has read it
+        self._previous: bytes | None = None  # the seal of the previous file, if this ledger has read it
 
     @property
     def queued(self) -> int:
@@ -269,7 +269,7 @@ class Ledger:
         return partial(self._commit, dropped, is_last=is_last)
 
     def _step(self, chain: Chain) -> int:
-        """Return 1 to write to the next file, -1 to the file before, else 0; raises StoreError for a foreign file."""
+        """Return 1 to write to the next file, -1 to the previous file, else 0; raises StoreError for a foreign file."""
         if chain.kind == rows.SEAL:
             return 1
         if chain.previous is None:
@@ -281,7 +281,7 @@ class Ledger:
         return 0
 
     def _move(self, step: int, previous: bytes | None) -> None:
-        """Go on with the next file, or with the file before."""
+        """Go on with the next file, or with the previous file."""
         self._file = SqliteFile(member(self.path, self._number + step), [LEDGER])
         self._number, self._previous = self._number + step, previous
 

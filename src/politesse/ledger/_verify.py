@@ -1,7 +1,7 @@
 """Checks the chain of a ledger.
 
-Theory of operation. Each row has the SHA-256 of the hash of the row before, and of its own number, kind and content.
-The first row of a file continues from the seal of the file before. A snapshot names the SHA-256 of its body. So the
+Theory of operation. Each row has the SHA-256 of the hash of the previous row, and of its own number, kind and content.
+The first row of a file continues from the seal of the previous file. A snapshot names the SHA-256 of its body. So the
 check finds the first row that was altered, removed, inserted or swapped, an altered or missing body, and a missing file
 between two other files.
 
@@ -95,7 +95,7 @@ class _Check:
         return "" if is_seen else f"no row has the noted hash {head}: rows are missing at the end, or all was made anew"
 
     def _changed_file(self, number: int, row: LedgerRow) -> str:
-        """Check whether the first row of a file continues the file before."""
+        """Check whether the first row of a file continues the previous file."""
         name, (previous, _) = self._ledger.paths[number].name, begin_of(row.content)
         if self._file and (number != self._file + 1 or self._kind != SEAL):
             return f"rows are missing between row {self.last} of {self._ledger.paths[self._file].name} and {name}"

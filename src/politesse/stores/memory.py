@@ -36,8 +36,8 @@ class MemoryStore:
             raise ConfigurationError(f"max_bytes={max_bytes}: give a positive number of bytes")
         self._max_bytes = max_bytes
         self._bytes = 0
-        # The least recently used record is first. An LRUCache has three dicts, and takes 250 octets more for each
-        # record.
+        # The least recently used record is first. An LRUCache would have three dicts, and would take 250 octets more
+        # for each record than this dict.
         self._records: OrderedDict[str, bytes] = OrderedDict()
 
     async def get(self, key: str, /) -> bytes | None:

@@ -65,7 +65,7 @@ class ThreadView:
     def __init__(self, thread: LoopThread, view: AgentView, gate: Gate | None = None) -> None:
         self._thread = thread
         self._view = view
-        self._gate = gate  # keeps the Gate alive while a view is in use, because the collection of a Gate closes it
+        self._gate = gate  # keeps the Gate alive while a view is in use; garbage collection would close the Gate
         self.identity: Identity = view.identity
 
     def check(self, url: StrOrURL) -> Verdict:
