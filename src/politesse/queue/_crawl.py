@@ -195,7 +195,7 @@ class Crawl(Generic[Item, Response]):
             worker.cancel()
 
     async def _visit(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
-        """Request the URL of a turn and settle the URL in one of the ways of the theory of operation."""
+        """Request the URL of a turn and settle the URL in one of the four ways that the module lists."""
         hops, attempt, depth, mark = queued.trail
         page = CrawlPage(queued.url, queued.item, hops, attempt, depth, self._offer, is_sitemap=mark is not None)
         visit = Visit(queued, page, self._agent.clock.wall(), self._agent.clock.monotonic())

@@ -229,7 +229,7 @@ class Dispatcher(Frontier[Item]):
         self.stalls.note_progress()
         if event is not None:
             queued.origin_queue.withdraw(queued)
-        if verdict.reason is not Reason.TOO_SLOW:  # the agent has already counted TOO_SLOW for the origin
+        if verdict.reason is not Reason.TOO_SLOW:  # ``turn_request`` has already counted TOO_SLOW for the origin
             self._agent.counted(verdict)
         self.refused += 1
         if is_given_up(verdict):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-_MAX_SITES: Final = 10_000  # at most this many sites are remembered as logged
+_MAX_SITES: Final = 10_000  # how many sites may be remembered as already logged
 _SLICE_S: Final = 0.002
 
 
@@ -142,7 +142,7 @@ class Frontier(Generic[Item]):
             self.raise_failure()
 
     def close(self) -> None:
-        """Let the queue run empty."""
+        """Accept no more URLs; the workers finish the queued URLs."""
         self.closed = True
         for host in self.hosts.values():
             host.putters.wake_all()

@@ -152,7 +152,7 @@ class WaitingTasks:
 
 
 class StallWatch:
-    """Logs when a queue makes no progress while a task waits. Each wait is a ``with`` block.
+    """Logs when a queue makes no progress while a task waits. Each wait runs in a ``with`` block of the StallWatch.
 
     Theory of operation. A queue is *stalled* if a task waits, but for a minute no URL was put, handed out, done or
     refused. One timer checks for a stall, and only while a task waits. Progress changes the due time, not the timer; a

@@ -75,7 +75,7 @@ class Intake(Generic[Item]):
             self._dispatcher.add(origin, text, item, priority)
 
     def _checked(self, url: StrOrURL, item: Item | None, priority: float) -> tuple[str, Origin]:
-        """Return a URL as text, and its origin; raise the errors of the arguments."""
+        """Return a URL as text, and its origin; raise an error for an invalid argument."""
         text = url_text(url)
         check_priority(priority)
         try:

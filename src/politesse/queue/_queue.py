@@ -39,12 +39,12 @@ class PoliteQueue(Generic[Item]):
     done. If robots.txt is unreachable, or was answered with 429, the queue keeps the URLs of its origin until
     robots.txt may be fetched again. If robots.txt stays in this state for too long (``max_unreachable_s``,
     ``max_wait_s``), or if the host name is not found, the queue gives the URLs up and refuses them. The queue belongs
-    to one event loop. Its tasks end when the gate is closed.
+    to one event loop. The tasks of the queue end when the gate is closed.
 
     Args:
         gate: grants the turns. All tasks and queues wait for a host in one line, first come, first served.
         maxsize: how many URLs may wait at each host; 0 for any number. At that number ``put`` waits. Turns under way
-            do not count. A consumer never waits, because it would wait for itself. Consumers are: code within a turn,
+            do not count. A consumer never waits, because only consumers make room. Consumers are: code within a turn,
             its child tasks, and any task that has taken a turn of this queue.
         on_disallowed: called when a worker finds a URL disallowed. The first argument is the item, or the URL if it has
             no item; the second argument is the verdict. If ``on_disallowed`` raises an error, the ``turn`` of that

@@ -77,7 +77,7 @@ class HttpxStyle(Protocol[Response_co]):
 
 
 class Answer(NamedTuple):
-    """The answer to a request, the same for every client.
+    """The answer to a request, in the same form for every client.
 
     Attributes:
         status: the HTTP status.
@@ -119,7 +119,7 @@ class _AiohttpClient(Generic[Response]):
 
 
 class _HttpxClient(Generic[Response]):
-    """A client of a crawl that requests with a client of httpx or httpx2."""
+    """Requests the URLs of a crawl with an ``AsyncClient`` of httpx or httpx2."""
 
     def __init__(self, client: HttpxStyle[Response], headers: Mapping[str, str]) -> None:
         self._client = client
@@ -297,7 +297,7 @@ def resolved_location(base: str, location: str) -> str | None:
 
 
 def normal_form(url: str) -> str:
-    """Return the normal form of a URL, for comparisons: RFC 3986 6.2.2 and 6.2.3 as yarl applies them.
+    """Return the normal form of a URL for comparisons (RFC 3986 6.2.2 and 6.2.3, as yarl applies them).
 
     >>> normal_form("HTTP://Example.COM:80/%7euser/./a/../b?z=1&a=%31#part")
     'http://example.com/~user/b?z=1&a=1'

@@ -75,7 +75,7 @@ class _TracedRequest:
         session: the session that makes the request.
         hops: the judged hops under way; more than one if a middleware sends several at once.
         judged: the URL that was judged last; None before the first judgement.
-        reported: whether a report said that no hop was judged.
+        reported: whether an event has reported that no hop was judged.
     """
 
     session: aiohttp.ClientSession
@@ -84,7 +84,7 @@ class _TracedRequest:
     reported: bool = False
 
     def permits(self, url: str) -> bool:
-        """Return whether ``url`` may be sent now; uses up its turn."""
+        """Return whether ``url`` may be sent now, and mark the judged hop as sent."""
         for hop in self.hops:
             if hop.url == url and not (hop.turn and hop.sent):
                 hop.sent = True
@@ -93,7 +93,7 @@ class _TracedRequest:
 
 
 _logger: Final = logging.getLogger("politesse.integrations")
-_MAX_SITES: Final = 1_000  # at most this many sites are remembered as logged
+_MAX_SITES: Final = 1_000  # how many sites may be remembered as already logged
 
 _TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", default=None)
 

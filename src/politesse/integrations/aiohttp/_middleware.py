@@ -42,7 +42,8 @@ class RobotsMiddleware:
     ``trace_config`` reports requests that bypass it.
 
     The middleware replaces aiohttp's default User-Agent by the gate's, because the server must see the name for which
-    the rules were selected (RFC 9309 2.2.1). If a request has another User-Agent, it is judged for that crawler.
+    the rules were selected (RFC 9309 2.2.1). If a request has another User-Agent, the request is judged for the crawler
+    of that User-Agent.
 
     Args:
         gate: a Gatekeeper or one of its views; with ``mode="report"`` the middleware only reports.

@@ -66,12 +66,12 @@ class PoliteSession:
     response. After a redirect, the next hop takes a new turn.
 
     A host is busy until the response has been read to its end, released or closed. By default a host gets one request
-    at a time, and a response that stays open blocks every other request. The task that made the request holds its turn,
-    even if it hands the response to another task. A second request of this task to the host raises TurnHeld at once;
-    the error names the open response. The garbage collector closes a response that was dropped unread, with a
-    ResourceWarning that names its URL. If the program has used the ``content`` of a response, aiohttp keeps the
-    response alive until its end, or until one second after the total timeout. A WebSocket keeps its host busy for the
-    handshake only; ``ws://`` and ``wss://`` are judged by the robots.txt of ``http://`` and ``https://``.
+    at a time, and a response that stays open blocks every other request. The task that made the request holds the turn,
+    even if another task gets the response. A second request of this task to the host raises TurnHeld at once; the error
+    names the open response. The garbage collector closes a response that was dropped unread, with a ResourceWarning
+    that names its URL. If the program has used the ``content`` of a response, aiohttp keeps the response alive until
+    its end, or until one second after the total timeout. A WebSocket keeps its host busy for the handshake only;
+    ``ws://`` and ``wss://`` are judged by the robots.txt of ``http://`` and ``https://``.
 
     Middlewares of the session and of the request run before the check: a request that a middleware changes or repeats
     is judged as it is sent. As in aiohttp, the ``middlewares=`` of a request replace the session's, but never the

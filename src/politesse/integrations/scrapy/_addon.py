@@ -17,7 +17,7 @@ from politesse.integrations.scrapy._queue import PolitePriorityQueue
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
-_PRIORITY: Final = "addon"  # a lower priority than the project, the spider and the command line
+_PRIORITY: Final = "addon"  # lower than the settings of the project, the spider and the command line
 _MIDDLEWARES: Final = "DOWNLOADER_MIDDLEWARES"
 _DEFAULTS: Final = {
     "ROBOTSTXT_OBEY": True,

@@ -16,8 +16,8 @@ requests wait here, or in the middleware if robots.txt is unreachable. When the 
 the scheduler, because only the scheduler knows whether another run follows.
 
 In a fleet, a check whether a host has a turn now would reserve that turn in Redis. So the downloader makes no such
-check. A request of the scheduler waits here for its turn, which may be behind other processes, and goes back to the
-scheduler after 30 seconds. Each host has at most one such request.
+check. A request of the scheduler waits here for its turn, which may come after the turns of other processes, and goes
+back to the scheduler after 30 seconds. Each host has at most one such request.
 """
 
 from __future__ import annotations
@@ -112,13 +112,13 @@ class PoliteDownloader(_internals.SteppedDownloader):
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
     def host_slot(self, request: Request) -> str | None:
-        """Return the host as the pacer names it; a redirect still carries the slot of the previous host."""
+        """Return the host as the pacer names it; the meta of a redirect still names the previous host."""
         origin = None if ROBOTS_TXT in request.meta else origin_of(request.url)
         return None if origin is None else origin.pacing_host
 
     def entered(self, request: Request, slot: str) -> None:
         """Record that ``request`` is under way."""
-        # Restored, because the target of a redirect must pass the filters for duplicates and for other sites.
+        # ``dont_filter`` is restored, because a redirect must pass the filters for duplicates and for other sites.
         request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
         self._under_way[slot] += 1
 
@@ -149,7 +149,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         if isinstance(failure.value, _internals.SpiderClosing) and (later := self.keep(request)) is not None:
             return later
         if isinstance(failure.value, RobotsTxtFailed):
-            raise failure.value.as_in_scrapy()  # skips all middlewares, because RetryMiddleware would retry
+            raise failure.value.as_in_scrapy()  # raised past all middlewares, because RetryMiddleware would retry
         return failure
 
     def left(self, request: Request, slot: str) -> None:
@@ -200,7 +200,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return later
 
     async def has_waited(self, request: Request, verdict: Verdict) -> bool:
-        """Wait to judge ``request`` again; return False if the scheduler keeps it, or its site is given up."""
+        """Wait to judge ``request`` once more; return False if the scheduler keeps it, or its site is given up."""
         origin = origin_of(request.url)
         if not self.is_bypassed or origin is None:
             return False
@@ -274,7 +274,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return _internals.SpiderClosing(str(error))
 
     def _disallowed(self, request: Request, agent: Agent, verdict: Verdict) -> IgnoreRequest:
-        if verdict.reason is not Reason.TOO_SLOW:  # the agent has counted TOO_SLOW already, for the origin
+        if verdict.reason is not Reason.TOO_SLOW:  # ``turn_request`` has already counted TOO_SLOW for the origin
             agent.counted(verdict)
         if self._robots is None:
             return IgnoreRequest(str(Disallowed(verdict)))

@@ -6,8 +6,8 @@ Scrapy's own middleware. So a crawl can run from its cache while its servers are
 fetches robots.txt from the server, never from the cache, and a fault closes the site. The cache stores each robots.txt
 that was fetched, for the next run.
 
-Before a request, ``answers`` checks the policy and the storage: will the cache answer? If the cache then does not
-answer, the downloader judges the request like any other.
+Before a request, ``answers`` checks the policy and the storage to find out whether the cache will answer. If the cache
+then does not answer, the downloader judges the request like any other.
 """
 
 from __future__ import annotations

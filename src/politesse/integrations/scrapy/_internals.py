@@ -82,7 +82,7 @@ def wake(crawler: Crawler) -> None:
 
 
 def flush_seen(crawler: Crawler) -> None:
-    """Write the buffer of Scrapy's filter for duplicates to its file; Scrapy itself writes it only sometimes."""
+    """Write the buffer of Scrapy's filter for duplicates to its file; Scrapy itself seldom writes the buffer."""
     slot = crawler.engine._slot  # noqa: SLF001
     file = None if slot is None else getattr(getattr(slot.scheduler, "df", None), "file", None)
     if file is not None:

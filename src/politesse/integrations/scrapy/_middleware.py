@@ -104,7 +104,7 @@ class RobotsTxtMiddleware:
     async def process_request(self, request: Request) -> Request | None:
         """Return None to continue, or another request to schedule; raises IgnoreRequest."""
         request.meta.pop(PAGE, None)  # the request may have the meta of an earlier page
-        # Scrapy has a handler for another scheme, or raises NotSupported.
+        # For other schemes, Scrapy has a handler or raises NotSupported.
         if request.meta.get("dont_obey_robotstxt") or request.url.partition(":")[0].lower() not in _WITH_ROBOTS_TXT:
             return None
         view = self._view(request)

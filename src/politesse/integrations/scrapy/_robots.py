@@ -86,7 +86,7 @@ class RobotsTxtFailed(IgnoreRequest):
     """A request is not made because the download of robots.txt failed; ``__cause__`` is the reason."""
 
     def as_in_scrapy(self) -> IgnoreRequest:
-        """Return an IgnoreRequest that is also of the cause's type, because errbacks get the cause in plain Scrapy."""
+        """Return an IgnoreRequest that also has the type of the cause, which errbacks get in plain Scrapy."""
         kind = type(self.__cause__)
         both: type[IgnoreRequest] = type(kind.__name__, (IgnoreRequest, kind), {"__str__": lambda _: str(self)})
         error = both.__new__(both, str(self))  # the constructor of the cause may have other arguments
@@ -98,8 +98,8 @@ class EngineFetcher:
     """A Fetcher over ``crawler.engine``: its requests pass the downloader middlewares, but no spider middleware.
 
     The fetcher counts robots.txt as Scrapy's own middleware does (``robotstxt/request_count`` and so on) and sends
-    ``robots_parsed``. Unless private addresses are denied, it checks only addresses in URLs, because Scrapy does not
-    reveal the address of a name before it connects.
+    ``robots_parsed``. Unless private addresses are denied, the fetcher checks only addresses in URLs, because Scrapy
+    does not reveal the address of a name before it connects.
 
     Args:
         crawler: the crawler, which has the engine.
@@ -155,7 +155,7 @@ class EngineFetcher:
         error = self._errors.get(source.robots_url)
         if kind is None or (error is not None and _kind(error) is kind):
             return None if kind is None else error
-        # The fault is from another run or spider, which has stored only its kind.
+        # The fault comes from another run or spider, which stored only the kind of the fault.
         plain: type[Exception] | None = getattr(scrapy.exceptions, _EXCEPTIONS[kind][0], None)
         return None if plain is None else plain(source.fault)
 
@@ -188,7 +188,7 @@ class EngineFetcher:
         headers = header_texts(response.headers)
         redirect = hops.redirect(response.status, headers.get("location", "")) if response.status in REDIRECTS else None
         if not isinstance(redirect, FetchFault) or hops.request.last or not redirect.location:
-            self._count(hops, "response_count")  # if a redirect is followed, the answer of the next hop counts
+            self._count(hops, "response_count")  # if a redirect is followed, only the answer of the next hop is counted
             self._count(hops, f"response_status_count/{response.status}")
         if isinstance(redirect, FetchFault):
             return replace(redirect, private=guard.private)

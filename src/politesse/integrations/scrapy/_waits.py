@@ -117,7 +117,7 @@ class CrawlTally:
         count(self._crawler, f"politesse/{name}", number)
 
     def is_first(self, event: str, site: str) -> bool:
-        """Return whether this is the first call with both arguments."""
+        """Return whether this is the first call with this pair of arguments."""
         is_new = (event, site) not in self._seen
         self._seen.add((event, site))
         return is_new
