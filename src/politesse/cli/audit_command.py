@@ -53,8 +53,8 @@ def audit(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Find the requests of a crawler that broke the rules, in access logs or in the crawler's own logs.
 
-    Findings: pages that robots.txt forbids, pauses below the pace, requests while a host is closed by 429, 503 or
-    Retry-After, robots.txt requested too often or used for too long. The hosts with the most findings come first.
+    Findings: pages that robots.txt forbids, pauses shorter than the pace, requests while a host is closed by 429, 503
+    or Retry-After, robots.txt requested too often or used for too long. The hosts with the most findings come first.
 
     Exit code: 0 without findings; 1 with findings; 2 if a log cannot be read to its end, or has no request of the
     crawler; 130 after Ctrl-C.

@@ -1,4 +1,4 @@
-"""``politesse crawl``: follows the links of pages, in the turns of their hosts."""
+"""``politesse crawl``: follows the links of pages, and requests each page in a turn of its host."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _CONNECT_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """The crawler for which robots.txt is read, and the time limit of a fetch.
+    """The options of a gate: the crawler, the time limit of a fetch, the store and the fleet.
 
     Attributes:
         token: the product token that selects the groups.
