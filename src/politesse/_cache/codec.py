@@ -45,7 +45,7 @@ def decode(data: object, key: str) -> Record:
     """Return the record in ``data``, the value of ``key`` in a store.
 
     Raises:
-        StoreError: ``data`` is damaged, of another version, or contains another key.
+        StoreError: ``data`` is damaged, has another version, or contains another key.
     """
     with _damage():
         decoder = zlib.decompressobj()
@@ -67,7 +67,7 @@ def decode_state(data: object, key: str) -> HostState:
     """Return the state in ``data``, the value of the host ``key`` in a store.
 
     Raises:
-        StoreError: ``data`` is damaged, of another version, or of another host.
+        StoreError: ``data`` is damaged, has another version, or belongs to another host.
     """
     with _damage():
         head = _head(_unframed(_STATE, data), key)

@@ -196,13 +196,13 @@ class Flight(Generic[Result]):
         return result.result()
 
     def set_result(self, result: Result) -> None:
-        """Give ``result`` to all waiters; no effect after a result or an error."""
+        """Give ``result`` to all waiters, unless the flight already has a result or an error."""
         if not self._result.done():
             self._result.set_result(result)
             self._wake()
 
     def set_error(self, error: BaseException, *, expected: bool = True) -> None:
-        """Raise ``error`` in all waiters; no effect after a result or an error.
+        """Raise ``error`` in all waiters, unless the flight already has a result or an error.
 
         If the error is not ``expected`` and there are no waiters, asyncio logs it.
         """
@@ -213,7 +213,7 @@ class Flight(Generic[Result]):
             self._wake()
 
     def cancel(self) -> None:
-        """Cancel all waiters; no effect after a result or an error."""
+        """Cancel all waiters, unless the flight already has a result or an error."""
         self._result.cancel()
         self._wake()
 

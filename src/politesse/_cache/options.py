@@ -114,7 +114,7 @@ class CacheOptions:
         max_s = max_days * DAY_S
         outcomes = Outcomes(
             forbidden_disallows=False,
-            max_redirects=5,  # RFC 9309 2.3.1.2: at least five redirects, for robots.txt
+            max_redirects=5,  # as for robots.txt: RFC 9309 2.3.1.2 asks for at least five
             lifetimes=Lifetimes(default_s=max_s, max_s=max_s, max_unavailable_s=DAY_S),
             grace=Grace(stale_s=self.stale_if_unreachable_s or DAY_S),
         )

@@ -149,7 +149,7 @@ class Entry(FileEntry):
 
 
 class RobotsCache(FileCache[Entry]):
-    """Keeps the robots.txt of each origin; see FileCache. The store has the file, memory has the compiled rules.
+    """Keeps the robots.txt of each origin; see FileCache. The store has the file, and memory has the rules.
 
     An agent is named by its product tokens, the most specific first, joined by commas.
 

@@ -65,7 +65,7 @@ class Gatekeeper(AgentView):
         pacer: a SharedPacer, which paces several gates together. ``pacing`` may then differ from the options of the
             pacer only in ``min_delay_s``, the shortest pause of this gate.
         store: keeps the records: a Store, or the path of a file for a SqliteStore. The path may be a URL:
-            ``"sqlite:///robots.db"`` is relative, ``"sqlite:////var/lib/robots.db"`` is absolute. By default, this
+            ``"sqlite:///robots.db"`` is relative, and ``"sqlite:////var/lib/robots.db"`` is absolute. By default, this
             process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps the
             demands of hosts: until when each host is closed, and when each host was last requested. The gatekeeper
             closes the store. A LeasingStore, such as a RedisStore, needs a ``fleet``, because each process would

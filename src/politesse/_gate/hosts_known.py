@@ -1,6 +1,6 @@
 """The status of each host, from all parts of a gate.
 
-The pacer knows the busy hosts, the cache knows the hosts with a cached robots.txt. A pacer learns the pace that
+The pacer knows the busy hosts, and the cache knows the hosts with a cached robots.txt. A pacer learns the pace that
 robots.txt states for an agent with the first turn of this agent. Before that turn, the pace comes from the rules in the
 cache.
 """

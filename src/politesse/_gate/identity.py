@@ -32,7 +32,7 @@ class Identity:
 
     Attributes:
         user_agent: the User-Agent header.
-        tokens: its product tokens in lower case, as they are compared, the most specific first.
+        tokens: the product tokens in lower case, as they are compared, the most specific first.
     """
 
     user_agent: str

@@ -1,4 +1,4 @@
-"""Judges a URL: from the evidence about the URL and its site to a match and its explanation. Pure.
+"""Judges a URL: makes a match, with an explanation, from the evidence about the URL and its site. Pure.
 
 The first of these questions that has an answer decides:
 
@@ -49,8 +49,8 @@ class HostPolicy:
             robots.txt).
         exempt: request any URL of the host without fetching robots.txt: for your own servers, or by agreement.
         reason: the reason, in words, for the verdicts; required for an exemption.
-        min_delay_s: replaces ``PacingOptions.min_delay_s``; None keeps that value. The pace that the host asks for
-            still counts.
+        min_delay_s: replaces ``PacingOptions.min_delay_s``; None keeps that value. A slower pace that the host asks for
+            still applies.
         max_concurrent: replaces ``PacingOptions.max_concurrent``; None keeps that value.
 
     Raises:

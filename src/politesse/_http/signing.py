@@ -16,7 +16,7 @@ _OF_A_BODY: Final = ("Content-Length", "Transfer-Encoding")
 
 
 class RequestSignature:
-    """The signature of a request. A request that already has a signature gets no other.
+    """The signature of a request. A request that already has a signature does not get another.
 
     Args:
         signer: makes the signature, or None.

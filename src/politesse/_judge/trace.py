@@ -82,7 +82,7 @@ class _HostHistory:
     _closings: tuple[Closings, Closings] = field(default_factory=lambda: (Closings(), Closings()))  # pages, robots.txt
 
     def last_ended(self, at: float) -> float:
-        """Return the end of the last request that counts. Pages may be requested while a robots.txt is under way."""
+        """Return the end of the last request that counts for the pace. A robots.txt under way does not count."""
         return max(self.page_ended, self.robots_ended.last(at))
 
     def close(self, received: float, for_s: float, *, is_fetch: bool) -> None:
