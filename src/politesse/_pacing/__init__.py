@@ -31,13 +31,13 @@ Where to change what:
 
 * A new spelling of a quota: change only ``_http/ratelimit.py``.
 * A new header that slows the pace: put its parser into ``_http``. Add the name of the header to ``PACE_HEADERS`` in
-  ``refusals.py``. ``HostBackoff.observe`` reads the header. ``slow`` applies it, or ``close`` closes the host.
-  ``remembered_until_mono`` must include the time until which the header applies; otherwise the host is forgotten early.
-  Until that time, ``PacedHost.start_of`` must calculate each start anew. Add the numbers of the header to
-  ``BackoffRecord``, as fields with defaults. Handle each new field in ``binds``, ``later`` and ``joined``, and in
-  ``record`` and ``recall`` of ``HostBackoff``; otherwise a restart loses the field. Add the name of the header to
-  ``Bound`` (``_base/reasons.py``). Add it also to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's
-  ``_waits.py``; otherwise the wait does not count for ``max_wait_s``.
+  ``refusals.py``. ``HostBackoff.observe`` reads the header. If the value sets a pace, ``slow`` applies it. If it closes
+  the host, call ``close``. ``remembered_until_mono`` must include the time until which the header applies; otherwise
+  the host is forgotten early. Until that time, ``PacedHost.start_of`` must calculate each start anew. Add the numbers
+  of the header to ``BackoffRecord``, as fields with defaults. Handle each new field in ``binds``, ``later`` and
+  ``joined``, and in ``record`` and ``recall`` of ``HostBackoff``; otherwise a restart loses the field. Add the name of
+  the header to ``Bound`` (``_base/reasons.py``). Add it also to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE``
+  in Scrapy's ``_waits.py``; otherwise the wait does not count for ``max_wait_s``.
 * A status or header that closes the host: add a row to ``refusals.py``.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``_base/reasons.py`` and of ``state.lua``.
 * A new statement of robots.txt: change ``StatedPace`` in ``_ports.py``, and ``stated_pace`` in ``pace.py``.

@@ -1,9 +1,9 @@
 """How the answers of a host close the host and set its pace. Pure; the time is an argument.
 
-Theory of operation. ``refusals.py`` has the meanings of answers. A closure is a time without requests. An answer that
-means BUSY or REFUSED closes the host for a backoff, or for its Retry-After if that is longer, but never for longer than
-``backoff_max_s``. Each column of this table is a separate backoff. Overlapping answers count once: if a request started
-before the last such answer came, its own answer does not double the backoff.
+Theory of operation. ``refusals.py`` defines what each answer means. A closure is a time without requests. An answer
+that means BUSY or REFUSED closes the host for a backoff, or for its Retry-After if that is longer, but never for longer
+than ``backoff_max_s``. Each column of this table is a separate backoff. Overlapping answers count once: the backoff is
+doubled only by answers to requests that started after the last such answer came.
 
     answer                  BUSY, pages                       BUSY, robots.txt       REFUSED
     the first such answer   max(backoff_min_s, 4 x interval)  60 s                   refused_min_s
@@ -20,7 +20,7 @@ An ERROR does not halve the backoffs; it doubles the adaptive delay. The third E
 Retry-After with any other status also closes the host, but does not set a backoff.
 
 When the backoff of robots.txt is over, the host is open, and the cache fetches robots.txt again
-(``_cache/outcome.py``). This backoff is at least ``backoff_min_s``, and begins with at most six times
+(``_cache/outcome.py``). The first such backoff is 60 s, but at least ``backoff_min_s`` and at most six times
 ``backoff_min_s``.
 
 Any answer to a page also sets the adaptive delay, and may state a quota (RateLimit headers). An answer to robots.txt
@@ -52,7 +52,7 @@ FETCH_CLOSING: Final = frozenset({429, 503})
 
 _LONGEST_S: Final = 900.0
 _LONGEST_FETCH_S: Final = 3600.0
-_LONGEST_REFUSAL_S: Final = 30.0 * DAY_S  # backoff_max_s bounds the closure; this bounds only the doubling
+_LONGEST_REFUSAL_S: Final = 30.0 * DAY_S  # limits the doubled backoff; ``backoff_max_s`` limits the closure
 _SMOOTHING: Final = 0.5
 _RESTS: Final = 1.1  # after a rest of this many delays, a new average begins; the 0.1 allows for a late event loop
 _JITTER: Final = 0.1
@@ -60,7 +60,7 @@ _PACES: Final = 4.0  # the first backoff is at least this many intervals of the 
 _FETCH_S: Final = 60.0
 _MOST_TIMES: Final = 6.0
 _OPEN: Final = Closing(-inf, Bound.BACKOFF)
-_LONG_AGO_S: Final = 30.0 * DAY_S  # stands for minus infinity in a record, whose numbers are finite
+_LONG_AGO_S: Final = 30.0 * DAY_S  # a record holds this in place of an infinite time
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +90,7 @@ class HostBackoff:
     _learnt_mono: float = -inf
 
     def rested(self, idle_s: float, started_mono: float, options: PacingOptions) -> None:
-        """Forget the backoff, the denials and the response times that had become too old before a request started.
+        """When a request starts, forget the backoffs, denials and response times that are too old by then.
 
         Args:
             idle_s: how long the host had rested before the request.
@@ -127,8 +127,8 @@ class HostBackoff:
             interval_s: the interval of the request; needed for a 429 or 5xx, and while a backoff is remembered.
         """
         # A fast refusal or error does not show that the server is fast: 429 and 5xx only lengthen the delay. All other
-        # answers may also shorten the delay. A turn without an observed answer may shorten it, too: a program that
-        # never calls ``observe`` would otherwise keep its longest delay.
+        # answers may also shorten the delay. A turn that ended without an answer may also shorten the delay. Otherwise
+        # the delay would never shrink in a program that never calls ``observe``.
         answered = status is None or is_served(status)
         if not self._answered:
             self._answered = answered
@@ -212,7 +212,7 @@ class HostBackoff:
         return BackoffSnapshot(pace.interval_s, *backoffs, closed_s, self.closing.bound_by)
 
     def refusal(self, options: PacingOptions) -> Refusal | None:
-        """Return the count of refusals in a row, and the status and headers of the last; None without a refusal."""
+        """Return the number of consecutive refusals, with the status and headers of the last refusal; or None."""
         if not self.refusal_s:
             return None
         return Refusal(1 + max(0, round(log2(self.refusal_s / options.refused_min_s))), self._refused_by)
@@ -298,7 +298,7 @@ class HostBackoff:
         now_wall: float,
         options: PacingOptions,
     ) -> tuple[IgnoredHeader, ...]:
-        """Close the host for Retry-After, or for ``backoff_s`` if that is longer; without the header, for ``own``."""
+        """Close the host for the longer of Retry-After and ``backoff_s``, or for ``own`` if there is no Retry-After."""
         asked_s = retry_after_s(headers, now_wall) if headers else None
         closed_s, bound_by = own
         if asked_s is not None:

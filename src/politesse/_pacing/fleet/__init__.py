@@ -28,13 +28,13 @@ The steps of a request.
 3.  If the host has room, Redis grants a start: the latest of now, one interval after the last request, and the end of a
     closure. Redis stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue
     of the host. If the start is too far away, the answer is ``wait``, and nothing is stored.
-4.  The script that makes room at the host grants a queued ticket. Redis publishes the answer to the owner of the
+4.  When a script makes room at the host, it also grants a queued ticket. Redis publishes the answer to the owner of the
     ticket. When a lease ends, Redis runs no script, so the waiting process has to reserve its ticket again.
 5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant is still valid.
-6.  If the grant is valid, and the LocalPermit may still start (``renew``), the process gives out the permit, and the
-    request starts. If the grant is void, the process reserves the ticket again.
-7.  If the LocalPermit may not start, or the answer says that the host is closed, the request goes back into the line of
-    its process.
+6.  If the grant is valid, the process checks that its own pacer would still grant the LocalPermit (``renew``). Then the
+    process gives out the FleetPermit, and the request starts. If the grant is void, the process reserves the ticket
+    again.
+7.  If ``renew`` fails, or the answer says that the host is closed, the request goes back into the line of its process.
 8.  While the request is under way, its process renews the lease. If the process dies, the lease ends.
 9.  If an answer closes the host, the process runs ``close.lua``. Redis tells all processes with a lease at the host. A
     process with a queued ticket learns from its next answer that the host is closed.

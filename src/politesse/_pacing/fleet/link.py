@@ -1,17 +1,16 @@
 """The link of a process to the Redis of its fleet: connects, sends calls in order, and reports each loss.
 
-Theory of operation. One task does all the work. Calls that come while a batch is under way wait for the next batch, so
-many hosts share a round trip. There are two kinds of calls:
+Theory of operation. One task does all the work. While one batch of calls is under way, new calls are collected for the
+next batch. So many hosts share a round trip. There are two kinds of calls:
 
     ask    a reservation: its caller waits for the answer. After a loss the call raises WireLost and is not sent again
     post   the end of a request, the closure of a host, the renewal of a ticket: its caller does not wait. After a
            loss, ends and closures are sent again, in the same order, until Redis answers. Renewals are not sent
            again, because each session begins with new renewals
 
-These events count as a loss: an error of a connection, no answer for ``timeout_s``, an error by which the server
-refuses all calls for now, a clock of the server that was set or runs too fast or too slowly (``server_clock.py``), and
-lost data (``roster.py``). After each connection the link first joins the roster, then sends all posts, and then
-reports.
+These events count as a loss: a connection error; no answer for ``timeout_s``; an error reply that refuses all calls for
+now; a server clock that was set, or has the wrong speed (``server_clock.py``); and lost data (``roster.py``). After
+each connection the link first joins the roster, then sends all posts, and then reports.
 
 Every few seconds the link reports again. The report checks that the server is still the same, that it can write, that
 it permits all commands of the scripts, and that its messages arrive. While requests wait or are under way, the link
@@ -101,7 +100,7 @@ class FleetLink(Session):
         return f"{self.owner}.{self._tickets}"
 
     async def ask(self, script: Script, key: str, *args: str | int) -> FleetAnswer:
-        """Run a script and return its answer; raises WireLost, and ConfigurationError for a key of another program."""
+        """Run a script and return its answer; raises WireLost, and ConfigurationError for an unusable key."""
         if not self.is_up:
             raise WireLost("it is away")
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -113,7 +112,7 @@ class FleetLink(Session):
         if not self._is_closed:
             self._check_process()
             if self._task is None and (asyncio.current_task() is None or is_anything_left()):
-                self._start()  # otherwise the event loop is ending, and a new task would not run
+                self._start()  # at the end of the event loop, a new task would not run
             self._outbox.put(script, self.options.prefix + key, args)
 
     async def leave(self, member: Reserver) -> None:
@@ -173,7 +172,7 @@ class FleetLink(Session):
                 self._fault = error
             except WireLost as error:
                 if isinstance(error, RoundOver):
-                    self.clocks.forget()  # a clock that was set before the new round does no harm in this round
+                    self.clocks.forget()  # readings from before the round say nothing about the clock now
                 self._away(str(error))
             except asyncio.CancelledError:
                 if not self._is_closed:

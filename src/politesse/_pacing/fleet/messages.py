@@ -21,7 +21,7 @@ T = TypeVar("T")
 _US: Final = 1_000_000
 _MOST_CALLS: Final = 500  # a batch has at most this many calls
 _MOST_POSTED: Final = 100_000  # at most this many calls wait until Redis is back
-_OF_SESSION: Final = (Script.MEMBER, Script.RENEW)  # a loss drops these calls: each session makes its own
+_OF_SESSION: Final = (Script.MEMBER, Script.RENEW)  # not sent again after a loss: each session makes new ones
 
 
 def microseconds(seconds: float) -> int:
@@ -65,7 +65,7 @@ class Server(NamedTuple):
 
     Attributes:
         run_id: the name of the server's present run.
-        uptime_s: for how long the server has run, in seconds; the least of the nodes of a cluster.
+        uptime_s: for how long the server has run, in seconds. For a cluster, the uptime of the node that started last.
     """
 
     run_id: str
@@ -83,7 +83,8 @@ class FleetAnswer(NamedTuple):
         kind: ``granted``, ``queued``, ``wait`` or ``closed``.
         ticket: the ticket of the reservation; empty for ``closed``.
         at_us: the time of Redis when the answer was made.
-        wait_s: the seconds until the request may start, or is reserved again, or the host opens.
+        wait_s: the time in seconds until the next step: the start (``granted``), a new reservation (``wait``,
+            ``queued``), or the opening of the host (``closed``).
         version: when the host was closed last, by the time of Redis.
         bound_by: the reason of the wait; ``interval`` for the interval of the request.
         tolerance_s: how late the start may be, in seconds.
@@ -119,7 +120,7 @@ class FleetAnswer(NamedTuple):
 
     @property
     def closed_by(self) -> Bound | None:
-        """The reason why the host is closed until the wait is over; None if it is open."""
+        """The reason of the closure if the host is closed until the wait is over; None if the host is open."""
         return Bound(self.bound_by) if self.bound_by in CLOSINGS else None
 
     def bound(self, own: Bound) -> Bound:
@@ -129,7 +130,7 @@ class FleetAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class Sent:
-    """A call without an answer yet; ``answered`` is None if no task waits for it."""
+    """A call that Redis has not answered; ``answered`` is None if no task waits for the answer."""
 
     script: Script
     key: str

@@ -33,7 +33,7 @@ class FleetPacer:
     """Spaces the requests of all processes that share a Redis; see ``politesse.ports.Pacer``.
 
     Args:
-        options: see PacingOptions. ``key`` is the scope of this pacer: its hosts are the keys of that scope.
+        options: see PacingOptions. ``key`` is the scope of this pacer: each host here is a key of that scope.
         link: the link of this process, which several pacers may share.
         make: makes the pacer of this process.
         clock: the clocks and the timer.
@@ -77,8 +77,9 @@ class FleetPacer:
 
         Raises:
             ClosedError: if the pacer is closed.
-            ConfigurationError: Redis refuses this client; or there is one request, and another program has written its
-                key. With several requests, ComponentFailed is published for such a key, and the request gets NotYet.
+            ConfigurationError: Redis refuses this client. A single request also raises this if another program has
+                written its key. With several requests, such a key is published as ComponentFailed, and its request gets
+                NotYet.
         """
         self._reserver.check_open()
         return await try_all(partial(self._try_now, is_only=len(requests) == 1), requests)
@@ -91,7 +92,7 @@ class FleetPacer:
         Raises:
             TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
             ClosedError: if the pacer is closed.
-            WrongEventLoop: in another event loop than the first use.
+            WrongEventLoop: if the pacer was first used in another event loop.
             ConfigurationError: Redis refuses this client, or another program has written the key.
         """
         self._reserver.check_open()

@@ -30,9 +30,9 @@ class FleetHostState:
         version: when the host was closed last, by the time of Redis, as far as this process knows.
         patience: the tolerance of a start is its slack times this factor. The factor is doubled after each start that
             exceeded its tolerance.
-        turn: a lock, which the reservation that asks Redis holds.
+        turn: a lock. A reservation holds it from its first call to Redis until it is granted or given up.
         reservations: maps the tickets of waiting reservations to the reservations.
-        used: the tickets of requests that may start or have started and have not ended.
+        used: the tickets of granted requests that have not ended.
     """
 
     version: int = 0
@@ -64,8 +64,8 @@ class Reservation:
         holders: the owners and sessions of the requests that the reservation has waited for.
         asked_mono: when the last call was sent.
         asked_at_us: the time of Redis when it answered that call.
-        starts_mono: the end of the wait in the last answer: the start of a grant, the time of the next call, or the end
-            of the first lease.
+        starts_mono: when the wait of the last answer ends. Depending on the answer, the request starts then, the ticket
+            is reserved again, or the first lease of another request ends.
         losses: how many times the connection had been lost when the last call was sent; -1 before the first call, when
             Redis cannot know the ticket.
         not_yet: the reason for the wait; None if the reservation has only waited for the answer.
@@ -86,7 +86,7 @@ class Reservation:
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, answer: FleetAnswer, now_mono: float) -> None:
-        """Accept an answer, or a message with the grant; they come by two connections, in any order."""
+        """Accept an answer or a message, unless a newer one came before: two connections deliver in any order."""
         if self.answer is None or answer.at_us >= self.answer.at_us:
             self.answer = answer
             self.starts_mono = now_mono + answer.wait_s
@@ -96,7 +96,7 @@ class Reservation:
         self._woken.set()
 
     async def pause(self, clock: Clock, wait_s: float) -> None:
-        """Wait until it is woken, for at most ``wait_s`` seconds."""
+        """Wait until ``wake`` is called, for at most ``wait_s`` seconds."""
         self._woken.clear()
         timer = clock.call_later(max(wait_s, 0.0), self.wake)
         try:
@@ -105,7 +105,7 @@ class Reservation:
             timer.cancel()
 
     def late_s(self, now_mono: float, stretch: float) -> float:
-        """Return the most by which a start now could be late, in seconds; see ``ServerClock`` for ``stretch``.
+        """Return how late a start now is at most, in seconds; see ``ServerClock`` for ``stretch``.
 
         Redis reads its clock after the call was sent. So the time since the call is at least the time since that
         reading.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from politesse.clock import Clock
     from politesse.ports import TurnRequest
 
-_COMFORTABLE: Final = 0.25  # a start that is late by more than this share of its tolerance was nearly too late
+_COMFORTABLE: Final = 0.25  # if a start uses less than this share of its tolerance, ``patience`` is halved
 _AFTER_LEASE_S: Final = 0.01
 _MOST_LATE: Final = 10_000
 
@@ -157,7 +157,7 @@ class Reserver:
     async def _granted(self, reservation: Reservation) -> bool:
         """Wait until the request may start now; return False if the host is closed."""
         request = reservation.request
-        pace = self._own.pace(request._replace(pace=None))  # later requests may have brought another pace
+        pace = self._own.pace(request._replace(pace=None))  # another request may have changed the pace since
         while True:
             answer = reservation.answer
             if answer is None or self.is_void(reservation):
@@ -180,7 +180,7 @@ class Reserver:
                 not_yet = NotYet(now_wall + wait_s, answer.bound(pace.bound_by))
             elif answer.kind == "granted" and self.is_in_time(reservation):
                 return True
-            else:  # the start is late, or it is time to reserve it again
+            else:  # the start is too late, or the answer was ``wait``: ask again
                 reservation.answer = None
                 continue
             reservation.not_yet = not_yet
@@ -227,7 +227,7 @@ class Reserver:
         )
 
     async def _pause(self, reservation: Reservation, wait_s: float | None, not_yet: NotYet) -> None:
-        """Wait for the start or a message; raises TooFar, at once if the start will come too late."""
+        """Wait for the start or a message; raises TooFar, without a wait if the start is beyond the deadline."""
         now_mono = self._clock.monotonic()
         left_s = reservation.deadline_mono - now_mono
         if left_s <= 0.0 or (wait_s or 0.0) > left_s:
@@ -262,7 +262,7 @@ class Reserver:
         return True
 
     def holds(self, permit: FleetPermit) -> bool:
-        """Return whether a request that could not start at once may still start."""
+        """Return whether the grant of a permit that was not used at once still holds."""
         reservation = permit.reservation
         if self.is_void(reservation):
             return False
@@ -319,8 +319,8 @@ class Reserver:
     def _report_slow(self, host: str) -> None:
         """If the answers of a host ask for a long interval, let all processes wait for that interval from now on.
 
-        A process that has not requested the host does not know this interval: after a connection it waits for its own
-        interval, and at least for ``HOLD_S``.
+        Other processes may not know this interval. After they connect, they only wait for their own interval, and at
+        least for ``HOLD_S``.
         """
         snapshot = self._own.backoff_of(host)
         if snapshot.pace_s > HOLD_S:

@@ -1,10 +1,11 @@
 """The known processes of a fleet, and whether the server may have lost data. Times are arguments.
 
-Theory of operation. The server keeps a roster (``member.lua``): each process with its session, the number of its
-connection. A round is a time in which the server loses no data and its clock is not set. Each round has a name, the
-epoch. A round ends when the roster is gone (FLUSHALL), or when another run of the server has taken over (a restart, a
-failover). A round also ends when a process finds that the clock of the server was set. Each batch of scripts checks the
-epoch in the same round trip. So a process notices the end of a round before it uses a grant of the next round.
+Theory of operation. The server keeps a roster (``member.lua``): the name of each process, and its session. A session is
+the number of a connection. A round is a time in which the server loses no data and its clock is not set. Each round has
+a name, the epoch. A round ends when the roster is gone (FLUSHALL), or when another run of the server has taken over (a
+restart, a failover). A round also ends when a process finds that the clock of the server was set. Each batch of scripts
+checks the epoch in the same round trip. So a process notices the end of a round before it uses a grant of the next
+round.
 
 In a new round each process reports: it renews its tickets in a new session, tells the server again which hosts are
 closed, and notes in the roster that it has reported. Each process of an earlier round also names all other processes
@@ -12,7 +13,7 @@ that it has known. Until all of them have reported, or ``lease_s`` seconds have 
 starts a request.
 
 A lease names the session in which it was last renewed. When an owner reports in a later session, it has renewed all its
-live tickets in that session. So a lease of the owner that still names an earlier session is dead.
+live tickets in that session. So if a lease of this owner still names an earlier session, the lease is dead.
 """
 
 from __future__ import annotations
@@ -99,11 +100,11 @@ class Roster:
         return sorted({name for members in self._members.values() for name, done in members.items() if not done})
 
     def alive_words(self, owner: str, holders: str) -> str:
-        """Return this process and the holders with dead leases, each with the session in which it reported last."""
+        """Return this process and each holder of a dead lease, with the sessions in which they reported last."""
         return " ".join([f"{owner} {self.session}", *self._later_sessions(holders)])
 
     def has_dead(self, holders: str) -> bool:
-        """Return whether a lease among the owners and sessions of ``holders`` is dead."""
+        """Return whether any lease of ``holders`` (owners and sessions) is dead."""
         return bool(self._later_sessions(holders))
 
     def _later_sessions(self, holders: str) -> list[str]:

@@ -1,16 +1,16 @@
 """Compares the clock of a server with the monotonic clock of this process. Pure; times are arguments.
 
-Theory of operation. Redis has only the time of the wall clock of its machine, which may be set, or run too fast. A
-clock that is set forward lets intervals and leases end early. So each reading is compared with earlier readings. The
-server reads its clock after the call was sent and before the answer came. So these two times bound the offset between
-both clocks:
+Theory of operation. Redis reads only the wall clock of its machine. This clock may be set, or run too fast. A clock
+that is set forward lets intervals and leases end early. So each reading is compared with earlier readings. The server
+reads its clock after the call was sent and before the answer came. So these two times bound the offset between both
+clocks:
 
     offset - at most: at - sent_mono    offset - at least: at - received_mono
 
 The narrowest bounds of all readings are kept, and widened by the drift of two good clocks. The drift is calculated for
-the time since the earlier call was sent, because the server may have read its clock right after that. Counted from the
-answer, this time could be too short, and the clock would seem faster than it is. A reading beyond the bounds has one of
-two causes:
+the time since the earlier call was sent, because the server may have read its clock right after that. A time that is
+counted from the answer could be too short, and the clock would seem faster than it is. A reading beyond the bounds has
+one of two causes:
 
 * The offset has moved by no more than a tenth of the time that has passed: the clock runs too fast or too slowly, for
   example while chrony corrects it. More drift is allowed from then on. If the clock is fast, ``stretch`` is the factor
@@ -25,14 +25,14 @@ from __future__ import annotations
 from math import inf
 from typing import Final, NamedTuple
 
-_DRIFT: Final = 0.001  # the sum of two equal parts: the drift of a crystal, and the correction by ntpd
+_DRIFT: Final = 0.001  # a good clock drifts by this at most: half by its crystal, half by ntpd
 _MOST_DRIFT: Final = 0.1  # chrony corrects a clock by 8 % at most
 _MARGIN: Final = 1.5  # the factor by which a measured drift is widened
 _TOLERANCE_S: Final = 0.01  # smaller shifts are ignored: ``FleetOptions.spacing_s`` adds about this time to an interval
 
 
 class _Bound(NamedTuple):
-    """A bound of the offset, and the monotonic time from which the offset may have drifted beyond it."""
+    """A bound of the offset, and the monotonic time since which the offset may have drifted."""
 
     offset_s: float
     since_mono: float
@@ -99,7 +99,7 @@ class ServerClock:
         return ""
 
     def _learned_rate(self, bounds: _Bounds, last: _Bounds, least: _Bound, most: _Bound, now_mono: float) -> float:
-        """Return the share by which the clock is too fast, and allow this drift from now on; 0 if the clock was set."""
+        """Return the share by which the clock is too fast, or 0 if it was set; allow this drift from now on."""
         shift_s, elapsed_s = _shift(bounds, least, most, 0.0, now_mono)
         since_last_s, _ = _shift(last, least, most, _MOST_DRIFT, now_mono)
         if abs(shift_s) > _MOST_DRIFT * elapsed_s or since_last_s:
@@ -112,7 +112,7 @@ class ServerClock:
 
 
 def _shift(before: _Bounds, least: _Bound, most: _Bound, drift: float, now_mono: float) -> tuple[float, float]:
-    """Return how far a reading lies outside earlier bounds, widened by ``drift``, and the time that has passed."""
+    """Widen earlier bounds by ``drift``; return how far a reading is outside them, and the time passed."""
     if (shift_s := least.offset_s - before.most.at(drift, now_mono)) > 0.0:
         return shift_s, now_mono - before.most.since_mono
     if (shift_s := most.offset_s - before.least.at(-drift, now_mono)) < 0.0:

@@ -35,7 +35,7 @@ HOLD_S: Final = 1.0
 RETRY_S: Final = 0.05
 
 _LOOK_S: Final = 5.0  # the time between two reports; a third of lease_s if that is shorter
-_OTHERS_S: Final = 1.0  # as _LOOK_S, but while other processes have to report; a longer wait is published
+_OTHERS_S: Final = 1.0  # replaces _LOOK_S while other processes have to report; a longer wait for them is published
 _ROSTER: Final = "members"
 _MOST_NAMES: Final = 10  # a message names at most this many processes
 _MOST_UNUSABLE: Final = 1_000  # this many unusable keys are remembered, so that each key is reported once
@@ -112,8 +112,8 @@ class Session:
         if server.run_id != self._run_id:
             self.clocks = ServerClocks()
         now_mono = self._clock.monotonic()
-        # At the first connection, a server that has run for long knows the requests of other processes. After a loss of
-        # the connection, or if the server has just started, it may not know these requests.
+        # At the first connection, the server knows the requests that other processes made since its start. After a loss
+        # of the connection, the server may have lost them.
         self._known_since_mono = now_mono if self._run_id else now_mono - server.uptime_s
         self._run_id, self.is_up = server.run_id, True
         self._keys = self._wire.roster_keys(f"{self.options.prefix}{_ROSTER}")
@@ -131,7 +131,7 @@ class Session:
         self.losses += self.is_up
         self.is_up = False
         self._outbox.lost(why)
-        if self._away_since_mono is None and is_anything_left():  # otherwise the event loop is ending
+        if self._away_since_mono is None and is_anything_left():  # not at the end of the event loop
             self._publish_away(why)
         for member in self._members:
             member.lost()
@@ -196,7 +196,7 @@ class Session:
     # Calls
 
     async def _serve(self) -> None:
-        """Send calls and read replies until the connection is lost, or all calls are sent after the close."""
+        """Send calls and read replies until the connection is lost. After the close, return once all calls are sent."""
         loop = asyncio.get_running_loop()
         reader = loop.create_task(self._read())
         reader.add_done_callback(lambda _: self._outbox.work.set())

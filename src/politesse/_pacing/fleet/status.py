@@ -127,8 +127,8 @@ def _host(scope: str, name: str, reply: Sequence[str]) -> Record:
     """Parse a reply of ``status.lua``; raises ValueError for any other reply.
 
     All times are by the clock of Redis. ``asked``, the time of the last request, is in the future if the next start is
-    granted already. ``leases`` are the requests under way, ordered by the end of their leases: a request counts as
-    under way for ``left_s`` more seconds if its process is gone. ``waiting`` counts the requests that wait in Redis, by
+    granted already. ``leases`` are the requests under way, ordered by the end of their leases. If the process of a
+    request is gone, its lease ends in ``left_s`` seconds. ``waiting`` counts the requests that wait in Redis, by
     process. A process reserves a start only for the first request in its line, so Redis does not know the other
     requests of the line.
     """

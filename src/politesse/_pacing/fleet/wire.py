@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Client = TypeVar("Client", _redis.Redis, _redis.RedisCluster)
 
-_MOST_TRIED: Final = 200  # the search for a key on each node of a cluster ends after this many keys
+_MOST_TRIED: Final = 200  # ``roster_keys`` tries at most this many keys
 _PRIMARIES: Final = _redis.RedisCluster.PRIMARIES
 
 
@@ -218,7 +218,7 @@ class RedisWire(_Wire[_redis.Redis]):
 
 
 class ClusterWire(_Wire[_redis.RedisCluster]):
-    """The connections to a Redis Cluster: calls have no common order, and a node counts its own subscribers only."""
+    """The connections to a Redis Cluster. Calls have no common order. A node counts only its own subscribers."""
 
     is_cluster = True
 
@@ -233,7 +233,7 @@ class ClusterWire(_Wire[_redis.RedisCluster]):
         return server.result()
 
     async def server(self) -> Server:
-        """Return all primaries as one server: if any primary is replaced, the result is another server."""
+        """Return all primaries as one Server. Its ``run_id`` changes if any primary is replaced."""
         with self._failures():
             found = (await self._ask_all("INFO", "server")).values()
             for memory in (await self._ask_all("INFO", "memory")).values():
@@ -266,7 +266,7 @@ class ClusterWire(_Wire[_redis.RedisCluster]):
         return self._client.keyslot(key)
 
     def roster_keys(self, key: str, /) -> list[str]:
-        """Return the key of each node's roster: ``key`` with a number, in a slot of that node."""
+        """Return a roster key for each node: ``key`` and a number, chosen so that the node has the slot of the key."""
         found: dict[str, str] = {}
         for number in range(_MOST_TRIED):
             candidate = f"{key}:{number}"
