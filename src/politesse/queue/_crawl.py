@@ -7,8 +7,8 @@ ways:
 - a redirect: the target is queued as a separate URL, so that no worker waits for a turn at the other host;
 - 429, 502, 503 or 504, which closes the host: the URL is queued again; after ``_MAX_ATTEMPTS`` attempts it has failed;
 - no answer, or a redirect that cannot be followed: the URL has failed;
-- any other answer: ``handle`` gets the page, within the turn. The URL is done, or has failed, when ``handle`` returns.
-  But if the URL is marked as a sitemap file, the crawl reads the file and queues its URLs (``_sitemaps``).
+- any other answer: ``handle`` gets the page, within the turn. When ``handle`` returns, the URL is done; if it raises,
+  the URL has failed. But if the URL is marked as a sitemap file, the crawl queues the URLs of the file (``_sitemaps``).
 
 The crawl ends when ``join`` returns, or all workers have ended. Links and targets are queued before the turn of their
 page ends, so ``join`` does not return too soon. A worker ends when the queue is closed and empty, when ``max_time_s``
@@ -17,7 +17,7 @@ gets more than ``max_pages`` pages.
 
 A crawl that is cancelled, or ends with an error, cancels its workers. A worker that is cancelled before its page is
 done queues the URL again. Only ``admit`` lets new URLs in: it looks each URL up in ``seen``. A URL that is queued again
-was admitted before. A worker catches every error of a URL, so the group of tasks never fails.
+does not pass ``admit``. A worker catches every error of a URL, so the group of tasks never fails.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Crawl(Generic[Item, Response]):
         self._workers = int(min(options.workers, self._max_pages))
         self.tally = RunningCounts(dispatcher, options, agent.clock, self._end)
         self._sitemaps = SitemapReader(agent, dispatcher, self._limits, self.admit, self.tally.counts)
-        self._files: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # hosts with a file being read
+        self._files: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by host: held during a read
         self._handed = 0
         self._idle: set[asyncio.Task[object] | None] = set()  # the workers that wait for a turn
         self._is_late = False
@@ -123,7 +123,7 @@ class Crawl(Generic[Item, Response]):
                 try:
                     await self._over.wait()
                 finally:
-                    self._over.set()  # ends a worker whose client turns the cancellation into a timeout error
+                    self._over.set()  # this ends workers whose clients turn the cancellation into a timeout
                 for task in tasks:
                     task.cancel()
         except BaseException as error:
@@ -342,7 +342,7 @@ class Crawl(Generic[Item, Response]):
         left, hosts = counted(self._dispatcher.size, "URL"), counted(len(self._dispatcher.hosts), "host")
         end = "cancelled" if isinstance(error, asyncio.CancelledError) else f"ended by {type(error).__name__}"
         message = f"the crawl was {end}; {left} left at {hosts}"
-        error.add_note(message)  # so that a traceback shows the message, even without logging
+        error.add_note(message)  # a traceback then shows the message, even without logging
         logger.warning("%s", message)
 
     def _closed_message(self) -> str:

@@ -10,7 +10,7 @@ URL back. The answer decides:
 
     a turn                       the URL is handed out; the host waits in the line of the pacer if it has more URLs
     not yet: pace of the host    the URL goes back; the host waits in the line of the pacer, or is given up (Patience)
-    not yet: robots.txt unknown  the URL goes back; its origin is blocked and fetched (_robots), the host goes on
+    not yet: robots.txt unknown  the URL goes back; its origin is blocked during a fetch (_robots), the host goes on
     robots.txt unreachable, 429  the URL goes back; its origin is deferred (_robots), the host goes on
     denied, deferred too long    the URL is refused; the host goes on
 
@@ -19,9 +19,9 @@ after an event at a host. ``try_take`` is one round of a worker, for a caller th
 Crawlee.
 
 A URL is also judged when it is put, if its robots.txt is known. After a fetch of robots.txt, all URLs of its origin are
-judged: they are *sorted*. A denied URL is withdrawn from its host. A worker refuses a denied URL without a call of the
-pacer, so the URL waits for no interval. Sorting ten thousand URLs of an origin takes some 100 ms, so all workers share
-one slice of time in which they sort and refuse. So twenty workers block the event loop no longer than one worker.
+*sorted*: each URL is judged, and a denied URL is withdrawn from its host. A worker refuses a denied URL without a call
+of the pacer, so the URL waits for no interval. Sorting ten thousand URLs of an origin takes some 100 ms, so all workers
+share one slice of time in which they sort and refuse. So twenty workers block the event loop no longer than one worker.
 Sorting is not final: each URL is judged again when it is refused or handed out.
 
 The cost of ``put``, of a turn and of a refusal grows with the logarithm of the number of URLs of the host, and linearly
@@ -185,7 +185,7 @@ class Dispatcher(Frontier[Item]):
         queued.origin_queue.add(queued)
 
     def _settle(self, queued: QueuedUrl[Item], answer: Turn | NotYet | Verdict) -> tuple[Turn, QueuedUrl[Item]] | None:
-        """Act on the answer of the gate; the theory of operation lists the answers."""
+        """Act on the answer of the gate; the table of the module lists the answers."""
         origin_queue, host = queued.origin_queue, queued.origin_queue.host
         if isinstance(answer, Turn):
             self._hand_out(queued, answer)
@@ -244,13 +244,13 @@ class Dispatcher(Frontier[Item]):
                 self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
         finally:
             if self.journal is not None:
-                self.journal.ended(queued)  # noted after the URLs that on_disallowed has put
+                self.journal.ended(queued)  # the journal notes the end after the URLs that on_disallowed has put
             if self.note_refusal is not None:
                 self.note_refusal(verdict)
             self._finish_if_done()
 
     def _note_answer(self, queued: QueuedUrl[Item]) -> None:
-        """End the deferrals of an origin: its robots.txt was answered."""
+        """End the deferrals of an origin, because its robots.txt was answered."""
         queued.origin_queue.deferred_wall = None
         if self._logged:
             self._logged.pop(queued.origin_queue.origin, None)

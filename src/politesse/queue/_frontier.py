@@ -133,7 +133,7 @@ class Frontier(Generic[Item]):
             agent.state.closed_with.add(self.journal.aclose)
 
     async def join(self) -> None:
-        """Wait until no URL waits or is under way. Raises the same errors as ``PoliteQueue.join``."""
+        """Wait until no URL is waiting or under way. Raises the same errors as ``PoliteQueue.join``."""
         await self.ready()
         if not self._finished.is_set():
             with self.stalls:
@@ -182,7 +182,7 @@ class Frontier(Generic[Item]):
         self.raise_failure()
         for row in rows:
             self._puts = row.number - 1
-            item: Item | None = row.item  # type: ignore[assignment] # as it was put
+            item: Item | None = row.item  # type: ignore[assignment] # the program put this type
             self.add(Origin.of(row.url), row.url, item, row.priority, row.trail, is_resumed=True)
         self._puts = last
 
@@ -225,7 +225,7 @@ class Frontier(Generic[Item]):
             self._finished.clear()
             self._enter(queued)
         else:
-            origin_queue.add(queued)  # a crawl puts back the URLs that were under way; ``left`` returns these URLs
+            origin_queue.add(queued)  # after a failure, a crawl puts back its URLs, so that ``left`` returns them
         if self.journal is not None and not is_resumed:
             self.journal.added(queued, instead_of)
 
@@ -254,7 +254,7 @@ class Frontier(Generic[Item]):
             self._unsorted.append((origin_queue, _each_of(origin_queue)))
             self.workers.wake()
         if origin_queue.reloads and not host.is_watched:
-            self._move(host, HostEvent.LOOK, first=True)  # first, because the cache may soon evict robots.txt again
+            self._move(host, HostEvent.LOOK, first=True)  # in front, because the cache may soon evict robots.txt again
             self.workers.wake()
         elif not host.is_watched and (
             not verdict.allowed or self._agent.may_wait_long(origin, self._patience.max_wait_s)

@@ -16,7 +16,7 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
     phase                    event                                          next phase
     EMPTY, UNKNOWN           URL_PUT, at an origin with its robots.txt      READY
                              KNOWN: robots.txt was fetched and allows a     PACED, until the pacer calls
-                             URL, or the pacer will call anyway
+                             URL, or the host waits in the pacer's line
     READY, GIVEN_UP          ASKED: a worker asks for a turn                IN_TURN
     IN_TURN                  TURN_ENDED, and the host has more URLs         PACED
     any but READY, GIVEN_UP  NOT_YET, SHUT: the pacer refuses, for now      PACED, CLOSED
@@ -37,7 +37,7 @@ phase has no effect: a ready host stays ready, and becomes EMPTY only when a wor
 logged at the level DEBUG, with its event. When a site is given up, one warning is logged (``_dispatch``).
 
 Hosts that are PACED or CLOSED, or have further URLs during a turn, wait in the line of the pacer (``is_watched``). The
-pacer serves its line first come, first served, so hosts that share an address or a domain take turns, too.
+pacer serves its line first come, first served, also among hosts that share an address or a domain.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _NEXT: Final[dict[HostEvent, dict[HostPhase, HostPhase]]] = {
 
 
 class WaitingTasks:
-    """A FIFO of tasks. If a task is cancelled after it was woken, it wakes the next task."""
+    """A FIFO of tasks. If a woken task is cancelled, the FIFO wakes the next task."""
 
     __slots__ = ("_futures",)
 
@@ -169,7 +169,7 @@ class StallWatch:
         self._clock = clock
         self._describe = describe
         self._waiting = 0
-        self._since_mono = inf  # the time since which a task waits without progress
+        self._since_mono = inf  # since when a task has waited without progress
         self._timer: Timer | None = None
         self._is_logged = False
 
@@ -199,7 +199,7 @@ class StallWatch:
     def _look(self) -> None:
         self._timer = None
         now_mono = self._clock.monotonic()
-        if now_mono < self._since_mono + _STALL_S:  # the same sum as in _watch: a difference could be rounded
+        if now_mono < self._since_mono + _STALL_S:  # the sum that _watch uses, because a difference may round otherwise
             self._watch()
             return
         self._is_logged = True
@@ -214,7 +214,7 @@ class SitemapMark(NamedTuple):
         listed_by: the origin whose robots.txt lists the file, or the index of the file; empty if there is none.
         is_in_index: whether an index lists the file.
         since_wall: entries with an older date are left out; None for no limit.
-        is_guess: whether neither a site nor the program has named the file, so that the file may be missing.
+        is_guess: whether the file is the ``/sitemap.xml`` of an origin that lists no sitemap; the file may be missing.
     """
 
     listed_by: str = ""

@@ -51,7 +51,7 @@ Item = TypeVar("Item")
 
 logger = logging.getLogger("politesse.queue")
 
-_ROWS: Final = 100  # rows of a resumed journal in a batch, which takes 2 ms
+_ROWS: Final = 100  # resumed URLs are queued in batches of this many rows; a batch takes 2 ms
 _MAX_BEHIND: Final = 10_000  # with this many unwritten changes, no URL is handed out until they are written
 _MAX_INTEGER: Final = 2**63  # all integers of SQLite are smaller
 _ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # json.dumps would make an encoder each time
@@ -92,7 +92,7 @@ class Journal:
         self._reading = asyncio.Lock()
         self._unread: Contents | None = None
         self._handed: set[int] = set()  # digests of the resumed URLs that this run has handed out
-        self._broken_off: dict[int, int] = {}  # maps digests of URLs whose turns were broken off to the row numbers
+        self._broken_off: dict[int, int] = {}  # by digest: the row number of each URL whose turn was broken off
         self._changes: list[Change] = []
         self._is_writing = False
         self._noted = 0
@@ -117,7 +117,7 @@ class Journal:
         if self.is_open:
             return
         if self._unread is None:
-            self._mark = uuid4().hex  # not made in the constructor, because a queue may be created before a fork
+            self._mark = uuid4().hex  # the mark is made here, because a queue may be created before a fork
             try:
                 await self._file.write(self._take_over, None)
             except StoreError as error:
@@ -147,7 +147,7 @@ class Journal:
 
     def _take_over(self, connection: sqlite3.Connection, _: None) -> None:
         """Take the lock, and write the mark."""
-        if self._lock is None:  # a second attempt of the transaction keeps the lock
+        if self._lock is None:  # if the transaction is repeated, the lock is already held
             self._lock = tables.held_lock(self._file.path, connection)
         tables.write_mark(connection, self._mark)
 

@@ -3,7 +3,7 @@
 Theory of operation. SQLite's own locks end with each transaction. So a queue locks a second file, such as
 ``crawl.db.lock``, with an exclusive transaction that it never ends. This file stays empty, and the system frees the
 lock when the process ends in any way. But a user may remove the lock file. So each queue also writes its own mark into
-the journal, and each write checks the mark: of two queues only the later queue can write.
+the journal, and each write checks the mark. If two queues use the file, only the later queue can write.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def apply_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> 
 
 
 def _owner(connection: sqlite3.Connection) -> tuple[str, str]:
-    """Return the mark of the last queue that opened the journal, and words for its process."""
+    """Return the mark of the last queue that opened the journal, and a description of its process."""
     mark, process = connection.execute("SELECT mark, process FROM journal_owner").fetchone() or ("", None)
     return mark, "another queue of this process" if process == os.getpid() else f"process {process}"
 

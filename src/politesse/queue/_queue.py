@@ -51,7 +51,7 @@ class PoliteQueue(Generic[Item]):
             worker raises it. If ``max_wait_s`` is exceeded, the reason is WAIT_TOO_LONG; the note of the verdict names
             the cause and the end of the wait. If the site refuses this crawler, the reason is REFUSED; the note quotes
             the answer.
-        max_unreachable_s: how long an unreachable robots.txt is fetched again, in seconds; 0 or more; None for no
+        max_unreachable_s: for how many seconds the queue retries an unreachable robots.txt; 0 or more; None for no
             limit. The time counts from the first of the consecutive failures, or from the creation of the queue if that
             is later.
         max_wait_s: how long a site may make its pages wait without a break, in seconds; 0 or more; None for no limit.
@@ -67,7 +67,8 @@ class PoliteQueue(Generic[Item]):
     refused. If the task or the process ends during the turn, the next run hands the URL out again. ``put`` ignores a
     URL that an earlier run has put, so a killed program continues when you start it again. A worker may put a URL again
     if this run has handed the URL out. The file stores items as JSON: None, str, numbers, bool, lists, or dicts with
-    str as keys. Only one queue at a time can use the file. ``aclose`` or the gatekeeper closes it.
+    str as keys. Only one queue at a time can use the file. The file is closed by ``aclose``, or when the gatekeeper
+    is closed.
 
     Raises:
         ConfigurationError: for invalid options; for a ``journal`` that is not a file of politesse, or cannot be opened.
@@ -132,8 +133,8 @@ class PoliteQueue(Generic[Item]):
     async def aclose(self) -> None:
         """Stop accepting and handing out URLs, and close the journal, which keeps the remaining URLs.
 
-        Waiting and later calls raise QueueClosed. To hand out all queued URLs first, call ``close`` and then ``join``.
-        Closing the gatekeeper closes the queue as well.
+        Calls that are waiting, and later calls, raise QueueClosed. To hand out all queued URLs first, call ``close``
+        and then ``join``. Closing the gatekeeper closes the queue as well.
         """
         await self._dispatcher.aclose()
 
@@ -164,7 +165,7 @@ class PoliteQueue(Generic[Item]):
         which reads the journal first.
 
         Raises:
-            asyncio.QueueFull: if there is no room, for a producer.
+            asyncio.QueueFull: if the host has no room, and the caller is not a consumer.
             ConfigurationError: if the journal was not read yet.
             TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: see ``put``.
         """
@@ -173,7 +174,9 @@ class PoliteQueue(Generic[Item]):
     async def put_sitemaps(
         self, url: StrOrURL, *, since: datetime | None = None, item: Item | None = None, priority: float = 0
     ) -> int:
-        """Queue sitemap files; ``crawl`` reads each file, and queues its URLs. Other consumers get the files as URLs.
+        """Queue sitemap files; ``crawl`` reads each file, and queues its URLs.
+
+        Any other consumer gets the URL of each file, and has to read the file itself.
 
         A file may be a sitemap or an index in XML, a list of URLs in text, RSS 2.0 or Atom, and may be compressed with
         gzip. A file may list URLs below its own folder. The sitemaps of an origin, and the files in their indexes, may
@@ -207,7 +210,7 @@ class PoliteQueue(Generic[Item]):
 
         The pause before the next request counts from the end of the block. The URL is then done, even after an error:
         to retry it, put it again. (If the block ends because its task ends, a journal keeps the URL for the next run.)
-        The turn covers one hop, and the integrations use it; see ``AgentView.turn``.
+        The turn covers one hop. The clients of the integrations make the request in this turn; see ``AgentView.turn``.
 
         Raises:
             QueueClosed: if the queue is closed and empty.
@@ -238,8 +241,9 @@ class PoliteQueue(Generic[Item]):
         """Request every URL of the queue, hand each page to ``handle``, and follow the links that ``handle`` puts.
 
         Each URL is requested once, in a turn of its host, by GET with the timeouts of ``web``. The target of a redirect
-        is queued with the same item, unless it was seen or is the 11th hop. After 429, 502, 503 or 504, the URL is
-        requested again later, 5 times in all, within the queue's ``max_wait_s``. Every other answer is a page.
+        is queued with the same item, unless it was seen or is the 11th hop. After 429, 502, 503 or 504, the crawl
+        requests the URL again later, within the queue's ``max_wait_s``; it requests a URL at most 5 times. Every other
+        answer is a page.
 
         The crawl ends when every URL is done and every call of ``handle`` has returned, or when a limit is reached.
         URLs that are put after the end stay in the queue. If the crawl is cancelled, or ends with an error, URLs under
@@ -256,8 +260,8 @@ class PoliteQueue(Generic[Item]):
             seen: a set, or another Seen, with the normal forms of URLs that the crawl and ``put`` ignore. The crawl
                 adds its own URLs. The default is a set of digests; with a journal, this set has the URLs of earlier
                 runs.
-            max_pages: how many pages are handed to ``handle`` at most; None for any number.
-            depth: how many links the crawl follows from a URL of the queue to a page at most; None for any number.
+            max_pages: how many pages ``handle`` gets at most; None for any number.
+            depth: how many links the crawl follows at most from a URL of the queue to a page; None for any number.
             allow: if given, the crawl follows links and redirects only to URLs that match one of these patterns. A
                 pattern is a host (``"example.com"``), a domain with all its hosts (``".example.com"``), a path as in
                 robots.txt (``"/docs/*.html$"``), or a host with a path (``"example.com/docs/"``).

@@ -10,16 +10,16 @@ origin until one of its URLs is handed out or refused. So a long queue does not 
 While a worker waits, all origins are fetched, and the cache bounds how many requests are under way: a thousand servers
 that never answer delay no other origin.
 
-If a robots.txt is no longer in memory when its host has its turn, the file is loaded again; no limit of fetches
-applies. After the load, the host is first in line. No host is tried while ``_MAX_RELOADING`` files are being loaded. If
-a file is evicted again before its host is tried, the cache is too small for ``_MAX_RELOADING`` files, so no host is
-tried until this file is loaded. A load that takes longer than ``_SLOW_S`` delays no host. So a turn costs a few loads
-at any size of the cache.
+If a robots.txt is no longer in memory when its host has its turn, the file is loaded again at once: the limit of
+fetches does not apply. After the load, the host is first in line. No host is tried while ``_MAX_RELOADING`` files are
+being loaded. If a file is evicted again before its host is tried, the cache is too small for ``_MAX_RELOADING`` files,
+so no host is tried until this file is loaded. A load that takes longer than ``_SLOW_S`` delays no host. So a turn costs
+a few loads at any size of the cache.
 
 A site can delay its URLs in two ways. An origin is *deferred* while its robots.txt is unreachable or was answered with
 429. The verdict names the beginning and the end of that state. The origin is given up as soon as the next fetch would
-come too late. A host *waits* for the pacer: for a closure, a Visit-time, an interval. The answer of the pacer names the
-end of the wait.
+come too late. A host *waits* for the pacer, until a closure or an interval ends, or a Visit-time begins. The answer of
+the pacer names the end of the wait.
 
 While a host waits in the line of the pacer, another caller may close the host. So each waiting host has a timer: if the
 host makes no progress for ``max_wait_s``, a worker tries it. If the worker then finds a closure, the whole time since
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _AHEAD: Final = 100
-MAX_FETCHING: Final = 2_500  # above the limit of the cache, which gives up stalled servers only while fetches wait
+MAX_FETCHING: Final = 2_500  # above the limit of the cache: it gives up stalled servers only while fetches wait
 _SLOW_S: Final = 0.05
 _AGAIN_S: Final = 1.0  # a fetch whose task was cancelled is repeated after this pause
 _MAX_RELOADING: Final = 20
@@ -92,7 +92,7 @@ class Patience(Generic[Item]):
         self._started_wall = clock.wall()
 
     def defers(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
-        """Return whether a verdict denies only for a time, and the queue waits for the end of that time."""
+        """Return whether a verdict denies a URL only for a time, and the queue waits for the end of that time."""
         not_before, source = verdict.not_before, verdict.source
         if verdict.allowed or not is_given_up(verdict) or not_before is None or source is None:
             return False
@@ -179,7 +179,7 @@ class RobotsPrefetcher(Generic[Item]):
 
     @property
     def may_reload(self) -> bool:
-        """Whether another host may be tried, whose robots.txt may have to be loaded again."""
+        """Whether another host may be tried, even if its robots.txt has to be loaded again."""
         return not self._reloading or (
             len(self._reloading) < _MAX_RELOADING and all(self.fetching[task].reloads == 1 for task in self._reloading)
         )
@@ -223,7 +223,7 @@ class RobotsPrefetcher(Generic[Item]):
     def _fetched(self, task: asyncio.Task[Verdict]) -> None:
         self._end_reload(task)
         origin_queue = self.fetching.pop(task)
-        if task.cancelled():  # cancelled by other code, or by the end of the event loop, when no new task would run
+        if task.cancelled():  # other code has cancelled the task, or the event loop ends and runs no new task
             self._unfetched.append(origin_queue)
             self._agent.clock.call_later(_AGAIN_S, self.start_fetches)
             return

@@ -94,7 +94,7 @@ class SitemapFile:
     """One sitemap file.
 
     Args:
-        is_in_index: whether an index lists the file. The file may then not be an index.
+        is_in_index: whether an index lists the file. If so, the file must not be an index.
 
     Attributes:
         is_index: whether the entries are sitemap files, not pages; valid from the first entry on.
@@ -119,7 +119,7 @@ class SitemapFile:
         self._is_packed: bool | None = None
         self._unpacking = zlib.decompressobj(_GZIP_BITS)
         self._xml: _XmlReader | None = None
-        self._rest: bytes | None = None  # the incomplete last line of a file in text
+        self._rest: bytes | None = None  # the incomplete last line of a text file
 
     @property
     def is_index(self) -> bool:

@@ -6,7 +6,7 @@ as a stream, and queues each entry: a URL as a page of depth 0, a file of an ind
 
 The files of a host wait behind its pages, and behind the file that is being read. So the URLs of two files of a host
 are never queued together, unless the files list URLs of another host. ``maxsize`` does not limit these URLs, because
-the crawl would wait for itself.
+otherwise the crawl would wait for itself.
 
 A file may list URLs at its own origin below its own folder, and an index may list files at its own origin. Some files
 may also list any URL and any file of an origin: the files that its robots.txt lists, and the files of their indexes
@@ -126,7 +126,7 @@ class SitemapReader(Generic[Item]):
 
     async def _add_all(self, slices: Iterable[list[SitemapEntry]], file: SitemapFile, scope: _FileScope[Item]) -> None:
         for entries in slices:
-            await self.dispatcher.ready()  # waits while the journal has too many unwritten changes
+            await self.dispatcher.ready()  # this waits while the journal has too many unwritten changes
             for entry in (*entries, None):
                 if entry is not None:
                     self._add(entry, scope, is_file=file.is_index)

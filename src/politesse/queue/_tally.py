@@ -105,7 +105,7 @@ class RunningCounts:
                 **more,
             }
             more_of_handle = visit.result if isinstance(visit.result, dict) else {}
-            if not self._record(record | more_of_handle | record):  # ``record`` sets the order, and its values win
+            if not self._record(record | more_of_handle | record):  # the members of ``record`` come first, and win
                 return False
         self.settle(count, visit.queued.url)
         return True

@@ -255,7 +255,7 @@ class SeenUrls:
 
     def __init__(self) -> None:
         self.earlier: set[int] = set()
-        self._digests: set[int] = set()  # ints, because an int of 16 octets takes 20 octets less than bytes
+        self._digests: set[int] = set()  # an int of 16 octets takes 20 octets less than bytes
 
     def __contains__(self, url: object, /) -> bool:
         if not isinstance(url, str):
@@ -292,7 +292,7 @@ def resolved_location(base: str, location: str) -> str | None:
     """Return the http(s) URL of a Location header; None if it has no such URL."""
     try:
         return str(resolved(base, location)[1])
-    except ValueError:  # includes InvalidURL, and text that UTF-8 cannot encode
+    except ValueError:  # InvalidURL, or the error of text that UTF-8 cannot encode
         return None
 
 
