@@ -39,11 +39,11 @@ def main() -> None:
     # The imports below take half a second. Until a command runs, Ctrl-C ends the program at once.
     try:  # noqa: SIM105 - contextlib takes time to load
         signal.signal(signal.SIGINT, _end)
-    except ValueError:  # only the main thread can set a handler of signals
+    except ValueError:  # this is not the main thread, so it cannot set a signal handler
         pass
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # escapes characters that the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")  # a character outside the stream's encoding is escaped
     try:
         from politesse.cli.app import app  # noqa: PLC0415 - typer and rich are optional
     except ModuleNotFoundError as error:

@@ -85,7 +85,7 @@ def _judge(judged: Audit, logs: list[str], *, as_json: bool) -> tuple[int, str]:
     """Judge the logs; return the exit code, and the reason if a log was not read to its end."""
     code, out, err = 0, output(), errors()
     progress = Progress(console=err, transient=True, disable=not err.is_terminal)
-    with progress as bar, handled(signal.default_int_handler):  # Ctrl-C ends only the audit
+    with progress as bar, handled(signal.default_int_handler):  # after Ctrl-C, the findings so far are printed
 
         def watched(file: FileIO) -> FileIO | BinaryIO:
             facts = os.fstat(file.fileno())

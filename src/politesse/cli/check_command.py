@@ -190,7 +190,7 @@ class _Page:
 
 
 async def _fetched(gate: AgentView, url: str, timeout_s: float) -> _Page:
-    """Fetch a page. The member ``fault`` of its record says why a fetch failed."""
+    """Fetch a page. If the fetch fails, the member ``fault`` of the page's record says why."""
     record: dict[str, Any] = {"status": None, "final_url": "", "fault": "", "not_before": None, "closed_by": None}
     page = _Page(record)
     try:
@@ -207,7 +207,7 @@ async def _fetched(gate: AgentView, url: str, timeout_s: float) -> _Page:
     except (aiohttp.ClientError, TimeoutError) as error:
         record["fault"] = f"{type(error).__name__} {error}".strip()
     else:
-        if response.status >= _ERRORS:  # the directives of an error page are not about this page
+        if response.status >= _ERRORS:  # the directives in an error page do not apply to the page at this URL
             record["fault"] = f"status {response.status}"
         else:
             page.directives, page.links = _directives(response, body, gate.identity.tokens)

@@ -44,7 +44,7 @@ BROKEN_PIPE = 141
 
 
 class _PipeConsole(Console):
-    """A console that ends the program quietly when its output is closed."""
+    """A console that ends the program quietly when the reader closes the output."""
 
     def on_broken_pipe(self) -> None:
         """Exit without a message."""
@@ -70,7 +70,7 @@ def _console(console: Console) -> Console:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Return text that rich prints literally, so that markup and emoji codes of a remote server have no effect."""
+    """Return text that rich prints literally: markup and emoji codes from a remote server have no effect."""
     return Text(text, style=style)
 
 
@@ -120,7 +120,7 @@ def as_lines(record: Mapping[str, Any]) -> list[str]:
 
 
 def as_text(body: bytes) -> dict[str, str]:
-    """Return a file for ``--json``: ``body`` as text, or ``body_base64`` if the file is not UTF-8."""
+    """Return the member of a ``--json`` record for a file: ``body`` (text), or ``body_base64`` if it is not UTF-8."""
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:
@@ -170,7 +170,7 @@ async def lines(fd: int) -> AsyncGenerator[bytes, None]:
 
 
 async def read_start(name: str, limit: int) -> bytes:
-    """Return the first ``limit`` octets of a file, of standard input for ``-``; raises OSError."""
+    """Return the first ``limit`` octets of a file, or of standard input if ``name`` is ``-``; raises OSError."""
 
     def read() -> bytes:
         octets = bytearray()

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 DEFAULT_MAX_PAGES: Final = 1_000
 _MAX_ARCHIVED_BYTES: Final = 8 * 1024 * 1024
 _ERRORS: Final = 400  # an answer with this status or above is an error page, whose links are not followed
-_START: Final = ""  # the queue item of a start URL; the queue item of a link is its host, also after redirects
+_START: Final = ""  # the queue item of a start URL; a link's queue item is the host of the link, also after redirects
 _SITEMAP: Final = "sitemap:"  # the queue item of a sitemap file and of its URLs; no host has this name
 _NAMED: Final = "allow:"  # the queue item of a link to another host that a pattern names
 _BATCH: Final = 100
@@ -116,10 +116,10 @@ class CrawlPlan:
         _ = self.origins  # checks the URLs
         Limits(self.depth, self.allow, self.deny)  # checks the patterns
         self.urls = list({normal_form(url): url for url in reversed(self.urls)}.values())[::-1]
-        with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # the other commands do this, too
+        with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # all commands ignore these warnings
             Identity.of(self.user_agent)
         if self.max_pages is None and not self.same_host:
-            self.max_pages = DEFAULT_MAX_PAGES  # without a limit, such a crawl could follow links through the whole web
+            self.max_pages = DEFAULT_MAX_PAGES  # otherwise the crawl could follow links through the whole web
 
     def gate(self, fetch: FetchOptions) -> Gatekeeper:
         """Return a gate that sends the User-Agent."""
@@ -155,7 +155,7 @@ async def crawl_urls(plan: CrawlPlan, err: Console) -> int:
             code = _REFUSED if records.refusals else code
         except asyncio.CancelledError:
             run.ending = "interrupted"
-            with suppress(OSError):  # also TimeoutError, if nothing reads the output
+            with suppress(OSError):  # TimeoutError is an OSError; it is raised if nothing reads the output
                 await asyncio.wait_for(run.record_left(), _LAST_WRITE_S)
             raise
         except BrokenPipeError:
@@ -306,8 +306,8 @@ class CrawlRun:
     def _shown(self, gate: Gatekeeper, queue: PoliteQueue[str]) -> AbstractAsyncContextManager[Shown]:
         """Return the view of the progress: a table in a terminal, lines elsewhere.
 
-        A table would mix with records on standard output. With such records, only a bar is shown, or nothing if
-        standard output is a terminal.
+        If the records go to standard output, no table is shown, because it would mix with the records. A bar is shown
+        instead, or nothing if standard output is a terminal.
         """
         to_output = self._plan.out is not None and str(self._plan.out) == STANDARD
         if to_output and os.isatty(descriptor(sys.stdout)):
@@ -325,7 +325,7 @@ class CrawlRun:
         if self._archive is not None and body is not None:
             await self._records.add_to(self._archive, response, body[:limit], truncated=len(body) > limit)
         if page.item == _START or (page.item == _SITEMAP and not page.hops):
-            self._hosts.add(Origin.of(page.url).host)  # the target of a start URL's redirect, or a URL of a sitemap
+            self._hosts.add(Origin.of(page.url).host)  # a start URL or its redirect target, or a URL in a sitemap
         links = await self._links(page.url, response, body) if is_html and body and response.status < _ERRORS else []
         queued = 0
         for number, link in enumerate(links):

@@ -76,7 +76,7 @@ class CrawlRecords:
             await self._file.flush()
 
     async def add_to(self, archive: WarcFile, response: ClientResponse, body: bytes, *, truncated: bool) -> None:
-        """Write a page to the archive. An OSError ends the crawl, as if a record could not be written."""
+        """Write a page to the archive. An OSError ends the crawl, like a record that cannot be written."""
         try:
             await archive.add(response, body, truncated=truncated)
         except OSError as error:
@@ -118,7 +118,7 @@ def archive_of(path: Path | None) -> AbstractAsyncContextManager[WarcFile | None
 
 @contextmanager
 def opened(path: Path | None, *, append: bool = False) -> Generator[RecordFile | OutputWriter | None, None, None]:
-    """Open the file of the records, ``-`` for standard output; without ``append`` empty the file. Raises OSError."""
+    """Open the file of the records, or standard output for ``-``. The file is emptied unless ``append``. Raises OSError."""
     if path is None:
         yield None
     elif str(path) == STANDARD:

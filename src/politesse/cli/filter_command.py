@@ -37,7 +37,8 @@ class Tally:
 
     Attributes:
         counts: maps each answer to its number of URLs; a line that is not a URL counts as undecided.
-        reasons: the reasons for the first ten undecided answers. The key is the URL of the robots.txt, or the line.
+        reasons: the reasons for the first ten undecided answers. The key is the URL of the robots.txt, or the line if
+            the line is not a URL.
         ending: why the command ended before the end of the input; else empty.
     """
 
@@ -104,7 +105,7 @@ async def filter_lines(
                     await out.write(line + b"\n")
                 elif rejected is not None:
                     await rejected.write(b"%b\t%b\n" % (line, verdict.reason.encode()))
-    except BaseException:  # write the verdicts so far, unless that takes long
+    except BaseException:  # try for a short time to write the verdicts so far
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LAST_FLUSH_S):
                 await _flush(writers)

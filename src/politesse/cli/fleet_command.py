@@ -63,9 +63,9 @@ def status(
     """Show the hosts of the fleet: requests under way and waiting, their processes, closures and the pace.
 
     Without HOST, the command shows the busy hosts, in no particular order, and then totals. A host is busy if a request
-    is under way or waits, or if it is closed. A host that becomes busy or idle meanwhile may be missing. The command
-    reads Redis in small steps (SCAN) and changes nothing. Of the requests that wait at a host in one process, only the
-    first reserves its start in Redis, so only this request is counted as waiting.
+    is under way or waits, or if it is closed. A host that becomes busy or idle while the command runs may be missing.
+    The command reads Redis in small steps (SCAN) and changes nothing. Of the requests that wait at a host in one
+    process, only the first reserves its start in Redis, so only this request is counted as waiting.
 
     Exit code: 0; 1 if the fleet does not know one of the HOSTs; 2 if Redis is away, or refuses the client.
 
@@ -88,7 +88,7 @@ def _names_of(given: Sequence[str]) -> dict[str, list[str]]:
         host = Origin.of(
             name if "://" in name else f"https://[{name}]" if is_bare_ipv6 else f"https://{name}"
         ).pacing_host
-        names[name] = [host, host[1:-1]] if host.startswith("[") else [host]  # the key of an address has no brackets
+        names[name] = [host, host[1:-1]] if host.startswith("[") else [host]  # a key has no brackets around IPv6
     return names
 
 

@@ -50,7 +50,7 @@ TOPICS: Final = (
 )
 """The guides in the order for a newcomer."""
 
-_LESS: Final = "FRX"  # as git sets it: less pages only a long text, and leaves the text on the screen
+_LESS: Final = "FRX"  # git's options for less: a short text is not paged, and the text stays on the screen
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _SECTION_LINK = re.compile(r"\[([^\]]+)\]\(#[^)]*\)")
 _GUIDE_LINK = re.compile(r"(\(?)\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)(\)?)")
@@ -81,7 +81,7 @@ def print_guide(topic: str, out: Console) -> None:
         out.print(plain(text), soft_wrap=True, end="")
         return
     os.environ.setdefault("LESS", _LESS)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C goes to the pager; pydoc waits for the pager
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # pydoc ignores the KeyboardInterrupt until the pager ends
     pydoc.pager(text)
 
 

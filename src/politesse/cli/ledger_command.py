@@ -29,7 +29,7 @@ _BY_RULES: Final = {Reason.ALLOW_RULE, Reason.DISALLOW_RULE, Reason.NO_RULE}
 _BY_COPY: Final = _BY_RULES | {Reason.UNAVAILABLE, Reason.FORBIDDEN, Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS}
 _WITH_RULES: Final = {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
 _COMPLETE_DISALLOW: Final = b"User-agent: *\nDisallow: /"
-_TOGETHER: Final = 1_000  # after this many rows, Ctrl-C can end the command
+_TOGETHER: Final = 1_000  # after this many rows the event loop runs, so that Ctrl-C can end the command
 
 app: typer.Typer = typer.Typer(
     name="ledger", help="Check, show and export a ledger, also while a crawler writes to it.", no_args_is_help=True

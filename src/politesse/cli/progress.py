@@ -39,7 +39,7 @@ _PACE: Final = 8
 _WORD: Final = 10
 _TROUBLE: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _SLOW_S: Final = 5.0
-LONG_S: Final = 60.0  # the output shows how long a host needs if it needs this time or more
+LONG_S: Final = 60.0  # if the URLs of a host need this time or more, the output shows the time
 _HOST_LOGS: Final = (logging.getLogger("politesse.cache"), logging.getLogger("politesse.pacing"))
 
 
@@ -191,7 +191,7 @@ class CrawlView:
         return Group(*head, Text(), self._host_table(width), more, Text(), *self._last(recent, width))
 
     def _look(self, rows: int) -> None:
-        """Choose the hosts of the rows; before this, read the state of all hosts if the last reading is old enough."""
+        """Choose the hosts of the rows; first read the state of all hosts, unless it was read a short time ago."""
         now_mono = time.monotonic()
         if now_mono - self._looked_mono >= self._pause_s:
             self._waiting = self._queue.sizes()

@@ -47,7 +47,7 @@ MAX_READ_BYTES: Final = 4 * 1024 * 1024
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _BY_SIGNAL: Final = 128  # a shell adds this to the number of the signal that ended a program
-_ECHO_S: Final = 0.2  # programs such as timeout repeat a Ctrl-C that the terminal has already sent
+_ECHO_S: Final = 0.2  # programs such as timeout send SIGINT again after the terminal's; within this time it is ignored
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
@@ -83,7 +83,7 @@ class GateOptions:
         with checked_arguments():
             if token in {"", EVERYBODY, BROWSER}:
                 raise ConfigurationError(f"--agent {agent!r}: give the product token of a crawler, as in 'ExampleBot'")
-            with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # the token may differ here
+            with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # USER_AGENT lacks the token
                 Identity.of(USER_AGENT, token)
             return cls(token, timeout_s, store, None if fleet is None else FleetOptions(fleet, prefix=prefix))
 
@@ -145,7 +145,7 @@ class OneFetch:
         return self._result.body if isinstance(self._result, FetchResponse) else b""
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Return the result, fetched by the first call."""
+        """Fetch the file in the first call, and return the result in each call."""
         if self._result is None:
             self._result = await self._fetcher.fetch(request)
         return self._result
@@ -173,7 +173,7 @@ def run(command: Coroutine[Any, Any, int]) -> NoReturn:
     """
     try:
         code = asyncio.run(_run(command))
-    except (OSError, ConfigurationError, StoreError, ImportError) as error:  # a full disk, a missing extra
+    except (OSError, ConfigurationError, StoreError, ImportError) as error:  # such as a full disk or a missing extra
         abandon_output()
         say(errors(), f"politesse: {printable(str(error))}", "red")
         code = 2

@@ -86,7 +86,7 @@ def export(
 ) -> None:
     """Write all records as lines of JSON, with the keys of show --json, and the key body, which has robots.txt as text.
 
-    A robots.txt that is not UTF-8 has body_base64 instead. Exit code: 1 if some records cannot be read.
+    If a robots.txt is not UTF-8, the key is body_base64. Exit code: 1 if some records cannot be read.
     """
     run(_export(store, target))
 
@@ -172,7 +172,7 @@ def _decoded(stored: StoredRecord) -> tuple[dict[str, Any], bytes]:
 
 
 def _exported(record: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """Return a record with its file: ``body`` as text, or ``body_base64`` if the file is not UTF-8."""
+    """Return a record with the robots.txt: ``body`` (text), or ``body_base64`` if the file is not UTF-8."""
     return record | as_text(body) if body else record
 
 

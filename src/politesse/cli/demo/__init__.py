@@ -59,7 +59,7 @@ ADDRESSES: Final = tuple(f"127.0.0.{1 + _NAMES.index(one.beside or one.name)}" f
 SEED: Final = 9309
 _BUSY: Final = response(429, b"too many", Retry_After="2")
 _NO_SUCH_PAGE: Final = (response(404, b"no such page"),)
-_WORK_S: Final = 0.003  # without this time no two requests could overlap, because each answer would come at once
+_WORK_S: Final = 0.003  # each answer takes this long, so that requests of an impolite crawler overlap
 _HREF = re.compile(r'href="([^"]*)"')
 
 
@@ -123,7 +123,7 @@ class LittleWeb(AsyncExitStack):
         elif page is None:
             await call.silence()  # this server never answers
         else:
-            call.reset()  # ends a request for a forbidden page at once; only robots.txt has to time out
+            call.reset()  # the page is forbidden, so the request need not time out as for robots.txt
 
     def _file(self, site: Site, call: Call) -> bytes:
         blueprint = site.blueprint

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Logs = Sequence[tuple[Site, Sequence[Exchange]]]
 
-# A time that is read from a clock is late by less than one tick, or by the last bit of a Unix time. This error counts
-# twice, because the crawler and the server each read a clock.
+# The error of a clock reading is less than one tick of the clock, or the last bit of a Unix time as a float. The error
+# counts twice, because the crawler and the server each read a clock.
 TICKS_S: Final = 2 * max(time.get_clock_info("monotonic").resolution, ulp(time.time()))
 # The crawler waits for a Retry-After by the wall clock, which may be adjusted meanwhile; the logs use the monotonic
 # clock.
@@ -130,8 +130,8 @@ def _trace(site: Site, log: Sequence[Exchange], logs: Logs) -> list[Exchange]:
     """Return the requests for the pages and the robots.txt of a site, and for the targets of robots.txt's redirects."""
     targets = {one.location for one in log if one.url == site.robots_url}
     files = [one for _, others in logs for one in others if one.url in targets]
-    # The files of this server are targets of other origins' redirects of robots.txt. Requests for these files do not
-    # count for the pace of this site.
+    # Other origins redirect their robots.txt to files of this server. Requests for these files do not count for the
+    # pace of this site.
     own = [one for one in log if one.url.removeprefix(site.address) not in site.blueprint.files]
     return [_ended(one, site) for one in [*own, *files]]
 
@@ -146,7 +146,8 @@ def _ended(exchange: Exchange, site: Site) -> Exchange:
 def _stale(site: Site, log: Sequence[Exchange], min_lifetime_s: float) -> Iterator[Violation]:
     """Yield the page requests that used a robots.txt beyond its max-age.
 
-    The judge does not get max-age: otherwise it would restart the pace whenever a copy replaces an expired copy.
+    The judge does not get max-age. With max-age, the judge would restart the pace whenever a copy replaces an expired
+    copy.
     """
     max_age_s = site.blueprint.max_age_s
     if max_age_s is None:

@@ -1,4 +1,4 @@
-"""The web of the demo: nine origins, their answers for robots.txt, pages made for their rules, and links.
+"""The web of the demo: nine origins, their answers for robots.txt, pages for each rule, and links.
 
 Each page states the rule that decides about it, and each origin states its pace, both written by hand. This module uses
 no parser and no matcher.
