@@ -16,9 +16,10 @@ statements of a page to crawlers.
 ``RequestTurns.prepare`` takes the first turn. RequestTurns is also the innermost middleware, which takes the turn of
 each later hop and sends the request.
 
-A turn ends when aiohttp releases or closes the connection. aiohttp calls the connection's callbacks whenever a
-response ends: end of the body, ``release``, ``close``, an error, a timeout, garbage collection. The turn of a WebSocket
-ends with its handshake, because no request follows on that connection.
+A turn ends when aiohttp releases or closes the connection. aiohttp calls the connection's callbacks whenever a response
+ends: at the end of its body, after ``release`` or ``close``, after an error or a timeout, and when the garbage
+collector closes the response. The turn of a WebSocket ends with its handshake, because no request follows on that
+connection.
 """
 
 from politesse.integrations.aiohttp._bypass import MiddlewareBypassed

@@ -101,7 +101,7 @@ _TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", defaul
 async def send_judged(request: ClientRequest, handler: ClientHandlerType, url: str, *, turn: bool) -> ClientResponse:
     """Call ``handler`` for a request that was judged as ``url``, with or without a turn."""
     traced = _TRACED.get()
-    if traced is None or traced.session is not request.session:  # a middleware uses another session
+    if traced is None or traced.session is not request.session:  # not traced, or made through another session
         return await handler(request)
     hop = _JudgedHop(url, turn)
     traced.judged = url

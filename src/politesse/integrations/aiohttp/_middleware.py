@@ -97,7 +97,7 @@ class RobotsMiddleware:
         signature = RequestSignature(gate.state.signer, request.method, url, request.headers)
         with signature.added_to(request.headers):
             response = await send_judged(request, handler, url, turn=False)
-        signature.is_asked(response.status, response.headers)  # if asked, later requests to this origin are signed
+        signature.is_asked(response.status, response.headers)  # if so, later requests to this origin are signed
         return response
 
     def trace_config(self) -> aiohttp.TraceConfig:

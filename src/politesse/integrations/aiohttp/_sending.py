@@ -1,13 +1,13 @@
 """Sends each hop of an aiohttp request in its turn, and ends the turn with the response, even a dropped response.
 
 Theory of operation. A server may send a body for minutes. Meanwhile aiohttp itself keeps a dropped response alive: the
-connection refers to the stream of the body, and the stream refers to the response, to release it at the end. This
-module makes the reference from the stream to the response weak. So a response is collected when the program drops it,
-``ClientResponse`` then closes its connection, and the connection calls ``OpenResponse.released``.
+connection refers to the stream of the body, and the stream refers to the response, which has to be released at the end
+of the body. This module makes the reference from the stream to the response weak. So Python collects a response that
+the program drops. ``ClientResponse`` then closes its connection, and the connection calls ``OpenResponse.released``.
 
 A program may keep only the stream, as in ``async for line in (await web.get(url)).content``. So the stream gets a
-strong reference again as soon as the program or a method of the response uses ``content``. A response that is dropped
-after that is closed at the end of its body, or when its total timeout is over.
+strong reference again as soon as the program or a method of the response uses ``content``. If the program drops the
+response later, its turn ends at the end of the body, or soon after the total timeout.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def send(
     Args:
         request: the hop to send.
         handler: sends the request.
-        turn: the turn, not entered yet, or claimed.
+        turn: a turn that was not entered yet, or a turn of the caller that was claimed.
         turns: the open turns of the client; ``turn`` is added.
         signature: the signature of the request.
         again: waits for another turn.
@@ -147,7 +147,7 @@ class RequestTurns:
     _exempt_host: str = field(default="", init=False)
     _prepared: Turn | None = field(default=None, init=False)
     _prepared_gate: AgentView | None = field(default=None, init=False)
-    _prepared_url: str = field(default="", init=False)  # as aiohttp sends it; the spelling in ``_prepared`` may differ
+    _prepared_url: str = field(default="", init=False)  # the URL as sent; ``_prepared`` may spell it otherwise
     _response: ClientResponse | None = field(default=None, init=False)
 
     async def prepare(self, url: str, stated: Sequence[str]) -> None:
@@ -193,7 +193,7 @@ class RequestTurns:
         self._response = None
 
     def abandon(self) -> None:
-        """Close the response of a failed request, because no other object refers to it."""
+        """Close the response of a failed request, because the program never gets the response."""
         response = self._response
         self.settle()
         if response is not None:
@@ -227,7 +227,7 @@ class OpenResponse:
         self._loop = get_running_loop()
 
     def released(self) -> None:
-        """End the turn when the connection is released or closed; for a dropped response, this may be in any thread."""
+        """End the turn when the connection is released or closed; a dropped response may call this in any thread."""
         response = self._response()
         if response is not None and response.closed:
             self._turns.end(self._turn)
@@ -258,7 +258,7 @@ def collect_when_dropped(response: ClientResponse) -> None:
     callbacks = getattr(response.content, "_eof_callbacks", None)
     at_end: Callable[[], None] | None = getattr(response, "_response_eof", None)
     if at_end is not None and isinstance(callbacks, list) and at_end in callbacks:
-        # A partial with a weak reference, because making a WeakMethod takes three times as long.
+        # The callback is a partial with a weak reference, because making a WeakMethod takes three times as long.
         callbacks[callbacks.index(at_end)] = partial(_end, ref(response))
         response.__class__ = _watched(type(response))  # type: ignore[arg-type] # a class is hashable by its metaclass
 
@@ -271,7 +271,7 @@ def _end(response: ref[ClientResponse]) -> None:
 
 @cache
 def _watched(response_class: type[ClientResponse]) -> type[ClientResponse]:
-    """Return ``response_class`` with a ``content`` that keeps its response alive once it is used."""
+    """Return a subclass of ``response_class``: once ``content`` was used, it keeps its response alive."""
 
     class Watched(response_class):  # type: ignore[valid-type, misc]
         """A response that is collected when the program drops it."""
@@ -282,7 +282,7 @@ def _watched(response_class: type[ClientResponse]) -> type[ClientResponse]:
         def content(self) -> StreamReader:
             self.__class__ = response_class  # type: ignore[assignment]
             stream: StreamReader = self.content
-            stream.on_eof(self._response_eof)  # only keeps the response alive: the weak callback runs first
+            stream.on_eof(self._response_eof)  # this callback only keeps the response alive: the weak one runs first
             return stream
 
     Watched.__name__, Watched.__qualname__ = response_class.__name__, response_class.__qualname__

@@ -74,9 +74,9 @@ class PoliteSession:
     ``ws://`` and ``wss://`` are judged by the robots.txt of ``http://`` and ``https://``.
 
     Middlewares of the session and of the request run before the check: a request that a middleware changes or repeats
-    is judged as it is sent. As in aiohttp, the ``middlewares=`` of a request replace the session's, but never the
-    check. A repeated attempt releases the previous response. If a middleware makes another request through this session
-    first, the original request takes its turn when it is sent.
+    is judged as it is sent. As in aiohttp, the ``middlewares=`` of a request replace the middlewares of the session,
+    but never the check. A repeated attempt releases the previous response. If a middleware makes another request
+    through this session first, the original request takes its turn when it is sent.
 
     A request with another User-Agent than the gate's, in its own headers or in the session's, is judged for that
     crawler. A User-Agent that names no crawler is refused.
@@ -280,7 +280,7 @@ class PoliteSession:
         """If possible, raise an error with a better explanation than the error of aiohttp."""
         if type(error) is aiohttp.InvalidUrlClientError:  # the error is not about a redirect
             raise explained(error, url) from None
-        if type(error) is RuntimeError:  # the error of aiohttp if its session was closed during the wait for the turn
+        if type(error) is RuntimeError:  # aiohttp raises this if its session was closed during the wait for the turn
             self._check_open(method, url)
 
     def _check_open(self, method: str, url: StrOrURL) -> None:

@@ -1,9 +1,9 @@
 """A downloader that takes a turn for each request before it starts.
 
 Scrapy's slots do not ensure a pace: a slot counts the delay from the start of a request, with jitter, and forgets the
-last request after a minute. AutoThrottle, the spider and ``download_slot`` change the delay, or evade it. So a slot can
-only lengthen the wait: when Scrapy releases a request from its slot, the request takes its turn at its host immediately
-before it is sent.
+last request after a minute. AutoThrottle, the spider and ``download_slot`` change the delay, or evade it. So politesse
+does not rely on the slots. When Scrapy releases a request from its slot, the request takes its turn at its host
+immediately before it is sent. A slot can only lengthen the wait.
 
 Each request that waits in the downloader counts towards ``CONCURRENT_REQUESTS``, so many slow hosts would delay all
 other hosts. So requests wait in the scheduler, whose queue hands out one request per host, and no request of a site
@@ -149,7 +149,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         if isinstance(failure.value, _internals.SpiderClosing) and (later := self.keep(request)) is not None:
             return later
         if isinstance(failure.value, RobotsTxtFailed):
-            raise failure.value.as_in_scrapy()  # raised past all middlewares, because RetryMiddleware would retry
+            raise failure.value.as_in_scrapy()  # raising bypasses all middlewares; RetryMiddleware would retry
         return failure
 
     def left(self, request: Request, slot: str) -> None:
@@ -220,7 +220,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
 
     def _put_back(self, request: Request) -> Request:
         self.tally.add("requests/deferred")
-        later = request.replace(dont_filter=True)  # otherwise the filter drops the request as its own duplicate
+        later = request.replace(dont_filter=True)  # otherwise the filter for duplicates would drop it
         later.meta[_DONT_FILTER] = request.dont_filter
         return later
 

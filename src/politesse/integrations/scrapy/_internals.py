@@ -218,7 +218,7 @@ class SlotQueue(DownloaderAwarePriorityQueue):
     crawler: Crawler
 
     def select_slots(self) -> None:
-        """Make this queue name and select its slots, in place of Scrapy's DownloaderInterface."""
+        """Let this queue select its slots and their names, in place of Scrapy's DownloaderInterface."""
         self._downloader_interface = cast("DownloaderInterface", self)  # this object has the methods of the interface
 
     def slot_name(self, request: Request) -> str:

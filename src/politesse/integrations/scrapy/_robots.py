@@ -47,12 +47,12 @@ ROBOTS_TXT: Final = "politesse_robots_txt"
 _PRIORITY: Final = 1000  # the priority in Scrapy's own middleware
 _TIMEOUT_S: Final = 30.0  # a request may take at most this time
 _LOOKUP_S: Final = 10.0
-_GRACE_S: Final = 2.0  # added to ``_TIMEOUT_S``: Scrapy's own timeout comes first, and closes the connection properly
+_GRACE_S: Final = 2.0  # added to ``_TIMEOUT_S``: Scrapy's timeout must come first, so that Scrapy closes the connection
 _MAX_ERRORS: Final = 10_000
 _EVERYTHING_DISALLOWED: Final = b"User-agent: *\nDisallow: /\n"
 _META: Final[dict[str, object]] = {
     ROBOTS_TXT: 0,
-    "dont_obey_robotstxt": True,  # otherwise the request would wait for itself
+    "dont_obey_robotstxt": True,  # the request must not wait for its own response
     "allow_offsite": True,  # a site may redirect its robots.txt to another site (RFC 9309 2.3.1.2)
     # The table of outcomes needs every status, and the age of a stored copy. Middlewares that follow redirects, repeat
     # requests or cache answers would hide both.
@@ -61,7 +61,7 @@ _META: Final[dict[str, object]] = {
     "dont_cache": True,
     "dont_merge_cookies": True,
     "autothrottle_dont_adjust_delay": True,
-    # Limits Content-Length and decoded bodies; _bytes_received stops all other bodies much earlier.
+    # This setting limits Content-Length and decoded bodies; _bytes_received stops all other bodies much earlier.
     "download_maxsize": MAX_BODY_BYTES,
     "download_warnsize": 0,
     "download_fail_on_dataloss": True,
@@ -123,7 +123,7 @@ class EngineFetcher:
         self._http_cache = HttpCache(crawler)
         self._errors: LRUCache[str, Exception] = LRUCache(_MAX_ERRORS)
         self._causes: WeakValueDictionary[str, Request] = WeakValueDictionary()
-        build_from_crawler(self._parser, crawler, b"")  # so that a missing dependency is reported before the crawl
+        build_from_crawler(self._parser, crawler, b"")  # this reports a missing dependency before the crawl
         crawler.signals.connect(self._bytes_received, signals.bytes_received)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
@@ -244,7 +244,7 @@ class EngineFetcher:
         if signal is None or cause is None or response.status == 304:  # noqa: PLR2004 - 304: the rules have not changed
             return
         closes = not settles(response.status) and not self.excuses_faults
-        # Without a file the body is empty.
+        # If the server has no robots.txt, the body is empty.
         parser = build_from_crawler(self._parser, self._crawler, _EVERYTHING_DISALLOWED if closes else response.body)
         await self._crawler.signals.send_catch_log_async(signal=signal, robotparser=parser, request=cause)
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _STORE: Final = "robots.db"  # the name of the file in JOBDIR
-_OFF: Final = ("", "0", "False", "false")  # the values that ``-s POLITESSE_STORE=...`` can give
+_OFF: Final = ("", "0", "False", "false")  # the texts that mean False, as in ``-s POLITESSE_STORE=False``
 
 _PACERS: Final[WeakValueDictionary[tuple[object, ...], SharedPacer]] = WeakValueDictionary()
 """The pacers of this process that gates use. The crawls that use the same pacer share its pace."""

@@ -6,10 +6,10 @@ other origins of the host go on. While a site waits, the scheduler's queue hands
 
 A whole site is given up if its wait would be longer than ``POLITESSE_MAX_WAIT`` seconds. If fetches or requests have
 failed, the wait counts from the first of the consecutive failures in this run, otherwise from now. A site that has
-refused the crawler three times in a row is given up, too. A name without an address, or with a denied address, is given
-up at once. The crawler's own ``DOWNLOAD_DELAY`` is no reason to give up. Giving up loses no request: the requests stay
-in the scheduler, but the spider does not stay open for them. If the spider is still open when the wait ends, the site
-is tried again.
+refused the crawler three times in a row is given up, too. A host name without an address, or with a denied address, is
+given up at once. The crawler's own ``DOWNLOAD_DELAY`` is no reason to give up. Giving up loses no request: the requests
+stay in the scheduler, but the spider does not stay open for them. If the spider is still open when the wait ends, the
+site is tried again.
 
 No request starts while the Redis of a fleet is away. After ``POLITESSE_MAX_WAIT`` seconds all sites are given up, until
 Redis is back.
