@@ -118,7 +118,7 @@ def archive_of(path: Path | None) -> AbstractAsyncContextManager[WarcFile | None
 
 @contextmanager
 def opened(path: Path | None, *, append: bool = False) -> Generator[RecordFile | OutputWriter | None, None, None]:
-    """Open the file of the records, or standard output for ``-``. The file is emptied unless ``append``. Raises OSError."""
+    """Open the file of the records, or standard output for ``-``; empty the file unless ``append``. Raises OSError."""
     if path is None:
         yield None
     elif str(path) == STANDARD:
