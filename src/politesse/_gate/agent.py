@@ -79,12 +79,12 @@ class Agent:
     def hit(self, url: str) -> tuple[Verdict, Entry] | None:
         """Return the verdict on ``url`` and its entry, if fresh rules alone decide.
 
-        The part of ``url`` before the third slash is looked up among the entries. It is not checked, because all keys
-        of entries are valid origins. The rules normalise the target if necessary. The context of the verdict is
+        The part of ``url`` before the third slash is the key of the entry. This part needs no validation, because every
+        key in the cache is a valid origin. The rules normalise the target if necessary. The context of the verdict is
         ``(entry, None, None)``.
 
-        The result is None if the origin is not in normal form or has a host policy, and if its entry is missing,
-        expired or due for a refresh. With enforced usage or policy tokens the result is always None. Call
+        The result is None if the origin is not in normal form, or has a host policy. It is also None if the entry is
+        missing, expired or due for a refresh. With enforced usage or policy tokens the result is always None. Call
         ``check_usable`` before ``hit``. If ``hit`` returns None, call ``judged``.
         """
         place = url.find("/", 8)  # the host begins after "https://" or "http://"
@@ -146,9 +146,9 @@ class Agent:
         return self.counted(self._made(error.url, Judgement(WITHOUT_RULE[Reason.INVALID_URL], error.problem)))
 
     def exempted(self, url: str, reason: str) -> Verdict:
-        """Return the verdict on a URL that is exempt for ``reason``: allowed, unless a policy denies its host.
+        """Return the verdict on a URL that is exempt for ``reason``.
 
-        The verdict is neither counted nor published.
+        It allows the URL, unless a policy denies the host. The verdict is neither counted nor published.
 
         Raises:
             InvalidURL: if ``url`` is not an absolute http(s) URL.
@@ -203,7 +203,8 @@ class Agent:
             raise Disallowed(verdict)
         source, host = verdict.source, origin.pacing_host
         if source is not None and source.of_host and source.not_before is not None and verdict.match.allowed:
-            # The verdict allows the URL in spite of the 429: an older copy still serves, or the gate is in report mode.
+            # The verdict allows the URL in spite of the 429: an older copy is still used, or the gate is in report
+            # mode.
             self.pacer.close_host(host, source.not_before, Bound.RETRY_AFTER)
         rules = self._stated(context[0])
         if rules is not None and (rules.crawl_delay or rules.request_rates):
@@ -211,7 +212,10 @@ class Agent:
         return TurnRequest(host, origin.text, self.name, rules, url, self.state.policies.floor_s(host), check)
 
     def given_up(self, url: str, answer: NotYet) -> Verdict:
-        """Return a verdict, neither counted nor published, on a URL whose wait is too long or whose site refuses it."""
+        """Return the verdict on a URL whose wait is too long, or whose host refuses this crawler.
+
+        The verdict is neither counted nor published.
+        """
         reason, note = Reason.WAIT_TOO_LONG, f"{answer.bound_by} until {utc(answer.not_before)}"
         if answer.refusal is not None:
             reason, note = Reason.REFUSED, str(answer.refusal)
@@ -270,11 +274,11 @@ class Agent:
             raise TurnHeld(verdict.url, held_by=held.url)
         try:
             return await files.get(origin, path)
-        except Disallowed as error:  # the gatekeeper's own agent makes the request, and may be denied
+        except Disallowed as error:  # robots.txt may deny the file to the gatekeeper's own agent
             return denied_file(error.verdict)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
-        """Put ``callback`` in line at the host of ``origin``, and call it once, when it is first and a turn may start.
+        """Let ``callback`` wait in line at the host of ``origin``; call it once, when it is first and a turn may start.
 
         The event loop also calls ``callback`` when the gatekeeper closes. The turn is not taken yet: call ``try_turn``
         in the callback or later.
@@ -299,7 +303,7 @@ class Agent:
         self.state.publisher.publish(event)
 
     def _stated(self, entry: Entry | None) -> RuleSet | None:
-        """Return the rules that set the pace of an origin: empty if the site has no file, None if they are unknown."""
+        """Return the rules that set the pace of an origin; empty if it has no file, None if robots.txt is unknown."""
         rules = None if entry is None else entry.rules.get(self.name)
         return _NO_FILE if rules is None and entry is not None and entry.answers(self.name) else rules
 
@@ -314,7 +318,7 @@ class Agent:
             raise Disallowed(self.counted(self._refused(origin.robots_url, origin, Reason.TOO_SLOW, note)))
 
     def _refused(self, url: str, origin: Origin, reason: Reason, note: str, not_before: float | None = None) -> Verdict:
-        """Return a verdict that denies, in report mode as well, because the reason is not robots.txt."""
+        """Return a verdict that denies ``url`` because of its pace or a refusal, in report mode as well."""
         judgement = Judgement(WITHOUT_RULE[reason], note, not_before)
         verdict = self._made(url, judgement, self.state.cache.entries.get(origin.text))
         verdict.allowed = False

@@ -222,11 +222,14 @@ def _fetcher(options: GatekeeperOptions, resolver: Resolver | None) -> AiohttpFe
 def _store_and_pacer(
     options: GatekeeperOptions, pacing: PacingOptions, resolver: Resolver | None, clock: Clock, publisher: Publisher
 ) -> tuple[GuardedStore, Pacer]:
-    """Return the store, and the pacer, which keeps the states of hosts in the store if it outlives the process."""
+    """Return the store and the pacer.
+
+    If the store outlives the process, the pacer keeps the states of hosts in the store.
+    """
     shared, cache_options = options.pacer, options.cache or CacheOptions()
     fleet_given = options.fleet if shared is None else shared.fleet
     fleet = FleetOptions(fleet_given) if isinstance(fleet_given, str) else fleet_given
-    wire = None if fleet is None else fleet_wire(fleet)  # before the store is opened, because it may raise
+    wire = None if fleet is None else fleet_wire(fleet)  # may raise, so it comes before the store is opened
     store = _store(options.store, fleet, timeout_s=cache_options.store_timeout_s, clock=clock)
     is_of_processes = store.leasing is not None and store.outlives
     if is_of_processes and fleet is None and pacing.scope != PER_PROCESS:

@@ -1,8 +1,8 @@
 """Parses a data.txt ("A Method for Web Data Discovery"). Pure.
 
-The draft uses the grammar of robots.txt in draft-koster-robots-00 and defines no fields. So the fields are reported as
-written, in order, record by record, and a crawler may replace the names of the fields by its own names. Here Allow and
-Disallow are fields like all others, and have no effect on access.
+The draft uses the grammar of robots.txt in draft-koster-robots-00 and defines no fields. So the parser reports the
+fields as written, in order, record by record. A crawler may replace the names of the fields by its own names. In a
+data.txt, Allow and Disallow are ordinary fields, and have no effect on access.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Theory of operation. One task reads the source. An item with a cached verdict goes straight to the queue of answers.
 Any other item waits for its origin: one task fetches robots.txt once and then answers all waiting items of the origin.
-The caller's generator takes from the queue of answers. At most ``max_pending`` items are read and not yet yielded. At
-most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. When all items are answered, the
-reader puts the error of the source into the queue, or None if there was no error. An error of the gate goes into the
-queue at once, and so does the ClosedError when the gate closes: the source may never yield again. The generator cancels
-all tasks when it ends.
+The caller's generator takes from the queue of answers. At most ``max_pending`` items have been read but not yet
+yielded. At most ``_READ_AHEAD`` answers wait for the caller, so a slow caller stops the reader. When all items are
+answered, the reader puts the error of the source into the queue, or None if there was no error. An error of the gate,
+such as the ClosedError when the gate closes, goes into the queue at once: the reader may be waiting for a source that
+never yields again. The generator cancels all tasks when it ends.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class ItemFilter(Generic[Item]):
     Args:
         view: judges the URLs.
         key: a function that returns the URL of an item; None if the items are URLs.
-        max_pending: how many items may be read and not yet yielded; positive.
+        max_pending: the largest number of items that have been read but not yet yielded; positive.
     """
 
     def __init__(self, view: AgentView, key: Callable[[Item], StrOrURL] | None, max_pending: int) -> None:
         self._view = view
         self._key = key
-        self._room = asyncio.Semaphore(max_pending - 1)  # one less: the reader waits after it has read an item
+        self._room = asyncio.Semaphore(max_pending - 1)  # one less: the reader reads an item first, then waits
         self._waiting: dict[Origin, deque[tuple[Item, StrOrURL]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: asyncio.Queue[tuple[Item, Verdict] | BaseException | None] = asyncio.Queue(_READ_AHEAD)

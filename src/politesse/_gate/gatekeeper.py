@@ -66,17 +66,17 @@ class Gatekeeper(AgentView):
             pacer only in ``min_delay_s``, the shortest pause of this gate.
         store: keeps the records: a Store, or the path of a file for a SqliteStore. The path may be a URL:
             ``"sqlite:///robots.db"`` is relative, and ``"sqlite:////var/lib/robots.db"`` is absolute. By default, this
-            process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps the
-            demands of hosts: until when each host is closed, and when each host was last requested. The gatekeeper
-            closes the store. A LeasingStore, such as a RedisStore, needs a ``fleet``, because each process would
-            otherwise have its own pace. To permit a pace for each process, set ``PacingOptions(scope="process")``.
+            process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps two
+            times for each host: the end of its closure, and its last request. The gatekeeper closes the store. A
+            LeasingStore, such as a RedisStore, needs a ``fleet``, because each process would otherwise have its own
+            pace. To permit a pace for each process, set ``PacingOptions(scope="process")``.
         fleet: a Redis or Valkey: its URL, such as ``"redis://host:6379/0"``, or FleetOptions. All processes and
             machines with the same fleet behave as a single crawler. A fleet needs the extra ``redis``, and connects
             when it is first needed. Redis paces the requests of all processes together, and keeps the demands of hosts.
             While Redis is unavailable, no request starts. Redis is the store as well: each robots.txt is fetched once
             for all processes, and a process answers from its memory while Redis is unavailable. If you also give
-            ``store``, Redis only sets the pace, and that store keeps the records: for example a file on each machine,
-            or a RedisStore on a server that may evict them.
+            ``store``, Redis only sets the pace, and ``store`` keeps the records, for example in a file on each machine,
+            or in a RedisStore on a server that may evict records.
         ledger: records each decision, each turn, and each copy of robots.txt: a Ledger, or the path of its file. The
             gatekeeper closes it. By default, nothing is recorded.
         session: an aiohttp session. The gate uses only the connector of the session, and does not close it.
@@ -95,7 +95,7 @@ class Gatekeeper(AgentView):
             reported, in ``verdict.usage``.
         policy_tokens: the product token of each purpose, such as ``{"ai-train": "ExampleBot-Extended"}``. Sites allow
             or disallow the purpose in the groups of that token in robots.txt.
-        signer: signs the requests for robots.txt, and those of the integrations, for example a WebBotAuth of
+        signer: signs the requests for robots.txt, and the requests of the integrations, for example a WebBotAuth of
             ``politesse.signing``.
 
     Raises:
@@ -247,7 +247,7 @@ class Gatekeeper(AgentView):
         return self.state.publisher.subscribe(subscriber)
 
     def statistics(self) -> Statistics:
-        """Return a snapshot of the counters. Works on a closed gatekeeper, too."""
+        """Return a snapshot of the counters. A closed gatekeeper still returns its counters."""
         state = self.state
         return Statistics(
             allowed=state.allowed,

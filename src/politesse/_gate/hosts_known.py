@@ -1,7 +1,7 @@
 """The status of each host, from all parts of a gate.
 
-The pacer knows the busy hosts, and the cache knows the hosts with a cached robots.txt. A pacer learns the pace that
-robots.txt states for an agent with the first turn of this agent. Before that turn, the pace comes from the rules in the
+The pacer knows the busy hosts, and the cache knows the hosts with a cached robots.txt. The first turn of an agent at a
+host tells the pacer which pace robots.txt states for this agent. Before that turn, the pace comes from the rules in the
 cache.
 """
 
@@ -49,7 +49,7 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
 
 
 def held_longest(pacer: Pacer) -> str:
-    """Return a text about the turns under way, which the caller appends to a phrase; it may be empty.
+    """Return a text about the turns under way and the waits, to append to a phrase; empty if there are none.
 
     The text names the number of turns, the oldest turn, and the number of requests that wait for the Redis of a fleet.
     """
@@ -86,7 +86,7 @@ def _pace(
     now_mono: float,
     now_wall: float,
 ) -> HostStatus:
-    """Return the pace that the pacer knows, or the pace that robots.txt states if that is slower."""
+    """Return the status of a host with the slower of two paces: of the pacer, and of the robots.txt of its origins."""
     policy = state.policies.get(host)
     options = state.pacing if policy is None else policy.pacing(state.pacing)
     rules = [entry.rules[agent] for entry in entries if agent in entry.rules]

@@ -59,7 +59,7 @@ class Identity:
         if tokens is None:
             if first == BROWSER:
                 raise browser_refusal(f"user_agent={user_agent!r}", "give token=")
-            tokens = first_word(user_agent)  # the whole word, so that an invalid character is refused, not cut off
+            tokens = first_word(user_agent)  # keeps an invalid character in the word, so that it is refused
             if _TOKEN.fullmatch(tokens) is None:
                 raise ConfigurationError(
                     f"user_agent={user_agent!r:.100}: its first word has to be the crawler's name, in letters, digits, "
@@ -75,9 +75,9 @@ class Identity:
     def of_request(self, user_agent: str) -> Identity:
         """Return the identity of a request that states ``user_agent``: this identity, or that of another crawler.
 
-        The result is this identity if ``user_agent`` begins with one of its tokens, in any version, or is a browser's
-        User-Agent that contains one of its tokens as a word. Otherwise the first token of the result is the name in
-        ``user_agent``. The tokens of this identity that occur in ``user_agent`` follow.
+        The result is this identity if ``user_agent`` begins with one of its tokens, in any version. A browser's
+        User-Agent only has to contain one of the tokens as a word. Otherwise the first token of the result is the name
+        in ``user_agent``, and the other tokens are the tokens of this identity that occur in ``user_agent``.
 
         Raises:
             ConfigurationError: if ``user_agent`` does not name a crawler.

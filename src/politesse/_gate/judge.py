@@ -1,6 +1,6 @@
 """Judges a URL: makes a match, with an explanation, from the evidence about the URL and its site. Pure.
 
-The first of these questions that has an answer decides:
+The judge asks these questions in order, and stops at the first question that settles whether the URL is allowed:
 
 1. Does a policy of this crawler deny or exempt the host?
 2. Does the URL name robots.txt? robots.txt may be requested (RFC 9309 2.2.2), unless the fetcher refuses the address of
@@ -49,13 +49,13 @@ class HostPolicy:
             robots.txt).
         exempt: request any URL of the host without fetching robots.txt: for your own servers, or by agreement.
         reason: the reason, in words, for the verdicts; required for an exemption.
-        min_delay_s: replaces ``PacingOptions.min_delay_s``; None keeps that value. A slower pace that the host asks for
-            still applies.
+        min_delay_s: replaces ``PacingOptions.min_delay_s``; None keeps that value. If the host asks for a slower pace,
+            that pace applies.
         max_concurrent: replaces ``PacingOptions.max_concurrent``; None keeps that value.
 
     Raises:
-        ConfigurationError: for a policy that both denies and exempts, an exemption without a reason, and numbers out of
-            range.
+        ConfigurationError: if the policy both denies and exempts its host, if an exemption has no reason, or if a
+            number is out of range.
 
     Example:
         >>> from politesse import HostPolicy
@@ -193,7 +193,7 @@ def judge(evidence: Evidence) -> Judgement:
 
 
 def settle(policy: HostPolicy | None) -> Judgement | None:
-    """Return the judgement of a host policy that denies or exempts, or None if robots.txt decides."""
+    """Return the judgement of a host policy that denies or exempts its host, or None if robots.txt decides."""
     if policy is None or not (policy.deny or policy.exempt):
         return None
     return Judgement(WITHOUT_RULE[Reason.POLICY_DENY if policy.deny else Reason.POLICY_EXEMPT], policy.reason)

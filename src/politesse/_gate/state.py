@@ -95,7 +95,7 @@ class GateState:
             self.check_loop()
 
     def check_loop(self) -> None:
-        """Raise WrongEventLoop if the running event loop is not the gate's. Does nothing without a running loop."""
+        """Raise WrongEventLoop if another event loop than the gate's is running."""
         loop = _get_running_loop()
         if self.loop is None:
             self.loop = loop
@@ -117,7 +117,7 @@ class GateState:
     def close(self) -> None:
         """Close the gate: give no more answers, and call the methods that were given to ``when_closed``."""
         closing, self.closing = self.closing, None
-        self.cache.shut()  # the cache comes first, because a hit of ``peek`` checks only the entries
+        self.cache.shut()  # first, because a hit of ``peek`` does not check whether the gate is closed
         for reference in list(closing or ()):
             method = reference()
             if method is not None:
@@ -125,11 +125,11 @@ class GateState:
 
     async def aclose(self) -> None:
         """Close all parts, even if some of them raise."""
-        async with AsyncExitStack() as closing:  # closes the parts in reverse order
+        async with AsyncExitStack() as closing:  # the stack closes the last part first
             if self.ledger is not None:
                 closing.push_async_callback(self.ledger.aclose)
             for part in (self.cache, self.files, self.tdm_files, self.reservations):
                 closing.push_async_callback(part.aclose)
             for aclose in tuple(self.closed_with):
                 closing.push_async_callback(aclose)
-            await self.pacer.aclose()  # comes before any other await, so that no turn is granted meanwhile
+            await self.pacer.aclose()  # the first await, so that the pacer grants no turn while other parts close

@@ -6,8 +6,8 @@ the host (``max_concurrent``), the interval counts from the start of the turn.
 
 A task *holds* each turn that it has entered. Entering a turn notes a weak reference in a context variable, so child
 tasks (``asyncio.gather``) inherit the turns of their parent. A host (or its address or domain) grants a limited number
-of turns at once. If a task that holds all turns of a host waited for one more, it would wait for itself, or for its
-parent, which usually waits for the child. So the next turn of such a task at that host raises TurnHeld at once.
+of turns at once. Suppose that a task holds all turns of a host, and waits for one more turn. The task would wait for
+itself, or for its parent, which usually waits for the task. So the request for that turn raises TurnHeld at once.
 
 The library's own background tasks start in an empty context: they hold no turn of the caller that started them.
 """
@@ -44,8 +44,8 @@ _NO_HEADERS: Final[Mapping[str, str]] = {}
 class Turn:
     """Permission to make one request now. Use it with ``with`` or ``async with``; the end of the block ends the turn.
 
-    The task that enters the turn holds it: a second turn of the same host in this task raises TurnHeld. PoliteSession,
-    PoliteTransport and RobotsMiddleware use the turn that the task holds for the URL that they request.
+    The task that enters the turn holds it: a second turn of the same host in this task raises TurnHeld. If the task
+    holds a turn for a URL, PoliteSession, PoliteTransport and RobotsMiddleware request the URL in this turn.
 
     >>> import asyncio
     >>> from politesse import Gatekeeper
@@ -157,7 +157,7 @@ class Turn:
         return Origin.of(self.url).pacing_host == host
 
     def is_in(self, line: PacedLine) -> bool:
-        """Return whether this turn counts against the limit of a line."""
+        """Return whether this turn counts against the limit of ``line``, the line of a host, address or domain."""
         return line in self._state.pacer.lines(Origin.of(self.url).pacing_host)
 
     def is_of(self, state: GateState) -> bool:
@@ -200,7 +200,7 @@ class Turn:
         else:
             soon(loop, end)
         soon(loop, partial(self._state.publisher.publish, self._dropped()))
-        warnings.warn(message, ResourceWarning, stacklevel=2)  # this comes last, because a filter may raise the warning
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # last, because a filter may make this an error
 
     def _record(self) -> None:
         """Record the end of a turn that was used."""
@@ -216,8 +216,8 @@ class Turn:
         return f"<Turn {printable(self.url)}: {state}>"
 
 
-# No token resets this variable, because a token is valid only in its own context: the garbage collector may close a
-# generator, and so end its turn, in another context.
+# This variable is not reset with a token, because a token is valid only in its own context. The garbage collector may
+# close a generator, and so end its turn, in another context.
 _ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
 """The turns that the current task, or a task that started it, has entered; some may have ended."""
 
@@ -226,7 +226,8 @@ def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object])
     """Let the event loop of a turn call ``callback``; without a loop, call it at once. For finalizers.
 
     The garbage collector may run in any thread and between any two instructions, also while a subscriber or a log
-    handler runs. So a finalizer must not call a subscriber or a handler itself: the same one may be running.
+    handler runs. So a finalizer must not call a subscriber or a handler itself: the collector may have interrupted the
+    same function.
     """
     if loop is None:
         callback()
@@ -255,7 +256,8 @@ def blocking_turn(pacer: Pacer, host: str) -> Turn | None:
     """Return a turn of the current task that must end before the task can get another turn at ``host``, or None.
 
     The requests to a host wait in one line. If addresses or domains are paced, they also wait in the line of the host's
-    address or domain. A turn must end if the task holds as many turns of one of these lines as the line grants at once.
+    address or domain. If the task already holds all the turns that one of these lines grants at once, one of these
+    turns must end first.
     """
     held = entered_turns()
     for line in pacer.lines(host) if held else ():

@@ -164,7 +164,7 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
         verdict = learning.result()
         if agent.context(origin) == self._context:
             return verdict
-        # The context changed between the end of that task and the next step of this task.
+        # The context changed after the task of the fetch had ended, and before this task resumed.
         judged = self._judged()
         return verdict if judged is None else judged
 

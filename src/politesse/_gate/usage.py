@@ -142,8 +142,8 @@ class Reservations:
             return before[1]
         reserved = Reserved(doc or TdmRep())
         if reserved.doc.fault:
-            # If a file cannot be parsed, the reservations of the last parsed file stay valid. If there is none, HTML
-            # counts as a missing file (a soft 404), and with any other text the reservations are unknown.
+            # If a file cannot be parsed, the reservations of the last parsed file stay valid. If no file was parsed
+            # yet, HTML counts as a missing file (a soft 404), and any other text makes the reservations unknown.
             reserved = _unread(reserved.doc.fault) if before is None else before[1]
             if before is None and file.is_web_page:
                 reserved = NOTHING_RESERVED
@@ -197,7 +197,7 @@ class AgentUsage:
         return None if reserved is None else self.enforced(evidence, reserved)
 
     async def learn(self, origin: Origin, target: str) -> Reserved | None:
-        """Return the reservations of tdmrep.json, fetched if necessary; None if they do not count for ``target``."""
+        """Return the reservations of tdmrep.json, fetched if necessary; None if ``target`` needs no tdmrep.json."""
         return await self.reserved(origin) if self._needs_tdmrep(target) else None
 
     async def reserved(self, origin: Origin) -> Reserved:
@@ -247,7 +247,7 @@ class AgentUsage:
         for name in {agent.name, own_name}:
             evidence = Evidence(url, TDMREP_JSON, normalise, None, entry.source.result, entry.rules.get(name))
             if entry.answers(name) and not judge(evidence).match.allowed:
-                return NOTHING_RESERVED  # a denied file is never fetched, so ``peek`` would return None for ever
+                return NOTHING_RESERVED  # None would ask for a fetch, but a denied file is never fetched
         if state.pacing.on_long_crawl_delay == "skip" and agent.too_long_s(entry.rules.get(own_name)) is not None:
             return NOTHING_RESERVED
         # The file was fetched in a turn, and the turn of the page follows an interval later: the file must stay valid

@@ -149,26 +149,25 @@ class AgentView(Agent):
         A turn covers one hop: make a request that follows no redirects, and take the next turn after leaving this turn.
         The pause before the next request counts from the end of the block, even after an error. Within the block,
         PoliteSession, PoliteTransport and RobotsMiddleware make the request to ``url`` in this turn, in child tasks as
-        well. The turn ends with their response. These clients record the answer; with any other client, call
+        well. The end of the response ends the turn. These clients record the answer; with any other client, call
         ``turn.observe``.
 
         Args:
             url: the URL to request.
             max_wait_s: the longest wait in seconds, for robots.txt and for the turn, or None for no limit.
             exempt: the reason not to check robots.txt for this request, such as ``"by agreement"``, or None to check
-                it. The pace still applies, and so does a host policy that denies.
+                it. The pace still applies, and a host policy may still deny ``url``.
 
         Raises:
             Disallowed: if the check before or after the wait denies ``url``.
-            TooFar: if no turn starts within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if the fetch of robots.txt
-                takes longer.
-            TurnHeld: at once, if this task already holds a turn of the same host (or ``max_concurrent`` turns), or of
-                its address or domain if these are paced.
+            TooFar: if no turn starts within ``max_wait_s``; ``bound_by`` is ROBOTS_TXT if the fetch of robots.txt alone
+                takes longer than that.
+            TurnHeld: at once, if this task already holds the turn of the same host (with ``max_concurrent``, all its
+                turns). If addresses or domains are paced, the same applies to the address or domain of the host.
             InvalidURL: if ``url`` is not an absolute http(s) URL.
             TypeError: if ``url`` is neither a str nor a yarl.URL.
             ClosedError: if the gatekeeper is closed.
-            ConfigurationError: for an exemption without a reason, and a ``max_wait_s`` that is negative or not a
-                number.
+            ConfigurationError: if an exemption has no reason, or if ``max_wait_s`` is negative or not a number.
         """
         return TurnWait(self, url, max_wait_s, exempt)
 
@@ -203,8 +202,8 @@ class AgentView(Agent):
 
         One call asks for many hosts at once. A URL without a turn gets a NotYet, or the verdict that denies it. Any
         value that is not a URL gets a verdict with the reason INVALID_URL, and the other URLs still get their turns. If
-        several URLs have the same host, the first of them get turns, as many as the host grants at once. A URL without
-        a turn keeps no place in line: ask again. The robots.txt of an unknown origin is fetched in the background.
+        several URLs have the same host, the host grants its free turns to the first of these URLs. A URL without a turn
+        keeps no place in line: ask again. The robots.txt of an unknown origin is fetched in the background.
 
         In one process the call does not wait at all. A fleet asks its Redis for all hosts together. If the caller is
         cancelled during this call, no turn is lost.
@@ -288,8 +287,8 @@ class AgentView(Agent):
 
         The pace is the common pace of all agents; before the first turn at a host, it is the pace that robots.txt
         states for this agent. The call changes nothing, and takes longer with more hosts. A host is listed while its
-        robots.txt is in memory, or while it is busy: a request waits or is under way, or the last request still sets a
-        pace. A closed gatekeeper lists busy hosts only.
+        robots.txt is in memory, and while it is busy. A host is busy while a request waits or is under way, and until
+        the pause after the last request is over. A closed gatekeeper lists busy hosts only.
 
         Returns:
             A mapping from the name of each paced host to its status. The name is the host name without scheme and port,
