@@ -1,4 +1,4 @@
-"""Fetches files over HTTP, and has the parts for your own fetcher: redirects, bounded bodies, addresses."""
+"""Fetches files over HTTP. Your own fetcher can use its parts for redirects, bounded bodies and addresses."""
 
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.redirects import REDIRECTS, Hops

@@ -47,7 +47,7 @@ _NOT_PUBLIC: Final = (
     ipaddress.IPv4Network("168.63.129.16/32"),
 )
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
-_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # IANA allocates global unicast addresses from it
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # IANA allocates global unicast addresses from this block
 _DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; some Python versions lack it
 # RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. One bit of the
 # identifier tells whether the IPv4 address is globally unique.
@@ -55,7 +55,7 @@ _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 
 class _ConnectorResolver:
-    """The resolver of a borrowed connector, so that the guard can check the addresses that the connector will find."""
+    """Wraps the resolver of a borrowed connector: the guard and the connector then look names up in the same way."""
 
     def __init__(self, resolver: AbstractResolver) -> None:
         self._resolver = resolver
@@ -80,9 +80,9 @@ class OnlyPrivateAddresses(OSError):
 class PublicResolver(AbstractResolver):
     """A resolver that returns only public addresses, for the connector that fetches pages.
 
-    ``aiohttp.TCPConnector(resolver=PublicResolver())`` never connects to a name that has a private address at that
-    moment. Use it together with ``FetchOptions(private_addresses="deny")``, which makes the gate deny URLs with a
-    private IP literal: aiohttp does not resolve literals.
+    ``aiohttp.TCPConnector(resolver=PublicResolver())`` resolves names to their public addresses only. aiohttp does not
+    resolve IP literals. So use the resolver together with ``FetchOptions(private_addresses="deny")``: the gate then
+    denies URLs with a private IP literal.
 
     >>> import asyncio
     >>> from politesse.testing import ScriptedResolver
@@ -162,7 +162,7 @@ class AddressGuard(AbstractResolver):
         self._follows_seen = private_addresses == "redirects"
         self.public_only = private_addresses == "deny"
         self._seen_public = False
-        self._seen_before = False  # _seen_public, as it was before the current name
+        self._seen_before = False  # the value of ``_seen_public`` before the current hop
         self._lookup_s = lookup_s
         self.refusal = ""
         self.kind = FaultKind.ADDRESS
@@ -195,9 +195,9 @@ class AddressGuard(AbstractResolver):
         return self._permits(address, is_public(address))
 
     async def permits_name(self, host: str, port: int) -> bool:
-        """Check a name that a foreign resolver will look up again: all its addresses must be permitted.
+        """Check a name before a foreign resolver looks it up: all addresses of the name must be permitted.
 
-        If the foreign resolver finds another address later, the guard does not notice that.
+        The guard does not notice if the foreign resolver finds another address.
 
         Raises:
             OSError: the name has no address, or the lookup failed; TimeoutError after ``lookup_s``.
@@ -210,7 +210,7 @@ class AddressGuard(AbstractResolver):
         return all(self._permits(*_known(text)) for text in addresses)
 
     async def was_at(self, peer: str, host: str, port: int) -> None:
-        """Count the current name as private if the peer's address is private, and is one of the addresses of the name.
+        """Count the current name as private if the peer's address is private and belongs to the name.
 
         A private peer is not enough, because the peer may be a proxy.
         """
@@ -250,7 +250,8 @@ class AddressGuard(AbstractResolver):
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         if isinstance(self._resolver, SystemResolver):
-            return await self._resolver.look_up(host, self._lookup_s)  # the limit leaves out the wait for a thread
+            # the limit does not include the wait for a thread
+            return await self._resolver.look_up(host, self._lookup_s)
         async with asyncio.timeout(self._lookup_s):
             return await self._resolver.resolve(host, port)
 
@@ -312,7 +313,10 @@ def _known(text: str) -> tuple[IPAddress, bool]:
 
 
 def is_public(address: IPAddress) -> bool:
-    """Whether an address is globally reachable. An IPv6 address is judged by an IPv4 address that it embeds."""
+    """Whether an address is globally reachable.
+
+    An IPv6 address that embeds a private IPv4 address is private, too.
+    """
     if isinstance(address, ipaddress.IPv4Address):
         reserved = address.is_multicast or any(address in network for network in _NOT_PUBLIC)
         return address.is_global and not reserved

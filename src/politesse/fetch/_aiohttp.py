@@ -9,8 +9,8 @@ phase          bound                                               where
 =============  ==================================================  ==================================================
 DNS            ``connect_timeout_s``                               the guard; ClientTimeout if another resolver is used
 connect, TLS   ``connect_timeout_s``                               ClientTimeout
-thread         256 lookups; waiting for one counts towards         ``lookups``
-               ``total_timeout_s`` only
+thread         256 lookups at once; the wait for a thread is part  ``_lookups``
+               of ``total_timeout_s`` only
 head           64 KiB, interim responses included                  ``_client`` (and aiohttp's own limits)
 body           ``max_body_bytes`` decoded; eight times as many     BoundedBody; ``_client``
                octets on the wire
@@ -189,7 +189,7 @@ class AiohttpFetcher:
                     wire.detach()
 
     async def _name_refusal(self, guard: AddressGuard, host: str, port: int) -> str:
-        """Return the reason to refuse a redirect to ``host``, which a foreign resolver looks up; empty to follow it."""
+        """Return the reason to refuse a redirect to ``host``, which a foreign resolver looks up; empty to permit it."""
         if self.options.unguarded_redirects:
             return ""
         if self.options.proxy is not None:

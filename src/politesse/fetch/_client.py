@@ -5,9 +5,10 @@ the connector. Each fetch has its own time limits, and leaves no cookie and no o
 
 Theory of operation. A Wire observes the end of a connection and the octets that came over it, which aiohttp does not
 report. For aiohttp, a body with neither Content-Length nor chunks is complete when the connection is lost for any
-reason, including a reset or the closing of the session. Only the protocol of the transport gets the reason. So a Wire
-stands between the transport and aiohttp's protocol while a response is read, and forwards every call. This is also true
-for a borrowed connector. If no Wire can be installed, such a body counts as truncated.
+reason, including a reset or the closing of the session. asyncio passes this reason only to the protocol of the
+transport. So a Wire stands between the transport and aiohttp's protocol while a response is read, and forwards every
+call. A connection of a borrowed connector gets a Wire, too. If no Wire can be installed, such a body counts as
+truncated.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_HEADERS: Final = MAX_HEAD_BYTES // len(b"a:\r\n")
 """More header lines than fit into such a head."""
 
-_UNREAD_BYTES: Final = 1024 * 1024  # limits the octets that arrive unread; aiohttp pauses earlier
+_UNREAD_BYTES: Final = 1024 * 1024  # limits the octets that arrive before the body is read
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _INTERIM: Final = re.compile(rb"\s*HTTP/\d\.\d 1(?!01)\d\d\b")  # RFC 9110 15.2.2: no other head follows a 101
@@ -65,7 +66,8 @@ class Wire(asyncio.Protocol):
         self._finished = False
         if transport is not None:
             self._tls = transport.get_extra_info("ssl_object")
-            with suppress(NotImplementedError):  # on such a transport the wire never sees the end
+            # the transport cannot change its protocol, so the wire never sees the end
+            with suppress(NotImplementedError):
                 transport.set_protocol(self)
 
     def detach(self) -> None:
@@ -103,7 +105,7 @@ class Wire(asyncio.Protocol):
         self._protocol.data_received(data)
 
     def eof_received(self) -> None:
-        """Record the orderly end of the data, and forward it."""
+        """Record that the data ended in an orderly way, and forward the call."""
         self._finished = True
         self._protocol.eof_received()
 
@@ -156,7 +158,7 @@ class WatchedResponse(aiohttp.ClientResponse):
 
 
 def _is_notified(tls: ssl.SSLObject) -> bool:
-    """Whether the server sent a close_notify: after a FIN alone, ``read`` reports no end, but the transport does."""
+    """Whether the server sent a close_notify; after a FIN alone, only the transport reports an end, not ``read``."""
     try:
         return tls.read(1) == b""
     except ssl.SSLZeroReturnError:

@@ -1,8 +1,8 @@
 """Looks up host names in separate threads, so that names that never resolve do not delay other names.
 
 Theory of operation. getaddrinfo blocks its thread, for half a minute and more if a name server does not answer, and
-cannot be cancelled. The executor of the event loop has few threads, so eight such names would block all other names
-there. Here each lookup has its own thread. Concurrent callers of a name share one lookup and its result.
+cannot be cancelled. The executor of the event loop has few threads, so a few such names would block the lookups of all
+other names. Here each lookup has its own thread. Concurrent callers of a name share one lookup and its result.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class _Lookup:
 
     Attributes:
         callers: how many callers wait.
-        begun: done when a thread has started the lookup.
-        found: the addresses.
+        begun: a future that is done once a thread has started the lookup.
+        found: a future with the addresses.
     """
 
     __slots__ = ("begun", "callers", "found", "host")

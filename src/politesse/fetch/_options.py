@@ -45,7 +45,7 @@ class FetchOptions:
             unspecified and others.
         unguarded_redirects: whether to follow redirects to other hosts without a check of their addresses. This option
             matters for a borrowed connector or a proxy, because both look up names themselves. By default, a redirect
-            over a borrowed connector is followed if our own resolver finds only public addresses for the name. Over a
+            over a borrowed connector is followed if politesse looks up the name and finds only public addresses. Over a
             proxy, a redirect to any name except ``localhost`` is followed. IP literals are always checked.
 
     Raises:

@@ -4,12 +4,13 @@ Theory of operation. A connection belongs to the event loop in which it was open
 ``aclose`` or the end of the loop closes the client: an asynchronous generator closes the client when it ends, and
 ``asyncio.run()`` ends the generators of its loop.
 
-A call takes one of ``max_connections`` places, and so one connection. Further calls wait in order; redis-py would
-refuse them. If a call is cancelled or times out before its reply, redis-py closes the connection, so that no other call
-reads that reply.
+At most ``max_connections`` calls run at once in an event loop, each over one connection. Further calls wait in order,
+because redis-py would refuse them. If a call is cancelled or times out before its reply, redis-py closes the
+connection, so that no other call reads that reply.
 
 A call whose connection was lost is made once more, because the server may have restarted since the last call. Making
-any call twice does no harm. But if the reply that grants a lease is lost, no process has the lease until it ends.
+any call twice does no harm. But if the reply that grants a lease is lost, no process can use the lease, which
+then stays granted until it expires.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class _Connections:
     Attributes:
         client: the client, which opens connections on demand.
         places: how many more calls may be under way.
-        opening: a lock for the time in which the client of a cluster finds the nodes.
+        opening: a lock that is held while the client of a cluster finds the nodes.
         is_ready: whether the client has found the nodes.
         keeper: the generator that closes the connections when it ends.
     """
@@ -63,7 +64,7 @@ class RedisCalls:
 
     Args:
         url: the URL of the server; see ``politesse._redis``.
-        timeout_s: how long one call may take, without the wait for its place.
+        timeout_s: how long one call may take, not counting the wait for its place.
         max_connections: how many calls are under way at once, in each event loop.
 
     Attributes:
@@ -181,7 +182,7 @@ class RedisCalls:
         if connections is None:
             connections = self._by_loop[loop] = _Connections(self._client(), asyncio.Semaphore(self._max_connections))
             connections.keeper = self._keep(loop, connections.client)
-            await anext(connections.keeper)  # the first step registers it with the event loop
+            await anext(connections.keeper)  # the first step registers the generator with the event loop
         return connections
 
     async def _ready(self, connections: _Connections) -> None:

@@ -1,19 +1,19 @@
 """Reads and writes an SQLite file of politesse in two threads, one for reading and one for writing.
 
 Theory of operation. A call puts an operation and its argument into the inbox of a thread, and waits. The thread takes
-all waiting calls, and runs them within one transaction, so that one commit serves them all. Each thread has a
-connection: reads see one state of the file, and never wait for the lock that writes need. Callers get their results
-after the commit, so acknowledged writes are in the file.
+all waiting calls, and runs them within one transaction, so that one commit serves them all. Each thread has its own
+connection. So a read sees one state of the file, and never waits for the lock that writes need. Callers get their
+results after the commit, so acknowledged writes are in the file.
 
     a call fails            the transaction is rolled back, and each call is tried again in a separate transaction, so
                             that it fails only by its own fault
-    a lock is held          by another connection: the calls are tried again for up to ``busy_timeout_s``
-    the disk fails          or the file is damaged: the calls fail, and the file is opened again for the next calls
-    the file is replaced    deleted or moved: all calls fail. The file is not opened again: SQLite names its log after
-                            the path, so two open files of the same name would destroy each other
+    a lock is held          the calls are tried again for up to ``busy_timeout_s``
+    the disk fails          the calls fail, also for a damaged file; the file is opened again for the next calls
+    the file is replaced    all calls fail, also for a deleted or moved file. The file is not opened again, because
+                            SQLite names its log after the path, so two open files of one name would destroy each other
     a caller is cancelled   a call that has not begun is left out; other calls are finished
     the file is closed      earlier calls are finished, later calls fail; the threads end
-    the file is not closed  the threads end once the SqliteFile is collected, or with the process: they are daemons
+    the file is not closed  the threads end when the SqliteFile is garbage collected, or with the process
 
 Acknowledged writes survive the end of the process, even by ``kill -9``: they are in the write-ahead log, which the
 operating system holds. The log is forced to the disk only at checkpoints (``synchronous=NORMAL``), so a power failure
@@ -91,12 +91,12 @@ class SqliteFile:
             pass  # the file is checked again when it is opened
         closing = threading.Lock()
         self._reader = _Worker(self.path, parts, busy_timeout_s, "BEGIN", closing)
-        # IMMEDIATE, because a transaction that has only read cannot always get the lock for writing.
+        # BEGIN IMMEDIATE, because a transaction that begins with a read cannot always get the lock for writing later.
         self._writer = _Worker(self.path, parts, busy_timeout_s, "BEGIN IMMEDIATE", closing)
         for worker in (self._reader, self._writer):
             # The thread has no reference to this object, so the collection of the object can end the thread.
             weakref.finalize(self, worker.inbox.put, None).atexit = False
-        self._door = threading.Lock()  # guards against calls after the close
+        self._door = threading.Lock()  # a lock, so that no call is submitted after the close
         self._pid = os.getpid()
         self._closed = False
 
@@ -130,7 +130,7 @@ class SqliteFile:
     def submit(
         self, operation: Callable[[sqlite3.Connection, Argument], Result], argument: Argument, *, writes: bool = True
     ) -> Future[Result]:
-        """Do the same as ``write`` (as ``read`` if ``writes`` is false), in any thread and without an event loop.
+        """Do the same as ``write``, or as ``read`` if ``writes`` is false; works in any thread, without an event loop.
 
         Raises:
             StoreError: the file is closed.
@@ -209,7 +209,7 @@ class _Worker:
         self._ended.set_running_or_notify_cancel()  # a cancelled aclose() cannot cancel the future from here on
 
     def submit(self, operation: Callable[[sqlite3.Connection, Any], Any], argument: object) -> Future[Any]:
-        """Return the future result of an operation; raises StoreError if the system has no threads left."""
+        """Return a future for the result of an operation; raises StoreError if the system has no threads left."""
         if self.thread is None:
             thread = threading.Thread(target=self._run, name=f"politesse {self._path.name}", daemon=True)
             try:
@@ -236,7 +236,7 @@ class _Worker:
             calls = [call for call in taken if call is not None and call.future.set_running_or_notify_cancel()]
             if calls:
                 self._serve(calls)
-            del taken, calls  # frees their arguments before the wait for the next call
+            del taken, calls  # frees the arguments of the calls before the wait for the next call
         with self._closing:
             self._drop()
         self._ended.set_result(None)

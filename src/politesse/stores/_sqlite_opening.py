@@ -40,7 +40,7 @@ _NO_SQLITE: Final = (
     "a file needs the standard module sqlite3, and this Python was built without it: "
     "install the package of your system that holds it, or another Python"
 )
-_READER_WAIT_S: Final = 4.0  # the wait of a reader for a process that is setting up the file
+_READER_WAIT_S: Final = 4.0  # how long a reader waits while another process sets up the file
 
 # The open connections, including connections of the parent process: pid, device, inode, and ``id`` of the connection.
 _OPEN: Final[set[tuple[int, int, int, int]]] = set()
@@ -110,8 +110,8 @@ def check_file(path: Path, parts: Sequence[Part]) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
                 raise
-            # A process was killed during a transaction, which can only be the transaction that created the file. A
-            # writing connection will roll it back. The versions can be read without this rollback.
+            # A process was killed during the first transaction, which creates the file; later transactions need no
+            # rollback. A writing connection will roll back this transaction. Reading the versions works without that.
             _check_content(path, parts, "mode=ro&immutable=1")
 
 
@@ -147,14 +147,14 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
 
 
 def open_for_reading(path: Path, part: Part) -> sqlite3.Connection:
-    """Open an existing file that has the tables of ``part``, which this connection cannot change.
+    """Open an existing file, which must have the tables of ``part``; the connection can only read.
 
     Args:
         path: an absolute path.
         part: the required tables.
 
     Raises:
-        StoreError: as for ``check_file``, but the file may be read-only; or it lacks the tables.
+        StoreError: as for ``check_file``, or if the file lacks the tables; a read-only file is no error.
     """
     if sqlite3 is None:
         raise ImportError(_NO_SQLITE, name="sqlite3")
@@ -268,7 +268,7 @@ def _check_fork(path: Path) -> None:
 
 
 def _check_followed_no_link(path: Path, connection: sqlite3.Connection) -> None:
-    """Check that SQLite opened the file of this name; a link may have taken its place since ``_check_path``."""
+    """Check that SQLite opened ``path`` itself; a link may have replaced the file since ``_check_path``."""
     folder, name = os.path.split(connection.execute("PRAGMA database_list").fetchone()[2])
     if name != path.name or not path.parent.samefile(folder):
         raise StoreError(f"{path} is a symbolic link, which is not followed: give the path of the file itself")

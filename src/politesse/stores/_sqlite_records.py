@@ -1,7 +1,7 @@
-"""The part of an SQLite file that has the records of a store, and the operations on these records.
+"""Defines the part of an SQLite file for the records of a store, and the operations on these records.
 
-A record that is put again gets a new row. So the rows are in the order in which they were stored: the oldest are first,
-without an index by age. Triggers keep the sum of all bytes in a separate table.
+A record that is put again gets a new row. So the rows are in the order in which they were stored, and the oldest can be
+found without an index by age. Triggers keep the sum of all bytes in a separate table.
 
 Keys are stored as UTF-8 that keeps lone surrogates, so any str can be a key, and different keys stay different.
 """
@@ -62,7 +62,7 @@ class StoreStatistics:
     Attributes:
         records: number of records.
         record_bytes: bytes of all records, including keys.
-        file_bytes: size of the file, without its log, and with its other tables.
+        file_bytes: size of the file, including its other tables, but not its log.
         oldest_wall: the Unix time of the oldest record, which is deleted first; None without records.
         newest_wall: the Unix time of the newest record.
     """
@@ -87,7 +87,7 @@ class RecordTable:
     """The operations of SqliteStore.
 
     Attributes:
-        max_bytes: the bytes of keys and records to keep; beyond that ``put`` deletes the oldest records.
+        max_bytes: how many bytes of keys and records to keep; above this, ``put`` deletes the oldest records.
     """
 
     max_bytes: int
@@ -136,7 +136,7 @@ class RecordTable:
         return StoreStatistics(*connection.execute(query, (pages * page_bytes,)).fetchone())
 
     def evict(self, connection: sqlite3.Connection, bound: int) -> int:
-        """Delete some of the oldest records if all records exceed ``bound`` bytes; return how many were deleted."""
+        """Delete some of the oldest records if the table exceeds ``bound`` bytes; return how many were deleted."""
         deleted = 0
         while deleted < _STEP:
             (total,) = connection.execute("SELECT total FROM record_bytes").fetchone()

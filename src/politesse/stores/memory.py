@@ -11,7 +11,7 @@ from politesse._base.checks import check_number
 from politesse.errors import ConfigurationError
 from politesse.ports import Lease, LeaseHeld, VersionedRecord
 
-_LEASE_S: Final = 3600.0  # longer than any fetch; the holder ends its lease earlier
+_LEASE_S: Final = 3600.0  # a lease lasts longer than any fetch, and its holder ends it earlier
 
 
 class MemoryStore:
@@ -78,7 +78,7 @@ class MemoryStore:
 
 
 class SharedMemoryStore(MemoryStore):
-    """A MemoryStore for several gates of an event loop, which together fetch each robots.txt once.
+    """A MemoryStore for several gates of an event loop: together they fetch each robots.txt only once.
 
     >>> import asyncio
     >>> from politesse import Gatekeeper
@@ -133,7 +133,7 @@ class SharedMemoryStore(MemoryStore):
         return True
 
     async def release(self, key: str, lease: Lease, /) -> None:
-        """End a lease without a record."""
+        """End a lease without storing a record."""
         if self._leases.get(key) == lease.token:
             del self._leases[key]
 

@@ -14,7 +14,7 @@ from politesse.stores._redis_scripts import StoreScript
 
 __all__ = ["RedisStore"]
 
-# A copy may serve for 30 days after its last confirmation (CacheOptions.stale_if_unreachable_s), and in some dialects
+# A copy may be used for 30 days after its last confirmation (CacheOptions.stale_if_unreachable_s), and in some dialects
 # it is fresh for 7 days. Consecutive failures count for 2 days. Each new answer stores the record again.
 _RECORD_S: Final = 31 * DAY_S
 # A host is closed for at most a day (PacingOptions.backoff_max_s), and its backoff is forgotten after another day.
@@ -40,16 +40,16 @@ class RedisStore:
 
     A gate with such a store fetches an unknown robots.txt under a lease: the gates of other processes wait for its
     record for up to ``FetchOptions.total_timeout_s``, and then fetch by themselves. If the process that holds a lease
-    is killed, the lease expires, and another process gets it. A process that puts its record after its lease has
-    expired does not replace a newer record. While Redis is away, each process works alone.
+    is killed, the lease expires, and another process gets it. If a process puts its record after its lease has expired,
+    a newer record is not replaced. While Redis is away, each process works alone.
 
     A new store does not connect at once. If the server is away, refuses this client, or cannot write, the methods raise
     StoreError. A store may be used in several event loops; each loop has its own connections, which close with the
     loop. If a store was used before a fork, it raises StoreError in the child.
 
-    Records of files expire after ``max_age_s``. The record of a host's pace expires after two days, because it has no
-    effect for longer. Redis may also evict records (``maxmemory-policy``); the files are then fetched again. If the
-    store and the fleet use the same Redis, that Redis must not evict records.
+    Records of files expire after ``max_age_s``. The record of a host's pace expires after two days, because it then has
+    no effect. Redis may also evict records (``maxmemory-policy``); the files are then fetched again. If the store and
+    the fleet use the same Redis, that Redis must not evict records.
 
     Args:
         url: the URL of the server: ``redis://user:password@host:6379/0``, ``rediss://...`` (TLS),
@@ -58,7 +58,7 @@ class RedisStore:
             ``?ssl_ca_certs=/path/of/ca.pem``.
         prefix: the start of all keys; give each fleet on the same Redis another prefix.
         max_age_s: how long a record is kept after its last change, in seconds; a minute or more. The default is 31
-            days, because a copy may serve for 30 days while its site is unreachable.
+            days, because a copy may be used for 30 days while its site is unreachable.
         lease_s: how long a killed process keeps its lease, in seconds; 0.1 to 60. A lease is renewed during a fetch.
         timeout_s: how long a call may take, in seconds. Give less than ``CacheOptions.store_timeout_s``, so that the
             error names the cause.
@@ -159,7 +159,9 @@ class RedisStore:
         return await self._put(key, record, token=lease.token)
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
-        """Renew leases that were not taken over: each lasts its full time from now. ``leases`` maps keys to leases.
+        """Renew the leases that no other process has taken over; each then lasts its full time from now.
+
+        ``leases`` maps keys to leases.
 
         Raises:
             StoreError: the server is away, refuses this client or is late; or the store is closed.
@@ -168,7 +170,7 @@ class RedisStore:
         await self._calls.run_each(StoreScript.RENEW, calls)
 
     async def release(self, key: str, lease: Lease, /) -> None:
-        """End a lease without a record.
+        """End a lease without storing a record.
 
         Raises:
             StoreError: as for ``renew``.

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from politesse.usage import Usage
     from politesse.verdict import NotYet, Verdict
 
-__all__ = ["Gate", "ThreadView"]  # without PoliteAdapter, which needs an extra
+__all__ = ["Gate", "ThreadView"]  # PoliteAdapter is not listed, because it needs an extra
 
 _T = TypeVar("_T")
 
 
 class ThreadView:
-    r"""The gate for one agent, for threads. ``Gate.agent`` makes a view; a Gate is itself the view of its own agent.
+    r"""A view of a Gate for one agent. ``Gate.agent`` makes a view; a Gate is itself the view of its own agent.
 
     The methods have the arguments, results and errors of AgentView's methods, and block. In a thread with a running
     event loop, and in the child after a fork, they raise WrongEventLoop.
@@ -85,7 +85,7 @@ class ThreadView:
         return self.call(lambda view: view.take_turn(url, max_wait_s=max_wait_s, exempt=exempt))
 
     def try_turns(self, urls: Iterable[StrOrURL]) -> list[Turn | NotYet | Verdict]:
-        """Return the answer for each URL: a turn if it may be requested now. See ``AgentView.try_turns``."""
+        """Return the answer for each URL: a turn if the URL may be requested now. See ``AgentView.try_turns``."""
         return self.call(lambda view: view.try_turns(urls))
 
     def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
@@ -116,10 +116,10 @@ class ThreadView:
             url: the URL to request.
             max_wait_s: the longest wait in seconds, for robots.txt and for the turn, or None for no limit.
             exempt: the reason not to check robots.txt for this request, such as ``"by agreement"``, or None to check
-                it. The pace and a policy that denies still apply.
+                it. The pace of the host still applies, and so does a policy that denies requests.
 
         Raises:
-            Disallowed: if ``url`` may not be requested, by the check before or after the wait.
+            Disallowed: if the check before the wait, or the check after it, denies ``url``.
             TooFar: if no turn comes within ``max_wait_s``.
             TurnHeld: at once, if this thread already holds a turn of the same host.
             InvalidURL: if ``url`` is not an absolute http(s) URL.
@@ -160,7 +160,8 @@ class Gate(ThreadView):
     for itself.
 
     ``with`` or ``close`` closes the gate. A gate that is dropped, or still open when the interpreter exits, is closed
-    without an error. Create a gate after a fork: in the child of a fork its methods raise WrongEventLoop.
+    without an error. Create a gate after a fork, because the methods of an earlier gate raise WrongEventLoop in the
+    child.
 
     Each method blocks its thread. In a thread with a running event loop a method raises WrongEventLoop, because the
     call would block every task of the loop. The tasks can use a Gatekeeper.

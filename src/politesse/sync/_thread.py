@@ -8,9 +8,9 @@ A caller may stop waiting at any moment, for example after Ctrl-C. The method th
 to the Future. The callback gives the turn back, at once if the Future has the turn already. So no turn is lost, even if
 the task ends first.
 
-The permit of a turn is used through ``_ThreadPermit``. Each of its calls runs later, in the event loop, in the order in
-which the threads made them. So a thread's turn has ended before the event loop sees the thread's request for its next
-turn.
+A turn uses its permit through a ``_ThreadPermit``. The calls of the permit run later, in the event loop, in the order
+in which the threads made them. So a thread's turn has ended before the event loop sees the thread's request for its
+next turn.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _ThreadPermit:
 
 
 class LoopThread(threading.Thread):
-    """The thread of an event loop that alone uses a gatekeeper; ``call`` runs a coroutine there for another thread."""
+    """The only thread that uses a gatekeeper; ``call`` runs a coroutine in its event loop for another thread."""
 
     def __init__(self, gatekeeper: Gatekeeper) -> None:
         super().__init__(name=f"politesse.sync {gatekeeper.name}", daemon=True)
@@ -84,7 +84,7 @@ class LoopThread(threading.Thread):
         self._pid = os.getpid()
         self._closing = asyncio.Event()
         self._closed = False
-        self._error: BaseException | None = None  # raised when the gatekeeper was closed
+        self._error: BaseException | None = None  # the error that closing the gatekeeper raised
         self._calls: dict[Future[Any], asyncio.Task[None] | None] = {}
 
     def run(self) -> None:
@@ -115,7 +115,9 @@ class LoopThread(threading.Thread):
             raise WrongEventLoop("an event loop runs in this thread, and a Gate would block it: use a Gatekeeper here")
         answer: Future[_T] = Future()
         self._calls[answer] = None
-        if self._closed:  # read after the call was noted, because ``run`` ends the calls that it finds
+        # Checked once ``answer`` is in ``_calls``: if the gate closes after this check, ``run`` finds the call and ends
+        # it.
+        if self._closed:
             self._calls.pop(answer, None)
             raise ClosedError("the gate was closed")
         try:
@@ -126,7 +128,7 @@ class LoopThread(threading.Thread):
             answer.add_done_callback(_give_back)
             raise
         finally:
-            del answer  # an error refers to this frame: without ``del``, only the collector frees both
+            del answer  # an error refers to this frame: without ``del``, only the garbage collector frees both
 
     def _begin(self, answer: Future[_T], work: Callable[[], Coroutine[object, object, _T]]) -> None:
         self._calls[answer] = self._loop.create_task(self._deliver(answer, work))

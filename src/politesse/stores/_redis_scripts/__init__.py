@@ -12,7 +12,7 @@ _OF_LEASES: Final = ("release", "renew")  # these scripts read no record
 
 
 class StoreScript(StrEnum):
-    """A script, by the name of its file."""
+    """A script; its value is the name of its file."""
 
     DELETE = "delete"
     LEASE = "lease"
