@@ -55,7 +55,7 @@ class AuditOptions:
             0.05.
         is_whole: whether the logs begin with the first request of the crawl. If so, a page that is requested before
             robots.txt is a violation.
-        profile: ``"cbcp"`` judges the crawler best practices, too.
+        profile: ``"cbcp"`` to judge the crawler best practices, too.
 
     Raises:
         ConfigurationError: a value is invalid.

@@ -64,7 +64,7 @@ _SENT = re.compile(
 def line_parser(template: str) -> Parse:
     """Return the parser of a format string of nginx, with or without its directive ``log_format``.
 
-    The time of a match is linear, because no variable matches the character that follows the variable in the format.
+    Parsing a line takes linear time, because no variable matches the character that follows it in the format.
 
     Raises:
         ConfigurationError: the format lacks the time, the request or the status, or two variables touch each other.

@@ -184,7 +184,7 @@ class LogReader:
         elif magic.startswith(_ZSTD):
             zstd = _imported(_ZSTD_MODULE, f"{name}: a log that is packed with zstd", "zstd")
             faults, stream = (*faults, zstd.ZstdError), zstd.ZstdFile(file)
-        with suppress(*faults):  # reading the lines raises the fault again, which is noted then
+        with suppress(*faults):  # the fault is raised again, and noted, when the lines are read
             magic = stream.peek(len(_WARC))
         if self._parse is _formats.parse_warc or (self._parse is None and magic.startswith(_WARC)):
             warc = _imported("warcio", f"{name}: a WARC file", "warc")
@@ -206,7 +206,7 @@ class LogReader:
         return next(one for one, count in zip(choices, readable, strict=True) if 2 * count >= max(readable))
 
     def _guarded(self, name: str, source: Iterator[Any], faults: tuple[type[Exception], ...]) -> Iterator[Any]:
-        """Yield the items of an iterator that reads a log. A fault is noted, and ends the items."""
+        """Yield the items of an iterator that reads a log. A fault of the log is noted, and ends the iteration."""
         try:
             yield from source
         except faults as error:

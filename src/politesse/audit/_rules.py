@@ -33,7 +33,7 @@ _UNDECIDED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_R
 _UNREACHABLE: Final = RobotsTxt.parse(b"User-agent: *\nDisallow: /").rules_for("*")
 _ERRORS_IN_A_ROW: Final = 3
 _MAX_SHARE: Final = 0.1
-_ENOUGH: Final = 20  # shares are not judged at hosts with fewer requests
+_ENOUGH: Final = 20  # at hosts with fewer requests, shares of the requests are not judged
 _MAX_PAGES: Final = 10_000  # how many pages of a host are remembered, to notice repetitions
 _READS: Final = frozenset({"GET", "HEAD"})
 
@@ -157,7 +157,7 @@ class HostPractices:
                 self._pages.add(page)
 
     def conclude(self, requests: int) -> Iterator[tuple[Practice, Request, str]]:
-        """Yield the practice, an example and the detail of each fault that shows only in all requests together."""
+        """Yield the practice, an example and the detail of each fault that only all requests together show."""
         for practice, (count, example) in self._shares.items():
             excused = practice is Practice.NO_CACHE and self._conditional
             if requests >= _ENOUGH and count > _MAX_SHARE * requests and not excused:

@@ -114,7 +114,7 @@ class PageDirectives:
 
     @classmethod
     def from_html(cls, headers: Headers, html: Html | None, token: str | Sequence[str] = ()) -> PageDirectives:
-        """Return the directives in headers and in a page; see ``from_response``. ``html`` is None without HTML."""
+        """Return the directives in headers and in a page (None if it is not HTML); see ``from_response``."""
         names = {product_token(name) for name in ([token] if isinstance(token, str) else token)} - {""}
         html = html or Html()
         pairs = header_pairs(headers)

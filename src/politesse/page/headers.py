@@ -39,7 +39,7 @@ def header_pairs(headers: Headers) -> list[tuple[str, str]]:
 
 
 def header_lines(pairs: Iterable[tuple[str, str]], name: str) -> tuple[list[str], bool]:
-    """Return the values of all lines of a lower-case name, and whether ``cut_lines`` has cut them."""
+    """Return the values of all header lines with this lower-case name, and whether ``cut_lines`` has cut them."""
     return cut_lines(value for key, value in pairs if key == name)
 
 

@@ -15,7 +15,7 @@ MAX_URL: Final = 8_192
 """The longest URL that counts as a link, in characters. RFC 9110 4.1 recommends support for 8000 octets."""
 
 _MAX_JOINED: Final = 8 * 1024 * 1024  # limits the joined characters; joining so many takes up to a second
-_FOREIGN_WEIGHT: Final = 64  # each character of a non-ASCII host takes this many times the work
+_FOREIGN_WEIGHT: Final = 64  # a character of a non-ASCII host counts as this many characters
 
 _NOT_FOLLOWED: Final = frozenset({"nofollow", "sponsored", "ugc"})
 _NO_BASE: Final = frozenset({"data", "javascript"})  # WHATWG HTML 2.4.2

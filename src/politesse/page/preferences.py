@@ -176,7 +176,7 @@ def _links(value: str) -> Iterator[tuple[str, str, str]]:
         relations, behind = None, end + 1
         while (parameter := _PARAMETER.match(value, behind)) is not None:
             name, quoted, plain = parameter.groups("")
-            if name.strip(BLANKS).lower() == "rel" and relations is None:  # RFC 8288 3.3: later parameters are ignored
+            if name.strip(BLANKS).lower() == "rel" and relations is None:  # RFC 8288 3.3: the first "rel" counts
                 relations = _ESCAPED.sub(r"\1", quoted) or plain.strip(BLANKS)
             behind = parameter.end()
         yield value[start + 1 : end], relations or "", value[start:behind].rstrip(BLANKS)

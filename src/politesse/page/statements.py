@@ -38,7 +38,7 @@ _MONTH: Final = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\
 _START_OF_DATE = re.compile(rf"{_WEEKDAY.pattern}|{_MONTH}\s*[0-9]{{1,2}}|[0-9]{{1,2}}\s*{_MONTH}", re.IGNORECASE)
 _QUOTES: Final = " \t\r\n\f\v\xa0\u200b\ufeff\"'"
 _EVERYBODY: Final = frozenset({"*", "robots"})
-_MAX_NAMES: Final = 20  # a list of more names addresses all crawlers, so that time stays linear
+_MAX_NAMES: Final = 20  # a scope with more names is read as a scope for all crawlers, so that time stays linear
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ follows all states, and a directive in any state counts, because missing a direc
 
 So only the end of SVG and MathML must be certain. For this, a TreeState keeps the names of some open elements:
 ``<svg>`` and ``<math>``; integration points, which are their children with HTML content (13.2.6); and the HTML elements
-inside these. An end tag closes the innermost of these elements, or an ``<svg>`` with an integration point in which no
-HTML element is open. Browsers may ignore any other end tag, so here it closes no element.
+inside these. An end tag closes the innermost of these elements if the element has its name. If the innermost element is
+an integration point, ``</svg>`` or ``</math>`` may close the ``<svg>`` or ``<math>`` around it. Browsers may ignore any
+other end tag, so here it closes no element.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ EVERYBODY: Final = "*"
 BROWSER: Final = "mozilla"
 
 _END_OR_BLANK: Final = frozenset({"", " ", "\t"})
-_TOKEN = re.compile(r"[A-Za-z0-9_.-]*")  # RFC 9309 2.2.1, plus the digits and dots of real tokens
+_TOKEN = re.compile(r"[A-Za-z0-9_.-]*")  # RFC 9309 2.2.1; tokens in real files also contain digits and dots
 _SUFFIX = re.compile(r"[ \t/;(,*]")
 _GOOGLE_TOKEN = re.compile(r"[A-Za-z_-]*")
 _GOOGLE_PRODUCT_END = re.compile(r"[/;(,]")
@@ -30,7 +30,7 @@ def product_token(agent: str) -> str:
     """Return the product token of a User-Agent string, or of a user-agent line, in lower case.
 
     The token ends before the first character other than an ASCII letter or digit, ``_``, ``-`` or ``.``. The result is
-    empty if the string begins with no token.
+    empty if the string does not begin with a token.
 
     >>> product_token("ExampleBot/1.0 (+https://example.com/bot)")
     'examplebot'
@@ -112,7 +112,7 @@ def whole_value(value: str) -> str:
 def without_version(value: str) -> str:
     """Return the name on a user-agent line without its version, in lower case.
 
-    ``bot/1.0`` and ``bot*`` become ``bot``. A name may have several words: ``Bot mailto:craftbot@yahoo.com`` only
+    ``bot/1.0`` and ``bot*`` become ``bot``. A name of several words, such as ``Bot mailto:craftbot@yahoo.com``, only
     becomes lower case. A Standard for Robot Exclusion compares "the name without version information"; WWW::RobotRules,
     ``is_me``, compares the whole line.
     """

@@ -3,28 +3,28 @@
 Comparing all wildcards of a file of 500 KiB with a target of 20,480 octets may take as many steps as the product of the
 two lengths. So wildcards are compared within a budget. The budget counts octets, not time, so that all machines agree.
 
-The stars of a wildcard cut it into texts: the head, which starts the pattern, and the segments after it. A wildcard
-costs nothing if the target is shorter than all these texts together, or does not start with the head. The cost of any
-other wildcard is an upper bound on its work, and is taken from the budget before the work. The cost is the sum of:
+A wildcard is a pattern with stars. The stars cut the pattern into texts: the head, which is the start of the pattern,
+and the segments after the head. A wildcard costs nothing if the target is shorter than all these texts together, or
+does not start with the head. The cost of any other wildcard is an upper bound on its work, and is taken from the budget
+before the work. The cost is the sum of:
 
     1,000
     100 for each segment
     half the length of the target
-    for each octet of the target that is the first octet of a segment: the length of the longest segment, plus 4
+    (the length of the longest segment + 4) for each octet of the target that equals the first octet of a segment
 
 Each segment is searched for after the end of the previous segment. So the search passes each octet of the target once,
 even if there are many segments.
 
 The rules are tried in order of precedence, the most specific first, and the first matching rule decides. If the budget
-does not suffice, no further rule with a cost is compared. These rules are undecided: an undecided Disallow counts as
-matching, an undecided Allow as not matching. So the first undecided Disallow that precedes the best known match
-decides. An Allow never wins because a comparison was skipped. Proof:
+does not suffice for a rule, neither this rule nor a later rule with a cost is compared. These rules are undecided: an
+undecided Disallow counts as matching, an undecided Allow as not matching. So the first undecided Disallow that precedes
+the best known match decides. A skipped comparison never turns a Disallow into an Allow. Proof:
 
-* Suppose a Disallow D decides without a bound. With the bound, one of two cases applies. Either all rules before D are
-  compared and do not match, so that D decides or is undecided. Or a Disallow before D is undecided. In both cases a
-  Disallow decides.
-* Suppose an Allow decides with the bound. Then this Allow and each Disallow that precedes it were compared. So the
-  Allow decides without the bound, too.
+* Suppose that, without the bound, a Disallow D decides. Then no rule before D matches. With the bound, if a Disallow
+  before D is undecided, the first such Disallow decides. Otherwise D decides, because it matches or is undecided.
+* Suppose that, with the bound, an Allow decides. Then this Allow matches, and each Disallow before it was compared and
+  does not match. So without the bound an Allow decides, too.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Meter:
     def _cost(self, segments: Sequence[str], form: str) -> int:
         starts = 0
         for first in {segment[:1] for segment in segments if segment}:
-            if (form, first) not in self._starts:  # the count is kept: counting is slower than searching
+            if (form, first) not in self._starts:  # cached, because a count takes longer than a search
                 self._starts[form, first] = form.count(first)
             starts += self._starts[form, first]
         return _without_target(segments) + len(form) // _PASSED_AT_ONCE + starts * _per_start(segments)

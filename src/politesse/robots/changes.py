@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MOZILLA: Final = "mozilla"  # names no crawler
 _USAGE: Final = ("content-usage", "content-signal")
-_PLAIN = re.compile(r"(/(?![/.])|[\w?=&;,:@~.+-])*", re.ASCII)  # without wildcards, escapes and dot segments
+_PLAIN = re.compile(r"(/(?![/.])|[\w?=&;,:@~.+-])*", re.ASCII)  # no wildcard, escape or dot segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class RobotsChange:
         subject: the path pattern in normal form, the field of the directive, or the URL.
         before: the statement of the earlier file, or None.
         after: the statement of the later file, or None.
-        has_effect: whether the change may alter an answer or a pace. For a rule, False only if it is certain that both
-            files give the same answers about all URLs.
-        times: for a past decision, how often it was made; otherwise 1.
+        has_effect: whether the change may alter an answer or a pace. For a rule, it is False only if both files
+            certainly give the same answers about all URLs.
+        times: how often a past decision was made; 1 for any other change.
     """
 
     kind: str

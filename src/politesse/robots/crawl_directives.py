@@ -110,7 +110,10 @@ def parse_visit_time(value: str) -> TimeWindow | None:
 
 
 def parse_request_rate(value: str) -> RequestRate | None:
-    """Parse ``Request-rate``: ``N/T[s|m|h|d] [window]``; neither N nor T may be 0 (Conner 2.0), T/N at most a year."""
+    """Parse ``Request-rate``: ``N/T[s|m|h|d] [window]`` (Conner 2.0).
+
+    Neither N nor T may be 0. T/N may be at most a year.
+    """
     matched = _RATE.fullmatch(value) if len(value) <= _MAX_VALUE else None
     if matched is None:
         return None
@@ -186,7 +189,7 @@ class Timetable:
 
 
 def next_open(open_minutes: int, wall: float) -> float:
-    """Return the first Unix time from ``wall`` on that is in ``open_minutes``; without minutes, ``wall`` plus a day."""
+    """Return the first Unix time in ``open_minutes``, not before ``wall``; ``wall`` plus a day if no minute is open."""
     minute = _minute(wall)
     if open_minutes >> minute & 1:
         return wall
@@ -204,7 +207,7 @@ def _minute(wall: float) -> int:
 def _minutes_of(window: TimeWindow) -> int:
     """Return the minutes of a window as bits."""
     start, end = 1 << window.start, 2 << window.end
-    return end - start if start < end else _WHOLE_DAY ^ (start - end)  # the second case crosses midnight
+    return end - start if start < end else _WHOLE_DAY ^ (start - end)  # otherwise the window crosses midnight
 
 
 def _slowest(windows: dict[TimeWindow, float], always_s: float) -> list[float]:

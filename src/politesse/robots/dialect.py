@@ -96,16 +96,16 @@ _RFC9309: Final = Traits(
         # The path of a Content-Usage line is a pattern of RFC 9309, so dialects with other patterns do not read the
         # field.
         fields=_FIELDS | {CONTENT_USAGE},
-        # RFC 9309 2.2.4 lets parsers be lenient. Ignoring a misspelled Disallow would hurt a server, and so would
-        # ignoring a User-agent, because the rules below it would bind no crawler.
+        # RFC 9309 2.2.4 lets parsers be lenient. If a misspelled Disallow were ignored, crawlers would request
+        # disallowed pages. If a misspelled User-agent were ignored, the rules below it would bind no crawler.
         misspelled_fields=dict.fromkeys(_MISSPELLED_DISALLOWS, "disallow")
         | dict.fromkeys(_MISSPELLED_USER_AGENTS, "user-agent"),
         missing_colon=True,
-        # Pasted text may contain U+00A0, in UTF-8 or in Latin-1. Joined files may contain U+FEFF. A lost line would
-        # hurt a server.
+        # Pasted text may contain U+00A0, in UTF-8 or in Latin-1. Joined files may contain U+FEFF. Lines with these
+        # characters must not be lost.
         odd_blanks="\u00a0\udca0\ufeff",
     ),
-    # RFC 9309 2.2.4: other records are ignored. draft-ietf-aipref-attach 3 updates it: Content-Usage is a rule.
+    # In RFC 9309 2.2.4, Content-Usage is only another record. In draft-ietf-aipref-attach 3, it is a rule.
     grouping=Grouping(usage_rules=frozenset({CONTENT_USAGE})),
     matching=Matching(
         dialect="rfc9309",

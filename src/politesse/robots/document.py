@@ -143,9 +143,9 @@ class RobotsTxt:
     def rules_for(self, agent: str | Sequence[str]) -> RuleSet:
         """Return the rules that bind a crawler.
 
-        RFC 9309 2.2.1: all groups that name the crawler are merged; a crawler that no group names obeys the groups of
-        ``*``. If several tokens are given, the first token that any group names is used. Other dialects compare names
-        in other ways, and some apply only one group.
+        RFC 9309 2.2.1: all groups that name the crawler are merged. If no group names the crawler, it obeys the groups
+        of ``*``. If several tokens are given, the first token that any group names is used. Other dialects compare
+        names in other ways, and some apply only one group.
 
         Args:
             agent: product token or User-Agent string, or several of them, the most specific first.
@@ -163,7 +163,7 @@ class RobotsTxt:
         return self._outline.rule_set(found, directives, self.origin)
 
     def binding(self, agent: str | Sequence[str]) -> bytes:
-        """Return a digest of the groups that bind a crawler: for equal digests, ``rules_for`` returns equal rules.
+        """Return a digest of the groups that bind a crawler. Two crawlers with the same digest have the same rules.
 
         Args:
             agent: as for ``rules_for``.

@@ -51,9 +51,10 @@ class Explanation:
 
     @property
     def quirks(self) -> tuple[Quirk, ...]:
-        """The quirks of the decision: MATCHING_BOUND if the bound on matching work left rules uncompared, else none.
+        """The quirks of the decision: MATCHING_BOUND if rules were not compared because of the bound, else none.
 
-        An uncompared Disallow counts as matching, so the winner may be such a rule.
+        The bound limits the matching work. A Disallow that was not compared counts as matching, so it may be the
+        winner.
         """
         return (Quirk.MATCHING_BOUND,) if self.match.bound_reached else NO_QUIRKS
 
@@ -85,7 +86,10 @@ def explain(robots: RobotsTxt, url: StrOrURL, agent: str | Sequence[str]) -> Exp
 
 
 def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) -> RuleSet:
-    """Return a rule set for one line of a file. It has at most one rule, or two in a dialect with implied rules."""
+    """Return a rule set for one line of a file.
+
+    The rule set has at most one rule, or two in a dialect with implied rules.
+    """
     traits = robots.dialect.traits
     row = (line.number, FieldName(line.name, line.field), line.value)
     rows = [] if Quirk.CONTROL_CHARACTER in line.quirks else [row]
@@ -93,7 +97,7 @@ def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) 
 
 
 def ending_line(robots: RobotsTxt, groups: Sequence[Group]) -> Line | None:
-    """Return the first empty Disallow of the groups, after which the dialect tries no rule; None in other dialects."""
+    """Return the first empty Disallow of the groups if the dialect tries no rule after it; otherwise None."""
     if not robots.dialect.traits.matching.empty_disallow_ends:
         return None
     empty = (line for group in groups for line in group.rules if not line.value and line.field == "disallow")

@@ -1,8 +1,8 @@
 """Splits the octets of a robots.txt into lines. Skips blank lines and comments; does not judge the other lines.
 
 A line ends only at CR, LF or CRLF. Blanks are SP and HTAB (RFC 9309 2.2); a dialect may read other characters as
-blanks, and marks such a line with a quirk. An octet that is not UTF-8 is decoded to a lone surrogate, never to U+FFFD.
-So encoding to UTF-8 with ``surrogateescape`` returns the exact octets.
+blanks, and a line with such a blank gets a quirk. An octet that is not UTF-8 is decoded to a lone surrogate, never to
+U+FFFD. So encoding to UTF-8 with ``surrogateescape`` returns the exact octets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_OCTETS_PER_CHARACTER: Final = 4
 _NO_SEPARATOR: Final = (Quirk.NO_SEPARATOR,)
-CONTROL_IN_ROW: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # except for HTAB, LF and CR
+CONTROL_IN_ROW: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # all control characters but HTAB, LF and CR
 _CONTROL_OCTETS: Final = bytes(octet for octet in range(128) if CONTROL_IN_ROW.match(chr(octet)))
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|\?xml)\b", re.IGNORECASE)
 _ANY_ASCII = re.compile(r"[\x01-\x7f]")
@@ -63,7 +63,7 @@ def rows_of(text: str, syntax: Syntax) -> RowTexts:
     cut = _cut_lines(texts, syntax.max_line_octets)
     odd = drop_odd_blanks(text, texts, syntax)
     octets = octets_of(text)
-    if len(octets.translate(None, _CONTROL_OCTETS)) == len(octets):  # takes a third of the time of a search
+    if len(octets.translate(None, _CONTROL_OCTETS)) == len(octets):  # a third of the time of a regex search
         return RowTexts(texts, cut, frozenset(), odd)
     control = (number for number, row in enumerate(texts, 1) if CONTROL_IN_ROW.search(row.partition("#")[0]))
     return RowTexts(texts, cut, frozenset(control), odd)

@@ -2,7 +2,7 @@
 
 The prefixes of a target are found by one look-up among the sorted prefixes and a walk along their links. Matching a
 wildcard pattern compares each octet of the target at most once with each octet of the pattern. Each segment is searched
-for after the previous segment, and the first segment that is not found ends the match.
+for after the previous segment. If a segment is not found, the target does not match.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CUT_BEHIND_A_DIGIT = re.compile(r"%[013-9A-Fa-f](?=\*|\Z)")
 
 
 class PrefixIndex:
-    """Sorted prefixes. Each prefix has a link to the longest of the other prefixes with which it starts.
+    """Sorted prefixes. A prefix that starts with other prefixes has a link to the longest of these.
 
     Args:
         prefixes: the prefixes in any order, without duplicates.
@@ -71,7 +71,7 @@ class PrefixIndex:
 
 
 class FirstPrefix:
-    """Finds the first of several prefixes that match a target, not the longest.
+    """Finds the first prefix of a target in a given order, where PrefixIndex finds the longest prefix.
 
     Args:
         patterns: the prefixes in the order in which they are tried, without duplicates.
@@ -189,7 +189,7 @@ def _tails(digit: str) -> tuple[str, ...]:
 
 def _behind(target: str, place: int, tails: tuple[str, ...]) -> int:
     """Return the index after the tail at ``place``, or -1 if none of ``tails`` is there."""
-    if not target.startswith(tails, place):  # no generator: this runs once for each "%" of a target
+    if not target.startswith(tails, place):  # a generator is too slow for each "%" of a target
         return -1
     return place + len(tails[0] if target.startswith(tails[0], place) else tails[1])
 

@@ -1,4 +1,4 @@
-"""Reads files and decides with the compiled core (``politesse._native``), if it is built and serves the dialect.
+"""Reads files and decides with the compiled core (``politesse._native``), if it is built and supports the dialect.
 
 The core finds the groups that bind a crawler, and compiles their rules. The core decides like its reference,
 ``most_specific``. Python code reads the few other records of a file (``other_records``).
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _BOUND_REACHED, _ROBOTS_TXT, _OTHER = -1, -4, -6  # _native/module.c; OTHER: Python has to normalise the target
 IMPLEMENTATION: Final = "python" if core is None else "native"
-"""``native`` if the compiled core decides, in the dialects that it serves; else ``python``."""
+"""``native`` if the compiled core decides, in the dialects that it supports; else ``python``."""
 _NO_OTHERS: Final = OtherRecords()  # shared by all files without other records; never changed
 
 
@@ -138,7 +138,7 @@ def _others_of(rows: Iterable[tuple[int, str, str, bool, bool]], traits: Traits)
 
 
 def native_outline(octets: bytes, traits: Traits) -> NativeOutline | None:
-    """Return the outline of a file as the compiled core reads it, or None if the core does not serve the dialect."""
+    """Return the outline of a file as the compiled core reads it, or None if the core does not support the dialect."""
     made = _dialect(traits)
     return None if made is None else NativeOutline(made.scan(octets), traits)
 

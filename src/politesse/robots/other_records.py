@@ -115,7 +115,7 @@ class SitemapLines:
     """The Sitemap lines of a file, each value once. A line is validated on demand, because few callers read the lines.
 
     Args:
-        listed: a row for each line: its number, a space, and its value.
+        listed: one row for each line, with the line number, a space, and the value.
 
     Attributes:
         lines: (line number, value) in the order of the file.
@@ -125,7 +125,7 @@ class SitemapLines:
     __slots__ = ("_listed",)
 
     def __init__(self, listed: str) -> None:
-        self._listed = listed  # one string, seldom read, takes a third of the memory of a list
+        self._listed = listed  # one string takes a third of the memory of a list
 
     @property
     def values(self) -> list[str]:
@@ -226,7 +226,7 @@ class OtherRecords:
         """Add the next row.
 
         Args:
-            row: the row; the dialect reads its field.
+            row: a row with a field that the dialect reads.
             has_control: whether the row has a control character, so that it binds no crawler (RFC 9309 3).
             stray: the quirk for a row outside of groups; None if this row is in a group.
         """

@@ -1,9 +1,9 @@
-"""Finds the groups and the rules of a crawler from rows, in one pass, without making lines (RFC 9309 2.2.1).
+"""Finds the groups and the rules of a crawler in one pass over the rows of a file (RFC 9309 2.2.1).
 
 Most files are read only for the rules of a crawler, and most of their rows are never used again. So the outline keeps
 each rule as a row, and a rule set compiles only the rows of the crawler. Rows with the same spelling of a field share
-one FieldName. The outline stores the records of a group, and the quirks that depend on the place of a row, by row
-number. RobotsTxt makes lines from the text at the first access, and adds these quirks.
+one FieldName. The outline stores other records, and quirks that depend on the place of a row, by row number. RobotsTxt
+makes lines from the text at the first access, and adds these quirks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Outline:
         self._has_unnamed = False
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
-        """Return the groups that name the crawler by one of its tokens, tried in order; else the groups for ``*``."""
+        """Return the groups for the first of ``tokens`` that any group names; otherwise the groups for ``*``."""
         grouping, means = self._grouping, self._grouping.names
         for token in filter(None, tokens):
             # Each name is compared once, even if many groups have it.
@@ -74,7 +74,7 @@ class Outline:
 
     @property
     def sitemaps(self) -> str:
-        """A row for each Sitemap line: its number, a space, and its value."""
+        """One row for each Sitemap line, with the line number, a space, and the value."""
         return "\n".join(self.others.sitemaps)
 
     def group_at(self, number: int) -> int:
@@ -185,8 +185,8 @@ class Outline:
     def _is_usage_rule(self, row: FieldRow) -> bool:
         """Whether a row is a rule about the use of content: it has a value, and no control character.
 
-        An ignored row must not count as a rule: it would end the run of user-agent lines, and the rules below would not
-        bind the crawlers above it.
+        Any other row is ignored. If it counted as a rule, it would end the run of user-agent lines, and the rules below
+        it would not bind the crawlers above it.
         """
         number, name, value = row
         return name.field in self._grouping.usage_rules and bool(value) and number not in self._control

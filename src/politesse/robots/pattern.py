@@ -52,8 +52,8 @@ is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
 _TO_CHANGE = re.compile(r"(?:%[89A-Fa-f][0-9A-Fa-f])++|%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
 _TO_CHANGE_IN_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}|[^*" + _KEPT + r"]", re.DOTALL)
 _TO_CHANGE_OR_FOLD = re.compile(r"%[0-9A-Fa-f]{2}|[^*$" + _KEPT + r"]", re.DOTALL)
-# The texts to change in a pattern, in which a "%" without two hex digits stays. If decoding the next escape would turn
-# a "%" into an escape ("%%32%46" is the text "%2F"), the "%" is escaped.
+# Matches the texts to change in a pattern. A "%" without two hex digits stays, unless decoding the next escape would
+# complete it to an escape: "%%32%46" is the text "%2F", so its first "%" is escaped.
 _TO_CHANGE_BUT_BARE_PERCENT = re.compile(
     r"%[0-9A-Fa-f]{2}|%(?=[0-9A-Fa-f]?%[0-9A-Fa-f]{2})|[^%*" + _KEPT + r"]", re.DOTALL
 )
@@ -174,11 +174,11 @@ def keep_prefix(value: str) -> str:
 
 
 def query_as_written(target: str) -> str | None:
-    """Return the normal form of a target with the query's escapes of six characters kept; None without such escapes.
+    """Return the normal form of a target in which six characters stay escaped in the query; None if none is escaped.
 
-    The six characters are ``: / ? @ [ ]``. A pattern that reaches the query only through its star was normalised as a
-    path, so its escapes of these characters were not decoded. Such a pattern is also compared with this form, so that
-    equal octets match.
+    The six characters are ``: / ? @ [ ]``. A pattern without ``?`` may reach the query through a star. Such a pattern
+    was normalised as a path, so its escapes of these characters were not decoded. It is also compared with this form,
+    so that equal escapes match.
     """
     path, question, query = target.partition("#")[0].partition("?")
     if _query_escape(query) is None:
@@ -250,7 +250,7 @@ def _normalise(text: str, to_change: re.Pattern[str], change: Callable[[re.Match
 
 
 def _components(target: str) -> tuple[str, str, str]:
-    """Return path, question mark and query without the fragment, in ASCII: other characters are escaped.
+    """Return path, question mark and query of a target, without its fragment; non-ASCII characters are escaped.
 
     Raises:
         InvalidURL: see ``normalise_target``.
@@ -273,7 +273,7 @@ def _escaped(characters: re.Match[str]) -> str:
 
 
 def has_dot_segments(path: str) -> bool:
-    """Whether a path (without query) has dot segments, even escaped, which clients resolve before sending."""
+    """Whether a path, without its query, has dot segments, with plain or with escaped dots."""
     return _DOT_SEGMENT.search(path) is not None
 
 
@@ -293,7 +293,7 @@ def _check_octets(target: str, octets: int) -> None:
 
 
 def _as_sent(target: str) -> str:
-    """Resolve dot segments, also with escaped dots, which clients decode before sending."""
+    """Resolve dot segments as clients do before sending, including segments with escaped dots."""
     path, question, query = target.partition("?")
     if has_dot_segments(path):
         path = _DOT_SEGMENT.sub(lambda matched: matched[0].replace("%2E", ".").replace("%2e", "."), path)
@@ -322,7 +322,7 @@ def without_dot_segments(path: str) -> str:
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a predicate that matches targets with ``pattern``, both in the same normal form.
 
-    Use it for single patterns; a rule set compiles all rules of an agent together.
+    Use this function for a single pattern; a rule set compiles all rules of an agent together.
     """
     form = match_form(pattern)
     if not is_literal(form):

@@ -3,8 +3,8 @@
 Content-Usage and Content-Signal are resolved independently. The Content-Usage line with the longest matching path
 applies; if several matching paths are equally long, all their lines apply (draft-ietf-aipref-attach 3.1). Lines with
 shorter paths do not apply, even if they name a purpose that the longest line does not name. The Content-Signals in the
-groups for the crawler apply. Without such lines, the Content-Signals in the groups for ``*`` apply; without these, the
-Content-Signals before the first group.
+groups for the crawler apply. If these groups have none, the Content-Signals in the groups for ``*`` apply. If those
+groups have none either, the Content-Signals before the first group apply.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LICENSE: Final = "license"
 _PATH: Final = re.compile(f"/[^{BLANKS}]*")
 _WHOLE_SITE: Final = "/"  # the path of a rule without a path
 _PARSED_AT_ONCE: Final = 50
-_MOST_LINES: Final = 1_000  # of each kind; with more, the garbage collector stops all threads for 30 ms
+_MOST_LINES: Final = 1_000  # of each kind; the garbage collector would stop all threads for 30 ms with more
 _BYTES_PER_LINE: Final = 1_000  # the measured size of a line, its two statements and its pattern, without their text
 
 
@@ -64,8 +64,8 @@ class SiteUsage:
     """Preferences of a robots.txt for a crawler; made only for files with preferences.
 
     The matching work is bounded, as for rules. Some lines are not compared: lines beyond the bound, and lines after the
-    first thousand of their kind. Of these lines, only refusals count, and they apply to all paths. Up to 50 lines are
-    parsed at the first call, more lines at construction.
+    first thousand of their kind. Only the refusals in these lines count, and they apply to all paths. Up to 50 lines
+    are parsed at the first call, more lines at construction.
 
     Attributes:
         weight_bytes: approximate memory that the preferences take once they are compiled.
@@ -114,7 +114,7 @@ class SiteUsage:
         )
 
     def _by_path(self, compiled: _Compiled, target: str) -> tuple[list[Statement], list[Statement]]:
-        """Return the statements of all matching Content-Usage lines, and of the longest matching lines."""
+        """Return the statements of all matching Content-Usage lines, and of those with the longest path."""
         normal = self._matching.normalise_target(target)
         written = self._matching.query_as_written(target) if "?" in target else None
         meter = meter_of(normal, written)

@@ -112,7 +112,7 @@ class Matching:
         empty_disallow_ends: whether an empty Disallow allows all targets that no earlier rule matches, in dialects that
             try rules in order.
         of_site: whether rules may be URLs, which apply only to their own site.
-        form: ``normalise_target`` as data, if the compiled core serves the dialect; else None.
+        form: ``normalise_target`` as data, if the compiled core supports the dialect; else None.
     """
 
     dialect: str

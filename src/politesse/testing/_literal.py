@@ -15,7 +15,7 @@ from string import ascii_letters, digits
 from typing import Final
 
 _UNRESERVED: Final = frozenset(ascii_letters + digits + "-._~")  # RFC 3986 2.3
-_GEN_DELIMS: Final = frozenset(":/?[]@")  # RFC 3986 2.2, without "#", which ends a URL
+_GEN_DELIMS: Final = frozenset(":/?[]@")  # RFC 3986 2.2, without "#", which starts a fragment
 _RAW: Final = _UNRESERVED | _GEN_DELIMS | frozenset("!&'()+,;=")  # "*" and "$" are only literal as %2A and %24
 _OCTET: Final = re.compile(r"%([0-9A-Fa-f]{2})|.", re.DOTALL)
 _NAME: Final = re.compile(r"\*(?=[ \t]|$)|[A-Za-z0-9_.-]*")
@@ -89,7 +89,7 @@ class LiteralRules:
         return None if allow else f"against line {number}: Disallow: {path:.100}"
 
     def interval(self, wall: float) -> tuple[float, str]:
-        """Return the longest interval that holds at a Unix time, in seconds, and the directive that states it."""
+        """Return the longest interval that applies at a Unix time, in seconds, and the directive that states it."""
         held = [(interval_s, field) for interval_s, field, window in self._intervals if _within(window, wall)]
         return max(held, default=(0.0, ""), key=lambda stated: stated[0])
 
@@ -172,7 +172,7 @@ def _matches(pattern: str, target: str) -> bool:
 
 
 def _within(window: _Window | None, wall: float) -> bool:
-    """Return whether a Unix time is in a window of minutes in UTC, which may cross midnight; None is the whole day."""
+    """Return whether a Unix time is in a window, in UTC. A window may cross midnight; None means the whole day."""
     if window is None:
         return True
     minute = int(wall % 86_400) // 60

@@ -100,17 +100,17 @@ class Call:
             self.logged.note(piece)
             self.writer.write(piece)
             await self.writer.drain()
-            await asyncio.sleep(0)  # drain may not wait: let other tasks run, even if the answer is endless
+            await asyncio.sleep(0)  # other tasks must run during an endless answer, and drain() does not always wait
 
     async def silence(self) -> None:
-        """Send no answer until the client has gone."""
+        """Wait until the client closes the connection, without an answer."""
         while await self.reader.read(MAX_HEAD_BYTES):
             pass
 
     def reset(self) -> None:
         """End the connection with a RST."""
         self.logged.end()
-        if not self.writer.transport.is_closing():  # otherwise the client has gone already
+        if not self.writer.transport.is_closing():  # skipped if the connection is closed already
             self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.writer.transport.abort()
 
@@ -170,12 +170,12 @@ def _sends(pieces: Callable[[], Iterable[bytes]]) -> Reply:
 
 
 def repeats(first: bytes, piece: bytes) -> Reply:
-    """Answer with ``first``, and then with ``piece`` without end."""
+    """Answer with ``first``, and then send ``piece`` again and again, forever."""
     return _sends(lambda: chain([first], repeat(piece)))
 
 
 def stalls(octets: bytes) -> Reply:
-    """Answer with ``octets``, and then stall."""
+    """Answer with ``octets``, and then send nothing more."""
 
     async def handler(call: Call) -> None:
         await call.send(octets)
@@ -205,7 +205,7 @@ def takes_turns(*answers: bytes) -> Reply:
 
 
 def gzip_bomb(decoded_bytes: int) -> Reply:
-    """Answer with FILE and line ends, in gzip that decodes to ``decoded_bytes``, a thousand times its own size."""
+    """Answer with FILE and line ends, compressed by gzip to about a thousandth of ``decoded_bytes``."""
     encoder = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     start = encoder.compress(FILE) + encoder.flush(zlib.Z_FULL_FLUSH)
     # After a full flush, a piece does not refer to earlier pieces, so the same piece can be sent repeatedly.

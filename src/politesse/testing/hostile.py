@@ -24,7 +24,7 @@ PAGE: Final = (
 )
 """The default answer of every page."""
 
-_FILLING: Final = 4  # so many connections fill the shortest queue of any system; none is accepted
+_FILLING: Final = 4  # no connection is accepted, and this many fill the shortest queue of any system
 
 
 class HostileServer:

@@ -115,7 +115,7 @@ class ManualClock:
         self._monotonic = monotonic
 
     def _watch(self, touches: int, quiet: int) -> None:
-        """Move to the next timer if no code reads the clock for some rounds of the event loop: all tasks wait then."""
+        """Move to the next timer if no code reads the clock for some rounds of the event loop, so all tasks wait."""
         quiet = quiet + 1 if touches == self._touches else 0
         is_due = quiet >= _QUIET_ROUNDS
         if is_due:

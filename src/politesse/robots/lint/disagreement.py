@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_PROBE: Final = 2_000  # URLs with more characters are not requested in practice
 _MAX_SAMPLES: Final = 2
-_MAX_EFFORT: Final = 10_000_000_000  # in bytes of searched rules; so much effort takes a few seconds
+_MAX_EFFORT: Final = 10_000_000_000  # in bytes of searched rules; this maximum takes a few seconds
 _EFFORT_OF_A_MATCH: Final = 20_000  # the effort of a match, in addition to the bytes of the rules
 _EFFORT_OF_A_RULE: Final = 20_000  # the effort to compile a rule
 _EFFORT_OF_A_NAME: Final = 10_000  # the effort to compare a name with the name of a crawler
@@ -35,7 +35,7 @@ _CODE: Final = "dialects-disagree"
 
 
 def check_disagreement(robots: RobotsTxt, rows: Rows, report: Report, octets: bytes) -> None:
-    """Report the rules on which another dialect decides differently, each with a path."""
+    """Report each rule on which another dialect decides differently, with an example path."""
     if not any(group.rules for group in robots.groups):
         return
     readings = {other: RobotsTxt.parse(octets, other, origin=robots.origin) for other in Dialect}
@@ -86,7 +86,7 @@ class _Trial:
         self.effort_left = _MAX_EFFORT
 
     def start(self, here: RuleSet, there: Mapping[Dialect, RuleSet]) -> None:
-        """Set the rules of a crawler: those in the chosen dialect, and those in each dialect."""
+        """Set the rules of a crawler: ``here`` by the chosen dialect, ``there`` by every dialect."""
         self._here = here
         self._there = there
         self._effort = sum(rules.weight_bytes + _EFFORT_OF_A_MATCH for rules in (here, *there.values()))
@@ -129,7 +129,8 @@ def _paths_near(value: str) -> Iterator[str]:
     filled, bare = stem.replace("*", "x"), stem.replace("*", "")
     paths = [filled, f"{filled}x", f"{filled}/x", f"{filled}?x=1", bare, f"{bare}x"]
     if "%" in value or "~" in value or not value.isascii():
-        # Rules without escapes get no escaped paths: dialects without decoding would disagree about every such rule.
+        # A rule without escapes is not tried on escaped paths, because dialects that do not decode escapes would
+        # disagree about every rule.
         swapped = _ESCAPE.sub(lambda escape: escape[0].swapcase(), filled)
         paths += [_ESCAPE.sub(_decoded, filled), swapped, filled.replace("~", "%7E")]
     paths.append(value)

@@ -146,7 +146,7 @@ def _report_quirk(quirk: Quirk, line: Line, rows: Rows, report: Report) -> None:
     report.add(code, message, line.number, column)
 
 
-# Maps a quirk to the code, whether the column is that of the value, and the message.
+# Maps a quirk to the code, to whether the diagnostic points to the value, and to the message.
 _WORDS: Final[dict[Quirk, tuple[str, bool, str]]] = {
     Quirk.MISSPELLED_FIELD: ("misspelled-field", False, "{name} is read as {field}; other parsers ignore the line"),
     Quirk.MISSING_COLON: ("missing-colon", True, "no colon behind {name}; other parsers ignore the line"),

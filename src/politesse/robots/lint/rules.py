@@ -1,9 +1,9 @@
 """Finds rules that never decide, because they match no target, or because another rule always precedes them.
 
-Every report is proven, so there are no false positives. The check misses a rule that no single rule always precedes,
-but several rules together do. Rule A covers rule B if A matches every target that B matches. To test this, the stars of
-A cut its pattern into pieces, and each star of B becomes a character that only a star of A matches. A covers B if the
-pieces of A occur in the resulting text, in order.
+Every report is proven, so there are no false positives. The check misses a rule that never decides because of several
+other rules, if none of these precedes it for all targets. Rule A covers rule B if A matches every target that B
+matches. To test this, the stars of A cut its pattern into pieces, and each star of B becomes a character that only a
+star of A matches. A covers B if the pieces of A occur in the resulting text, in order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _STAR: Final = "\n"  # stands for a star of the covered rule; no normal form contains a control character
 _MAX_COMPARISONS: Final = 500_000
 _MAX_RULES: Final = 500_000  # limits the rules in all combinations of groups together
-_ByHead = dict[str, list[tuple[Rule, tuple[str, ...]]]]  # maps first pieces to rules and all their pieces
+# Maps a first piece to the rules that begin with it, each with all its pieces.
+_ByHead = dict[str, list[tuple[Rule, tuple[str, ...]]]]
 _DOT_SEGMENT = re.compile(r"/\.{1,2}(?:/|\$\Z)")
 
 
@@ -100,7 +101,7 @@ def _has_dot_segment(pattern: str) -> bool:
 
 @dataclass
 class _Shadows:
-    """Finds the rules of a combination of groups that another rule always precedes."""
+    """Finds, in a combination of groups, the rules that another rule always precedes."""
 
     _robots: RobotsTxt
     _lone: dict[int, _Lone]

@@ -1,4 +1,4 @@
-"""The base class of rule sets, which find the deciding rule for a URL; and the directives of an agent."""
+"""RuleSet, the base class of the objects that find the deciding rule for a URL, and the directives of an agent."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class TableRuleSet(RuleSet):
 
     @abstractmethod
     def _compile(self, rows: Sequence[FieldRow]) -> RuleTable:
-        """Return all rules, after building the tables that ``decide`` needs."""
+        """Build the tables that ``decide`` needs, and return all rules."""
 
     @abstractmethod
     def _tables_bytes(self) -> int:

@@ -2,8 +2,9 @@
 
 A rule set of version 1 follows the standard of 1994: a target is denied if it starts with the path of any Disallow. In
 version 2 a path without ``*`` is explicit and matches only itself; a path with ``*`` has to match the whole target. An
-explicit Allow precedes every Disallow, and every Disallow precedes an Allow with wildcards. A target that no rule
-matches is denied if the group has an Allow with wildcards, or an Allow and no Disallow; otherwise it is allowed.
+explicit Allow precedes every Disallow, and every Disallow precedes an Allow with wildcards. If no rule matches a
+target, the target is denied in two cases: the group has an Allow with wildcards, or it has an Allow and no Disallow.
+Otherwise the target is allowed.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class ConnerRuleSet(TableRuleSet):
     def precedes(self, rule: Rule, other: Rule) -> bool:
         """See ``RuleSet.precedes``.
 
-        Even a rule that never decides affects the rest of the site: an Allow closes it, and a Disallow may open it.
+        Even a rule that never decides affects the targets that no rule matches: an Allow may deny them, and a Disallow
+        may allow them.
         """
         alike = rule.pattern == other.pattern or self._is_general or ("*" in rule.pattern and "*" in other.pattern)
         closes = rule.allow and rule.pattern != other.pattern

@@ -2,7 +2,8 @@
 
 Three kinds of rules have their own tables, in which the best match is found:
 
-* Literal prefixes are sorted, and each prefix has a link to the next shorter prefix of itself (``PrefixIndex``).
+* Literal prefixes are sorted, and each prefix has a link to the longest other prefix with which it starts
+  (``PrefixIndex``).
 * Literals that end in ``$`` are keys of a dict.
 * Wildcards are compared one after the other, the most specific first, within a budget (``budget``). Wildcards that rank
   below the best literal are not compared.
@@ -108,7 +109,8 @@ class MostSpecificRuleSet(TableRuleSet, MostSpecific):
                     continue
                 if form[-1:] == "$":
                     literals, form = exact, form[:-1]
-            # "/a*" and "/a" have the same form. The pattern with the higher rank is kept; of equal ranks, the first.
+            # "/a*" and "/a" have the same form. The pattern with the higher rank is kept; if the ranks are equal, the
+            # first pattern is kept.
             known = literals.get(form)
             if known is None or ranks[place] > ranks[known]:
                 literals[form] = place
@@ -139,7 +141,7 @@ def _strongest(rows: Sequence[FieldRow], matching: Matching) -> dict[str, FieldR
         pattern = normalise(value)
         known = rules.get(pattern)
         if known is None or (row[1].field == ALLOW and known[1].field != ALLOW):
-            rules.pop(pattern, None)  # so that the rules stay in the order of their rows
+            rules.pop(pattern, None)  # the new entry goes to the end, in the order of the rows
             rules[pattern] = row  # RFC 9309 2.2.2: of equivalent rules, the Allow counts
     if matching.implied_allow is not None:
         for pattern, row in [(pattern, row) for pattern, row in rules.items() if row[1].field == ALLOW]:

@@ -118,7 +118,7 @@ def _has_authority(value: str) -> bool:
 
 
 def _relative(value: str) -> str:
-    """Return the path of a reference from robots.txt; empty for a reference with a scheme."""
+    """Return the path of a relative reference in robots.txt; empty for a reference with a scheme."""
     if _SCHEME.match(value) is not None:
         return ""
     path, question, query = value.partition("?")
