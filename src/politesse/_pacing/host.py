@@ -1,7 +1,7 @@
 """The state machine of a paced host: the line, the requests under way, the next start. Pure; time is an argument.
 
-Theory of operation. A host is in one phase at a time. Events change the host; ``LocalLines`` then asks
-``next_look_mono`` for the time of the next check:
+Theory of operation. A host is in one phase at a time. After each event, ``LocalLines`` asks ``next_look_mono`` when to
+check the host again. The phases are:
 
     phase      it ends when
     RECALLING  the memory of an earlier process answers
@@ -16,9 +16,9 @@ Theory of operation. A host is in one phase at a time. Events change the host; `
 No field names the phase: ``recalling``, ``under_way``, ``called`` and the start of the first waiter determine it.
 
 Tasks in ``start`` and callbacks of ``when_ready`` stand in one line. Waiters start in the order of arrival, with one
-exception: a later waiter may go first *if it does not delay an earlier waiter*. So there must be enough time for the
-later request and for the interval of the earlier waiter before the earlier waiter may start
-(``Start.yields_until_mono``). This rule has three consequences:
+exception: a later waiter may go first *if it does not delay an earlier waiter*. So the later request, and after it the
+interval of the earlier waiter, must fit into the time until the earlier waiter may start (``Start.yields_until_mono``).
+This rule has three consequences:
 
 * A waiter with a long Crawl-delay delays the waiters behind it by its own interval, once for each of its requests. No
   later waiter overtakes it.
@@ -26,9 +26,9 @@ later request and for the interval of the earlier waiter before the earlier wait
   of two agents never overlap, each agent gets its own window.
 * All waiters with the same agent and floor have the same start. So only the first of them is checked (``firsts``).
 
-A task may give its permit back, because it has to judge its URL again. Then it joins again with its old ``order``, and
-so keeps its place. A callback has OFFER_S to take its permit by ``try_start``. After that time the callback leaves the
-line, and the next waiter is called.
+If a task has to judge its URL again, it may give its permit back. Then it joins the line again with its old ``order``,
+and so keeps its place. A callback has OFFER_S to take its permit by ``try_start``. After that time the callback leaves
+the line, and the next waiter is called.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class PacedHost:
         under_way: the permits that have not ended, the oldest first.
         is_full: whether as many requests are under way as are allowed at once.
         marks: how many requests have set ``last_mono`` so far.
-        changes: how many changes may have moved a start. A start that was calculated before the last change is void.
+        changes: how many events so far may have moved the start of a request. A start that was calculated before the
+            last change is void.
         noted: the value of ``changes`` when the memory last noted the host.
         recalling: whether the state from an earlier process is being read.
         waiting: how many waiters are in line.
@@ -184,7 +185,7 @@ class PacedHost:
         return max(self.busy_until(kept_s, now_mono, now_wall), self.last_mono + _FORGOTTEN_S)
 
     def not_yet(self, agent: AgentPace, now_mono: float, now_wall: float) -> NotYet:
-        """Return when a request that cannot start now may start: its own time, or the time of an earlier waiter."""
+        """Return when a request that has to wait may start: at its own time, or at that of an earlier waiter."""
         if self.recalling:
             return NotYet(now_wall + _RECALL_S, Bound.STORE)
         ready_mono, bound_by, pace, _ = self.start_of(agent, now_mono, now_wall)
@@ -283,8 +284,8 @@ class PacedHost:
     def last_is_known_until(self, kept_s: float) -> float:
         """Return until when ``last_mono`` counts: for ``kept_s``, or for twice the longest interval if that is longer.
 
-        One interval is too short: when a page is due after it, robots.txt may have to be fetched again. That fetch must
-        not count as the first request to the host.
+        One interval would be too short. A page may be due right after this interval, and need a new fetch of
+        robots.txt. This fetch must not count as the first request to the host.
         """
         return self.last_mono + max(kept_s, 2.0 * self.longest_s)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SEVERAL: Final = ""
-_WRITTEN_LATER_S: Final = 60.0  # a state waits for its store for some seconds; a longer time means that a clock was set
+_WRITTEN_LATER_S: Final = 60.0  # a state is stored within this time after it was noted, unless a clock was set
 
 
 class BackoffSnapshot(NamedTuple):
@@ -167,9 +167,9 @@ class HostState:
 
 
 def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
-    """Return our state, merged with the parts of another process's state that still bind.
+    """Return our state, merged with those parts of another process's state that still apply.
 
-    A merged state has SEVERAL as ``noted_by``. With the name of our pacer, our next write would replace the state, and
+    A merged state has SEVERAL as ``noted_by``. If it had the name of our pacer, our next write would replace it, and
     lose the parts of the other process.
 
     Args:
@@ -195,7 +195,7 @@ class HostMemory(Protocol):
         """Return the state of a host, or None if it has none. The call ends within a time limit.
 
         Raises:
-            StoreError: if the state cannot be read; the error was published already if necessary.
+            StoreError: if the state cannot be read. The caller does not have to publish the error.
         """
 
     def note(self, key: str, take: Callable[[], HostState], /) -> None:

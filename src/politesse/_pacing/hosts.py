@@ -56,7 +56,7 @@ class ActiveHosts:
         return host
 
     def requested(self, name: str, now_mono: float, *, again: bool) -> None:
-        """Remember a request to an idle host; without ``again``, keep the time of an earlier remembered request."""
+        """Remember a request to an idle host. If an earlier one still counts, only ``again`` replaces its time."""
         if again or now_mono - self._last_requested.look_up(name) > self.kept_s:
             self._last_requested.keep(name, now_mono, now_mono)
 
@@ -100,7 +100,7 @@ class ActiveHosts:
 
 
 class LastRequestTimes:
-    """The times of the last requests to idle hosts. Each takes 55 to 85 octets besides the name; no timer is needed.
+    """The times of the last requests to idle hosts. Each takes 55 to 85 octets besides the host name, and no timer.
 
     The times are in two dicts. After ``kept_s``, or when the younger dict is full, the younger dict replaces the older
     dict. So a time is kept for ``kept_s`` to twice ``kept_s``, for up to 250,000 hosts.
@@ -145,8 +145,8 @@ class Wakeups:
     """Checks each host at its time. An entry of the heap is valid while its time equals the host's ``armed_mono``.
 
     A timer is set when a host is due before the soonest timer. If the host is due now, the check runs in the next step
-    of the event loop. Later timers stay: cancelling a timer and setting another costs three times as much, because the
-    event loop keeps a cancelled timer until its time. No timer is set for an entry that is no longer valid.
+    of the event loop. Later timers are not cancelled: cancelling a timer and setting another costs three times as much,
+    because the event loop keeps a cancelled timer until its time. No timer is set for an entry that is no longer valid.
 
     Args:
         clock: the monotonic clock and the timer.
@@ -195,7 +195,7 @@ class Wakeups:
 
     def _set_timer(self, at_mono: float) -> None:
         if self.loop is None:
-            with suppress(RuntimeError):  # no event loop is running, so the clock does not depend on a loop
+            with suppress(RuntimeError):  # if no event loop is running, this clock works without a loop
                 self.loop = asyncio.get_running_loop()
         delay_s = at_mono - self._clock.monotonic()
         if delay_s > 0.0:

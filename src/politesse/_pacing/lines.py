@@ -1,6 +1,6 @@
 """Drives the hosts of a process: applies events to them, and checks each host when a start may be due.
 
-Theory of operation. ``host.py`` decides who may start. This module has the clocks, the tasks, and one heap for all
+Theory of operation. ``host.py`` decides who may start. This module holds the clocks, the tasks, and one heap for all
 hosts. Each event changes a host first. Then ``_advance`` sets the time of the next check:
 
     try_start, start, when_ready, end, ... -> the host changes -> _advance -> heap -> timer -> _look_at
@@ -18,7 +18,7 @@ A turn in one process, from a request to the next request:
     3. Otherwise a Waiter joins the line. ``PacedHost.start_of`` calculates when the first waiter may start.
     4. The heap holds the time of the next check of the host. At that time ``_look_at`` calls the next waiter.
     5. The task resumes in ``_take`` and checks ``may_start`` again. If the request may not start, the task waits again.
-    6. ``_grant`` makes the LocalPermit and stamps it. With ``max_concurrent`` requests under way the host is full.
+    6. ``_grant`` makes the LocalPermit and stamps it. The host is full at ``max_concurrent`` requests.
     7. ``LocalPermit.observe`` records the answer: it may close the host, or change its pace (``backoff.py``).
     8. ``LocalPermit.end`` sets ``last_mono``: the interval counts from now, or from the start if several requests may
        be under way. ``_advance`` sets the time of the next check, for the next waiter.
@@ -114,7 +114,7 @@ class LocalLines:
         Raises:
             TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
             ClosedError: if the pacer is closed.
-            WrongEventLoop: in another event loop than the first use.
+            WrongEventLoop: if the pacer was first used in another event loop.
         """
         now_mono, now_wall = self._monotonic(), self._wall()
         host, agent = self._enter(request, now_mono)
@@ -143,7 +143,7 @@ class LocalLines:
             if alarm is not None:
                 alarm.cancel()
             if permit is None or host.options.max_concurrent > 1:
-                self._advance(host)  # call the next waiter, even if this waiter was called
+                self._advance(host)  # another waiter may be due now
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, when ``request`` may start and is first in line, or when the pacer closes."""

@@ -1,10 +1,10 @@
 """The pacer of a single process: lines (``lines.py``), closures, limits, and requests for robots.txt.
 
-Theory of operation. Requests for robots.txt to one host run one at a time. The first two need no pause between them.
-After that, the floor separates them. Requests for robots.txt and requests for pages do not wait for each other, with
-three exceptions. During a closure of the host, neither kind may start. ``FetchPermit.opened`` begins the interval of
-pages. After a long idle time, a request for robots.txt begins this interval, too. The requests for robots.txt of a host
-stand in one line, first come, first served:
+Theory of operation. Requests for robots.txt to one host run one at a time. No pause is needed between the first two of
+these requests. Further requests wait for the floor: the longer ``min_delay_s`` of the pacer and the gate. Requests for
+robots.txt and requests for pages do not wait for each other, with three exceptions. During a closure of the host,
+neither kind may start. ``FetchPermit.opened`` begins the interval of pages. After a long idle time, a request for
+robots.txt begins this interval, too. The requests for robots.txt of a host stand in one line, first come, first served:
 
     waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
 
@@ -51,7 +51,7 @@ class _FetchLine:
     """The requests for robots.txt to one host. Only one of them may be under way: the request that holds the place.
 
     Attributes:
-        earlier_mono: when the request before the last request ended.
+        earlier_mono: when the second-to-last request ended.
         ended_mono: when the last request ended.
         waiting: the requests that wait for the place, in order.
         long_wait: whether a long wait was published since the line was empty.
@@ -141,7 +141,8 @@ class LocalFetch:
         pacer: the pacer that granted it.
         host: the name of the paced host.
         url: the URL of the request.
-        lines: the lines in which the request holds a place, or None if it had been made before ``start_fetch``.
+        lines: the lines in which the request holds a place, or None if the request was sent before ``start_fetch`` was
+            called.
     """
 
     pacer: LocalPacer
@@ -228,7 +229,7 @@ class LocalPacer(LocalLines):
         return LocalFetch(self, host, url, self._fetch_lines)
 
     def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
-        """Record the answer to a request for robots.txt, which restarts the interval only after a long idle time."""
+        """Record an answer to a request for robots.txt. The interval restarts only if the host was idle for long."""
         now_mono, now_wall = self._monotonic(), self._wall()
         host = self._active_host(fetch, now_mono, becomes_active=status in FETCH_CLOSING)
         if host is None:
@@ -267,7 +268,7 @@ class LocalPacer(LocalLines):
 
     def closings(self) -> Counter[Bound]:
         """Return how many hosts are closed now, by the reason of the closure. Any thread may call this."""
-        hosts = list(self._hosts.values())  # a single step of the interpreter: the dict cannot change meanwhile
+        hosts = list(self._hosts.values())  # copied in a single step, so no thread changes the dict meanwhile
         now_mono = self._monotonic()
         closings = (host.backoff.closing for host in hosts)
         return Counter(closing.bound_by for closing in closings if closing.until_mono > now_mono)

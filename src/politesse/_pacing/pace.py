@@ -74,9 +74,9 @@ class PacingOptions:
         max_concurrent: how many requests may be under way to a host at once; positive. With 2 or more, the delay counts
             from start to start.
         max_crawl_delay_s: a Crawl-delay or Request-rate is long if it asks for more than this many seconds; positive,
-            infinite for no limit. The last request to a host is remembered for the same time, at least ten minutes and
-            at most a day. So the interval that a robots.txt states still counts from this request if the file is
-            fetched later.
+            infinite for no limit. The last request to a host is remembered for the same time, but for at least ten
+            minutes and at most a day. So the interval that a robots.txt states still counts from this request if the
+            file is fetched later.
         on_long_crawl_delay: ``"obey"`` a long delay, ``"cap"`` it at ``max_crawl_delay_s``, or ``"skip"`` the host.
         adaptive_factor: the adaptive delay is this many times the smoothed response time; 0 for off. Fast answers
             shorten the delay again, with any status but 429 and 5xx.
@@ -93,11 +93,11 @@ class PacingOptions:
         refused_after: how many answers of 401 or 403 to pages, without a success between them, count as a refusal; 1 or
             more.
         max_turn_s: how long a turn may last before it expires, in seconds; positive, infinite for no limit. When a turn
-            expires, its host serves the next request.
+            expires, the next request to its host may start.
         scope: which processes or spiders share a pace. ``"process"`` gives each process its own pace. A LeasingStore,
-            such as a RedisStore, may then be used without a ``fleet``; a fleet excludes this scope. With Scrapy, any
-            other name is the name of a pace: all spiders of a process with this ``scope`` share it. Gates share a pace
-            by ``pacer=SharedPacer(...)``.
+            such as a RedisStore, may then be used without a ``fleet``. A fleet cannot be combined with this scope. With
+            Scrapy, any other name is the name of a pace: all spiders of a process with this ``scope`` share it. Gates
+            share a pace by ``pacer=SharedPacer(...)``.
     """
 
     key: Literal["host", "address", "domain"] = "host"
@@ -269,7 +269,7 @@ def earliest_start(
         last_mono: when the host was last requested; minus infinity for never.
         pace: the interval before this request, calculated for ``now_wall``.
         closing: the closure of the host.
-        timed: the statements for the agent of this request, if any depends on the time of day; else empty.
+        timed: all statements for the agent of this request if any of them depends on the time of day; otherwise empty.
         now_mono: the monotonic time.
         now_wall: the Unix time.
     """

@@ -52,8 +52,8 @@ class Waiter:
 
     def fail(self, error: Exception) -> None:
         """Let the task raise ``error``, unless it gets its permit at the same moment."""
-        # The error is an attribute, and not the exception of the future, because the future may already be done: a task
-        # that was woken before has to raise the error, too, if it may not start.
+        # The exception of the future cannot hold the error: if the task was woken already, its future is done. Such a
+        # task must also raise the error, unless it may start.
         self.error = self.error or error
         self.wake()
 

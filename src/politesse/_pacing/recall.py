@@ -56,12 +56,13 @@ class Recalls:
         if known_mono != NEVER:
             self._known.keep(host.host, known_mono, now_mono)
         if self._closed or known_mono != NEVER:
-            return  # after the close, only the end of a fetch that was under way can make a host active
+            return  # after the close, only the end of an earlier fetch can still make a host active
         loop = asyncio.get_running_loop()
         host.recalling = True
         task = loop.create_task(self._recall(host), name=f"recall of {host.host}")
         self._under_way[host] = task, loop.create_future()
-        # The callback is for a task that is cancelled before its first step: it runs no code, and no ``finally``.
+        # A task that is cancelled before its first step runs no code, not even ``finally``. So the callback calls
+        # ``_end``.
         task.add_done_callback(lambda _: self._end(host, None, None))
 
     async def ended(self, host: PacedHost) -> None:

@@ -1,20 +1,20 @@
-"""The meaning of an answer to a page for its host, by status and headers. Pure; the only table of refusals.
+"""What an answer to a page means for its host, by status and headers. Pure. No other module has such a table.
 
     answer                                                means    what follows (``backoff.py``)
     429, 502, 503, 504                                    BUSY     the host is closed for the backoff
     any other 5xx                                         ERROR    the delay doubles; the third in a row counts as BUSY
     any status with ``cf-mitigated: challenge``           REFUSED  the host is closed for ``refused_min_s``, doubled
     402 with ``crawler-price``                            REFUSED  the same
-    401, 403                                              DENIED   from the tenth without a success (``refused_after``),
-                                                                   and while a refusal is remembered, each counts as
-                                                                   REFUSED
+    401, 403                                              DENIED   each counts as REFUSED from the tenth without a
+                                                                   success on (``refused_after``), or while an earlier
+                                                                   refusal is remembered
     2xx, 304                                              SUCCESS  halves the backoff; the count of DENIED restarts
     any other status                                      OTHER    halves the backoff
 
 A redirect does not count as SUCCESS: a host may redirect every page, and deny the target. Most sites deny some pages,
 so single answers of 401 and 403 do not close the host. A challenge, such as a CAPTCHA, tests whether a person makes the
-request. politesse never evades a challenge: a closed host gets no request. ``Retry-After`` closes the host with every
-status.
+request. politesse never evades a challenge: a closed host gets no request. A ``Retry-After`` closes the host, whatever
+the status is.
 """
 
 from __future__ import annotations

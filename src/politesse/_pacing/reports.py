@@ -2,8 +2,8 @@
 
 Theory of operation. A new permit arms the timer unless it is armed already. The end of a permit does not touch the
 timer. When the timer fires, every permit that has not ended is checked. Then the timer is armed again for the time at
-which the next permit becomes old, but at most ``HELD_S`` later. So the timer fires every few seconds while a permit is
-under way, and a short request only reads ``is_armed``.
+which the next permit reaches ``HELD_S`` or ``max_turn_s``, but at most ``HELD_S`` later. So the timer fires every few
+seconds while a permit is under way, and a short request only reads ``is_armed``.
 
     started --- HELD_S -------> each further check calls ``long``, which publishes the wait of other requests
             --- max_turn_s ---> ``expired`` is called, and has to end the permit
@@ -78,20 +78,20 @@ class Reports:
         self.publish(HostOpened(host.host))
 
     def waits(self, host: PacedHost, waiter: Waiter, wait_s: float, bound_by: Bound) -> None:
-        """Publish a long wait, unless its cause was published last and no waiter got its turn in time since."""
+        """Publish a long wait, unless the last wait that was published for the host has the same cause."""
         if host.long_wait is not bound_by:
             host.long_wait = bound_by
             self.publish(LongWait(host.host, waiter.url, wait_s, bound_by, host.held_by))
 
     def waited(self, host: PacedHost, waiter: Waiter, waited_s: float) -> None:
-        """Publish a long wait that has ended, unless a cause was published. After a short wait, forget the cause."""
+        """Publish a long wait at its end if none was published before. After a short wait, forget the last cause."""
         if waited_s <= (HELD_S if host.long_wait is Bound.IN_FLIGHT else LONG_S):
             host.long_wait = None
         elif host.long_wait is None:
             self.waits(host, waiter, waited_s, Bound.QUEUE)
 
     def held(self, host: PacedHost, now_mono: float) -> float | None:
-        """Publish that the first waiter has waited for a held permit for HELD_S; else return when to check again.
+        """Publish a wait of HELD_S for a held permit. If the wait is shorter so far, return when to check again.
 
         While a program blocks its event loop, its requests cannot end. So the time counts from the end of the block;
         otherwise the wait at every host would be published after the block.
@@ -117,7 +117,8 @@ class PermitExpiry:
         max_turn_s: how long a permit may last before it expires, in seconds; infinite for no limit.
         under_way: returns the permits that have not ended.
         publisher: receives TurnExpired.
-        long: called with each permit that is older than HELD_S and does not expire, and the monotonic time.
+        long: called with a permit and the monotonic time, for each permit that is older than HELD_S and does not
+            expire.
 
     Attributes:
         is_armed: whether the timer is set; if not, call ``arm`` when a turn starts.
@@ -141,7 +142,7 @@ class PermitExpiry:
         self.is_armed = False
 
     def arm(self, delay_s: float | None = None) -> None:
-        """Set the timer to ``delay_s`` seconds, by default until a permit that starts now has become old."""
+        """Set the timer to ``delay_s`` seconds; by default, until a permit that starts now has to be checked."""
         self.is_armed = True
         delay_s = self._first_s if delay_s is None else max(delay_s, _MIN_TIMER_S)
         self._timer = self._clock.call_later(delay_s, partial(_look, ref(self)))

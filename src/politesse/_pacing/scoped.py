@@ -65,7 +65,8 @@ class ScopedPacer:
 
     Args:
         options: see PacingOptions.
-        make: makes a pacer from options whose ``key`` is the scope. The hosts of this pacer are the keys of the scope.
+        make: makes the pacer of a scope from options whose ``key`` is the scope. Each host of this pacer is a key of
+            the scope.
         clock: the clocks and the timer.
         resolver: finds the addresses of hosts.
         publisher: receives AddressNotFound and TurnExpired.
@@ -128,7 +129,7 @@ class ScopedPacer:
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
     ) -> ScopedPermit:
-        """Wait for a permit of all scopes. This includes the lookup of an address, which goes on if the wait fails."""
+        """Wait for a permit of all scopes. If the wait fails, a lookup of an address still goes on."""
         deadline_mono = None if max_wait_s is None else self._clock.monotonic() + max_wait_s
         parts = await self._parts(request, max_wait_s)
         if request.check_lines is not None:  # the address may have been unknown at the first check
@@ -172,7 +173,8 @@ class ScopedPacer:
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> ScopedFetch:
         """Wait in the line of the key to request a robots.txt; the request counts in all scopes.
 
-        All keys are looked up before the request, so that the request counts before a page is granted.
+        All keys are looked up before the request. Otherwise a page could be granted before the request counts in all
+        scopes.
         """
         first, *others = await self._parts(request, None)
         permits: list[FetchPermit] = [await self._first.start_fetch(first, made=made)]
@@ -219,7 +221,7 @@ class ScopedPacer:
         for scope in self._scopes:
             await scope.pacer.aclose()
         await self._addresses.aclose()
-        await self._offers.aclose()  # its tasks may wait for an address
+        await self._offers.aclose()  # comes last, because the tasks of the offers may wait for an address
 
     @property
     def waiting(self) -> int:

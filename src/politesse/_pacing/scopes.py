@@ -1,7 +1,7 @@
 """The keys of a host in each scope (host, registered domain, address), and the permits of a request in all scopes.
 
-An address is kept for an hour. If the address of a host cannot be found, the key of the host is its name for a minute,
-so no other host shares the key.
+An address is kept for an hour. If the address of a host cannot be found, the name of the host is its key for a minute.
+No other host has this key.
 """
 
 from __future__ import annotations

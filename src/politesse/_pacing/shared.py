@@ -129,7 +129,7 @@ class SharedPacer:
 
 
 def different_options(one: PacingOptions, other: PacingOptions) -> str:
-    """Return the differences between the options of a gate and its pacer that must be equal; empty for none."""
+    """Return the options that have to be equal, but differ between a gate and its pacer; empty for none."""
     names = (field.name for field in fields(one) if field.name not in {"min_delay_s", "scope"})
     pairs = ((name, getattr(one, name), getattr(other, name)) for name in names)
     return ", ".join(f"{name}={mine!r} and {name}={theirs!r}" for name, mine, theirs in pairs if mine != theirs)
@@ -205,7 +205,7 @@ class GateShare:
         """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
         self._check_open()
         closed = ClosedError(f"the pacer was closed during the wait for a turn at {request.host}")
-        wait = asyncio.timeout(None)  # this sets no time limit, but lets ``aclose`` end the wait
+        wait = asyncio.timeout(None)  # ``aclose`` ends the wait through this timeout
         self._waits.add(wait)
         try:
             async with wait:
