@@ -51,8 +51,8 @@ _NUMBER = re.compile(r"\d{9,13}(?:\.\d{1,9})?")
 _MILLISECONDS: Final = 1e11  # a greater Unix time is in milliseconds
 _LOCAL_TIME = re.compile(r"(\d\d)/(\w{3})/([1-9]\d{3}):(\d\d:\d\d:\d\d [+-]\d{4})")
 
-# Scrapy logs an answer when it arrives. Retries and redirects have lines of their own kinds. A request that is given up
-# after an answer has the line "Crawled", too.
+# Scrapy logs an answer when it arrives. It logs a retry or a redirect in a line of another kind. If it gives up a
+# request after an answer, it also writes the line "Crawled".
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? \[scrapy[.\w]*\] [A-Z]+: (.*)", re.DOTALL)
 _SENT = re.compile(
     r"(?:(?:Crawled|Redirecting) \((?P<status>\d*)[^)]*\)(?: to <[A-Z]+ (?P<sent_http_location>[^>]*)> from)?|Retrying"

@@ -157,7 +157,7 @@ class LogReader:
             wrap: is called with each open file, and returns the file to read; it may report the progress.
 
         Raises:
-            LogError: a log cannot be opened or occurs twice, its format is unknown, or it has no host.
+            LogError: a log cannot be opened or occurs twice, its format is unknown, or it does not state the hosts.
             ConfigurationError: a package that a log needs is not installed.
         """
         if len(set(map(realpath, names))) < len(names):

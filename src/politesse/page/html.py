@@ -41,7 +41,8 @@ _MAX_SNIFFED: Final = 4_096
 
 _HEAD_NAMES: Final = frozenset({"meta", "base", "link"})
 _LINK_NAMES: Final = frozenset({"a", "area"})
-_NUMBER: Final = "politesse-number"  # put first in a tag: a later attribute with the same name is ignored
+# Added as the first attribute of a tag, because parsers ignore a later attribute with the same name.
+_NUMBER: Final = "politesse-number"
 
 
 class Meta(NamedTuple):

@@ -208,7 +208,7 @@ def _is_value(name: str, text: str, at: int) -> bool:
 
 
 def _value(name: str, text: str, at: int, following: Iterator[str]) -> tuple[str, str, int]:
-    """Return a value, the list element in which the value ends, and its end in that element."""
+    """Return a value, the list element in which the value ends, and the index of the end in that element."""
     end = _value_end(name, text, at)
     part = value = text[at:end].strip(_QUOTES)
     while name == "unavailable_after" and _START_OF_DATE.fullmatch(part) is not None:

@@ -146,7 +146,7 @@ class Scan:
         return []
 
     def _over_start_tag(self, here: list[TreeState], tag: re.Match[str], name: str) -> list[bool]:
-        """Process a start tag; for each state in which it is part of the page, return whether it is in HEAD."""
+        """Process a start tag; for each state in which the tag is part of the page, return whether it is in HEAD."""
         attributes = tag[3]
         foreign = name in FOREIGN_ROOTS or any(state.open for state in here)
         closed = foreign and attributes.endswith("/") and _is_closed(attributes)

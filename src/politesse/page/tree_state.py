@@ -5,7 +5,7 @@ element is text or markup: an HTML ``<title>`` contains text, an SVG ``<title>``
 little of the tree, so inside SVG and MathML it cannot always decide, and a transition returns both states. ``tags``
 follows all states, and a directive in any state counts, because missing a directive is worse than an extra directive.
 
-So only the end of SVG and MathML must be certain. For this, a TreeState keeps the names of some open elements:
+So it suffices that the end of SVG and MathML is certain. For this, a TreeState keeps the names of some open elements:
 ``<svg>`` and ``<math>``; integration points, which are their children with HTML content (13.2.6); and the HTML elements
 inside these. An end tag closes the innermost of these elements if the element has its name. If the innermost element is
 an integration point, ``</svg>`` or ``</math>`` may close the ``<svg>`` or ``<math>`` around it. Browsers may ignore any

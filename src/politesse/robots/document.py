@@ -93,7 +93,7 @@ class RobotsTxt:
 
     @cached_property
     def _reference(self) -> Outline:
-        """The outline with all rows, and with their quirks."""
+        """The outline that is made in Python, which has all rows and their quirks."""
         return outline_of(self._text, self._traits)
 
     @cached_property

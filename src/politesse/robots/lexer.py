@@ -202,7 +202,7 @@ def octets_of(text: str) -> bytes:
 
 
 def decode(body: bytes | str, max_octets: int | None) -> tuple[str, tuple[Quirk, ...]]:
-    """Return the text of a file, or of the complete lines in its first ``max_octets``, and the quirks of the file."""
+    """Return the text and the quirks of a file. A file of more than ``max_octets`` is cut after a complete line."""
     octets, quirks = utf_8_of(body, max_octets)
     return octets.decode("utf-8", "surrogateescape"), quirks
 

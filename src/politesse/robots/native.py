@@ -105,7 +105,7 @@ class NativeOutline:
         traits: the traits of its dialect.
 
     Attributes:
-        others: see ``Outline``; without the sitemaps and the quirks.
+        others: see ``Outline``, but without sitemaps and quirks.
         sitemaps: see ``Outline``.
     """
 

@@ -1,7 +1,7 @@
 """Reads the rows of a file that are neither rules nor user-agent lines (RFC 9309 2.2.4, "Other Records"). Pure.
 
-A row of these records neither ends a group nor separates its user-agent lines. A directive binds the crawlers that its
-group names above the directive. Sitemap, License and Clean-param are for all crawlers, anywhere in the file:
+A row of these records neither ends a group nor separates its user-agent lines. A directive binds only the crawlers that
+are named above it in its group. Sitemap, License and Clean-param are for all crawlers, anywhere in the file:
 
 * Sitemap: any number of absolute URLs (sitemaps.org, "Specifying the Sitemap location in your robots.txt file").
 * ``Clean-param: p0[&p1&p2&..&pn] [path]`` tells Yandex the query parameters that do not change a page (Yandex

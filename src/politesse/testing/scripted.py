@@ -17,7 +17,7 @@ from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
 if TYPE_CHECKING:
     from politesse.clock import Timer
 
-_QUIET_ROUNDS: Final = 20  # more rounds than any chain of wake-ups from task to task takes
+_QUIET_ROUNDS: Final = 20  # tasks that wake each other in a chain need fewer rounds
 
 
 class ManualClock:

@@ -33,10 +33,11 @@ def assert_polite(
 ) -> None:
     r"""Raise AssertionError with all violations unless a crawl was polite.
 
-    A page may be requested only with a usable robots.txt of its origin: fetched before, not answered by 429 or 5xx, and
-    at most ``max_age_s`` old. The page must be allowed, and be requested within the Visit-time. The request must keep
-    the pace of the host after the previous page, and must not overlap another request for a page of the host. Until a
-    Retry-After is over, the host gets no request at all, not even for robots.txt.
+    A page may be requested only if a usable robots.txt of its origin was fetched before. A robots.txt is usable if it
+    was not answered by 429 or 5xx, and is at most ``max_age_s`` old. The page must be allowed, and be requested within
+    the Visit-time. The request must keep the pace of the host after the previous page, and must not overlap another
+    request for a page of the host. Until a Retry-After is over, the host must get no request at all, not even for
+    robots.txt.
 
     Requests for robots.txt need not wait for pages. Two requests for the same robots.txt must be ``min_refetch_s``
     apart. Requests for robots.txt to one host, including redirect targets, must come one at a time. After the first two
