@@ -1,4 +1,4 @@
-"""The ports of clients and pacers: Resolver, Signer and Pacer, with its requests, permits and reports of hosts.
+"""The protocols Resolver, Signer and Pacer, and the types of the arguments and results of a Pacer.
 
 ``politesse.ports`` exports these names.
 """
@@ -166,7 +166,7 @@ class Permit(Protocol):
 
 
 class FetchPermit(Protocol):
-    """Permission for one request of a robots.txt, which ends once, by ``end`` or ``give_back``."""
+    """Permission to request a robots.txt once; ``end`` or ``give_back`` ends the permit."""
 
     def end(
         self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
@@ -229,8 +229,7 @@ class Pacer(Protocol):
         Args:
             request: the request.
             max_wait_s: the longest wait in seconds, or None for no limit.
-            instead_of: a permit that the caller gave back for a check; the request gets the place in line of this
-                permit.
+            instead_of: a permit that the caller has given back; the request takes the place of this permit in the line.
 
         Raises:
             TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.

@@ -1,4 +1,4 @@
-"""Uses redis-py for fleets and RedisStore: clients by URL, the meaning of errors, and checks of a server.
+"""Uses redis-py for fleets and RedisStore: makes clients from URLs, explains errors, and checks servers.
 
 Only this module imports redis-py, an optional dependency, so that one message reports its absence.
 
@@ -134,7 +134,7 @@ def _client_of(url: str, options: dict[str, Any]) -> Redis | RedisCluster:
         if parts.scheme != "unix":
             _check_database(parts.path)
         client = Redis.from_url(url, **options)
-    # This sends no command, but raises for an unknown option.
+    # This call sends no command, but raises an error if an option is unknown.
     client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py gives it no types
     return client
 
@@ -193,7 +193,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def said(error: Exception) -> str:
-    """Return the text of an error, without the text that Redis before 7 adds to errors in a script."""
+    """Return the text of an error, without the text that Redis 6 adds to the errors of a script."""
     return _IN_SCRIPT.sub("", str(error), count=1)
 
 
@@ -203,7 +203,7 @@ def refused(name: str, error: Exception) -> ConfigurationError:
 
 
 def check_mode(name: str, server: Mapping[str, object]) -> None:
-    """Raise ConfigurationError if this section of INFO is of a Sentinel or of a node of a cluster."""
+    """Raise ConfigurationError if this section of INFO comes from a Sentinel or a node of a cluster."""
     mode = str(server.get("redis_mode", ""))
     if mode in _MODES:
         raise ConfigurationError(f"Redis at {name} is {_MODES[mode]}: give a URL that begins with redis+{mode}://")

@@ -101,7 +101,7 @@ async def ends_within(
     due_mono = clock.monotonic() + limit_s
     timer = clock.call_later(limit_s, look if again_after_stall else end)
     work.add_done_callback(end)
-    work.add_done_callback(_ignore_error)  # a caller that is cancelled in the same step does not retrieve it
+    work.add_done_callback(_ignore_error)  # a caller that is cancelled now does not retrieve an error
     try:
         await over
     finally:

@@ -47,7 +47,7 @@ class ComponentFailed(Event):
     ComponentFailed(origin=None, component='store', error=TimeoutError('did not close in 5 s'))
 
     Attributes:
-        origin: the origin in question; None if the failure concerns no single origin.
+        origin: the origin in question; None if the failure does not concern a single origin.
         component: ``"cache"``, ``"fetcher"``, ``"files"`` (not robots.txt), ``"ledger"``, ``"pacer"`` or ``"store"``.
         error: the exception that was raised.
     """
@@ -231,7 +231,7 @@ class LongWait(Event):
 
 @dataclass(frozen=True, slots=True)
 class TurnExpired(Event):
-    """A turn was held for ``max_turn_s`` and has ended, so its host serves the next request.
+    """A turn was held for ``max_turn_s`` and has ended, so the next request to its host may start.
 
     >>> TurnExpired("example.com", "https://example.com/hangs", held_s=600.0).held_s
     600.0
@@ -293,7 +293,7 @@ class HeaderOverruled(Event):
         host: the paced host that sent the header.
         field: the name of the header, in lower case.
         value: the first 100 characters of its value, printable.
-        applied_s: how many seconds the host gets no request, in place of the value; None if the header has no effect.
+        applied_s: seconds without a request to the host, instead of the value; None if the header has no effect.
     """
 
     host: str

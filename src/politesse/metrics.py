@@ -8,8 +8,9 @@
 
 Theory of operation. ``_METRICS`` lists all metrics. GateMetrics subscribes to the events of each gate and counts them,
 and reads the other figures from the gate at each scrape. A scrape may run in any thread. So it reads plain numbers, and
-copies a dict in one step before it reads the values. Two figures need a loop over the hosts: the closed hosts, and the
-age of the oldest copy. No label names a host, so the number of series depends on the number of gates only.
+copies a dict in one step before it reads the values. Two figures need a loop over the hosts: the number of closed
+hosts, and the age of the oldest copy. No label names a host, so the number of series depends on the number of gates
+only.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ class _Row:
         name: the name in Prometheus, with the unit; ``_total`` makes it a counter.
         text: a sentence that explains the metric.
         event: the event that is counted, or None.
-        by: the attribute of an event that is the value of the label. Without a label, an event counts only if this
+        by: the attribute of the event that has the value of the label. Without a label, an event counts only if this
             attribute is true; the default attribute is always true.
-        label: the label beside ``gate``, or empty.
+        label: the name of the other label, beside ``gate``, or empty.
         values: the values of the label; each has a series from the start.
         read: returns the figures of a gate by the value of the label; None for a figure from events.
     """
@@ -253,7 +254,7 @@ class GateMetrics(Collector):
             name: the value of the label ``gate``; by default the product tokens of the gate.
 
         Raises:
-            ConfigurationError: another gate that is open has this name.
+            ConfigurationError: another open gate has this name.
             ClosedError: the gate is closed.
         """
         check_types({"gate": (gate, Gatekeeper), "name": (name, str)}, required=True)

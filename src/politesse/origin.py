@@ -105,7 +105,7 @@ class Origin:
 
 
 def url_text(url: StrOrURL, name: str = "url") -> str:
-    """Return a URL as text; a yarl.URL gives the escapes and A-labels that clients send.
+    """Return a URL as text; for a yarl.URL, with the escapes and A-labels that clients send.
 
     Args:
         url: the URL; its text is not validated.
@@ -135,8 +135,9 @@ def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:
         InvalidURL: ``url`` is not such a URL, or is longer than MAX_URL_LENGTH.
         TypeError: see ``url_text``.
     """
-    # The table of known origins is read first, because the URL of a request is split several times. The table takes a
-    # fifth of the time of ``_split`` (0.4 instead of 2.1 us), and a ninth for an address with a port.
+    # The table of known origins is read first, because the URL of a request is split several times. A look-up in the
+    # table takes a fifth of the time of ``_split`` (0.4 instead of 2.1 us), or a ninth if the host is an IP address
+    # with a port.
     if isinstance(url, str):
         place = url.find("/", 8)  # the third slash, because the host begins after "https://" or "http://"
         if 0 < place <= _MAX_KNOWN_TEXT and len(url) <= MAX_URL_LENGTH and url.isprintable():
@@ -152,7 +153,7 @@ def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:
 
 
 def escaped(target: str) -> str:
-    """Return a request target from a server; only octets that are invalid in a URL are escaped."""
+    """Return a request target that a server sent, with only the octets escaped that are invalid in a URL."""
     return quote(target, safe=_UNCHANGED, errors="surrogateescape")
 
 
@@ -179,7 +180,7 @@ def _known(written: str) -> Origin:
         raise _InvalidPart
     origin = _origin(parts)
     if origin.text == written:
-        object.__setattr__(origin, "text", written)  # the origin and the table share one string: saves 70 octets
+        object.__setattr__(origin, "text", written)  # the origin and the table share one string, which saves 70 octets
     return origin
 
 

@@ -117,7 +117,7 @@ class FetchRequest:
             addresses are then refused.
         first_url: the first URL of the chain of redirects that led here; empty without redirects.
         last: whether this is the last hop, so that a further redirect exceeds the limit.
-        refresh: whether this request renews a copy by which the site was open until now.
+        refresh: whether this request renews a copy, and that copy has permitted requests to the site until now.
         signature: the headers that sign this request, or None; send them to ``url``, not to the target of a redirect.
     """
 
@@ -254,7 +254,7 @@ class UpdatingStore(Store, Protocol):
     async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
         """Replace the record by the result of ``change``.
 
-        Between the call of ``change`` and the end, no other record is put under the key.
+        From the call of ``change`` until ``update`` returns, no other record is put under the key.
 
         Args:
             key: the key of the record.
@@ -269,7 +269,7 @@ class UpdatingStore(Store, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to fetch a file for all processes that share a store. A lease ends unless it is renewed.
+    """The right to fetch a file for all processes that share a store. A lease expires unless it is renewed.
 
     >>> Lease("0001799999999999", lasts_s=5.0).lasts_s
     5.0
@@ -337,7 +337,7 @@ class LeasingStore(Store, Protocol):
         """
 
     async def renew(self, leases: Mapping[str, Lease], /) -> None:
-        """Renew leases that were not taken over: each lasts its full time from now. ``leases`` maps keys to leases.
+        """Renew each lease for its full time, unless another process has taken it over. ``leases`` maps keys to leases.
 
         Raises:
             StoreError: some leases may not have been renewed.
@@ -347,4 +347,4 @@ class LeasingStore(Store, Protocol):
         """Keep a record and end its lease; if there is a later lease or record, only return False."""
 
     async def release(self, key: str, lease: Lease, /) -> None:
-        """End a lease without a record, unless it was taken over."""
+        """End a lease without storing a record, unless another process has taken it over."""

@@ -21,8 +21,9 @@ class Statistics:
     """A snapshot of the counters of a gatekeeper and its views.
 
     Attributes:
-        allowed: the number of verdicts that allowed.
-        denied: maps each reason to the number of verdicts that denied (or in report mode would have denied) for it.
+        allowed: the number of verdicts that allowed a request.
+        denied: maps each reason to the number of verdicts that denied a request for this reason, or would have denied
+            it without report mode.
         fetches: the number of fetches of robots.txt.
         in_flight: the number of origins whose robots.txt is being fetched now.
         origins: the number of origins in the cache.
@@ -125,7 +126,7 @@ class HostStatus:
         in_flight: the number of turns under way.
         held_by: the URL of the oldest turn under way, or empty.
         held_s: seconds since that turn began.
-        robots: the robots.txt of each origin of the host that is in the cache, or is being fetched.
+        robots: the status of each robots.txt of the host that is in the cache or is being fetched, one for each origin.
         fleet_wait: the wait of the first waiter in the fleet, or None. The waiter waits for the end of another
             process's request (bound by IN_FLIGHT, with the URL of that request), for its own reserved start, or for the
             Redis of the fleet (bound by FLEET).

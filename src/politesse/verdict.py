@@ -59,8 +59,8 @@ class Source:
         final_url: the URL that answered, after redirects.
         fetched_wall: Unix time of the answer, or of the 304 that last confirmed it.
         fresh_until_wall: Unix time until which the copy is fresh; after that it is fetched again.
-        fault: a phrase that describes the failure, or empty. For a SUCCESSFUL source, the reason why an older copy
-            still serves.
+        fault: a phrase that describes the failure, or empty. For a SUCCESSFUL source, the reason why an older copy is
+            still used.
         not_before: Unix time before which the host wants no request, or before which robots.txt is not fetched again;
             or None.
         of_host: whether ``not_before`` applies to the whole host, for example after a 429, or only to robots.txt.
@@ -89,7 +89,7 @@ class StatesUsage(Protocol):
 
 @dataclass(slots=True, eq=False)
 class VerdictBasis:
-    """The attributes that all verdicts for one agent from one copy of a robots.txt share.
+    """The attributes that are equal in all verdicts for one agent that are based on one copy of a robots.txt.
 
     Attributes:
         agent: the product tokens that selected the groups.
@@ -269,7 +269,7 @@ def verdict_of_basis(
     read_mono: float,
     read_wall: float,
 ) -> Verdict:
-    """Return a verdict on a basis that verdicts may share; ``read_mono`` and ``read_wall`` date the decision."""
+    """Return a verdict with a basis that other verdicts may share; ``read_mono`` and ``read_wall`` date it."""
     self = object.__new__(Verdict)
     self.url = url
     self.allowed = allowed

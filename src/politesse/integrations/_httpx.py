@@ -70,7 +70,7 @@ class Transport(Protocol[_Sent_contra, _Answered_co]):
 
 
 class Library(NamedTuple, Generic[Request, Response]):
-    """A library, httpx or httpx2, as the integration of that library describes it.
+    """Describes httpx or httpx2 for the code that both integrations share.
 
     Attributes:
         name: the name of its package.
@@ -78,10 +78,10 @@ class Library(NamedTuple, Generic[Request, Response]):
         url: the class of its URLs.
         request: the class of its requests.
         transport: the base of its asynchronous transports.
-        sender: returns the transport that sends if the user gives none.
-        core: the parts of httpcore for the guard of addresses.
+        sender: returns the transport to use if the user gives no transport.
+        core: the classes of httpcore that the check of addresses needs.
         refusal: returns the error of the integration for a request that is not sent.
-        hold: lets a turn end with a response, or ends the turn at once if the response is complete.
+        hold: makes a turn end with a response; ends the turn at once if the response is already complete.
     """
 
     name: str
@@ -263,7 +263,7 @@ class TurnStream:
             return
         soon(self._loop, partial(self._turns.close_dropped, self._stream, self._turn))
         message = f"a response of {printable(self._turn.url)} was dropped without being closed"
-        warnings.warn(message, ResourceWarning, stacklevel=2)  # comes last: a filter may make it an exception
+        warnings.warn(message, ResourceWarning, stacklevel=2)  # comes last, because a filter may raise the warning
 
 
 def _sent(request: httpx.Request | httpx2.Request) -> str:

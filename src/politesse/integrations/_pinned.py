@@ -64,7 +64,7 @@ class PinnedBackend:
     Args:
         backend: opens the connections.
         resolver: finds and checks the addresses.
-        core: names the errors that the pool expects.
+        core: has the classes of the errors that the pool expects.
     """
 
     def __init__(self, backend: Backend, resolver: PublicResolver, core: Core) -> None:

@@ -81,7 +81,7 @@ class StatedAgents:
         return view
 
     def introduce(self, headers: MutableMapping[str, str], stated: Sequence[str]) -> AgentView:
-        """Return the same as ``view``; set the gate's User-Agent if it is missing, empty or the library's default."""
+        """Return the same as ``view``, and replace a missing, empty or default User-Agent by the gate's."""
         view = self.view(stated)
         if not stated or stated[0] in {"", self._default}:
             headers[_USER_AGENT] = view.identity.user_agent
@@ -89,7 +89,7 @@ class StatedAgents:
 
 
 class OpenTurns(set["Turn"]):
-    """The turns of a client whose requests have not ended."""
+    """Keeps each turn of a client until the request of the turn has ended."""
 
     __slots__ = ()
 
@@ -163,7 +163,7 @@ def check_sent(url: str, path: str, hosts: Iterable[str], authority: str | None 
         url: the judged URL.
         path: the path as it is sent, escaped.
         hosts: the Host headers of the request; empty if the client derives the header from the URL.
-        authority: host and port of ``url``, if known; for an equal Host header, no origins need to be compared.
+        authority: host and port of ``url``, if known; a Host header that equals it needs no further check.
     """
     if " " in url:  # RFC 9112 3.2: for a server, the target ends at the blank
         raise InvalidURL(url, "would be sent with a blank; percent-encode it as %20")

@@ -113,10 +113,10 @@ class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.Async
     A host is busy until the response is closed. ``client.get`` closes the response before it returns. A streamed
     response that stays open blocks every other request to that host. The task that made the request holds its turn,
     even if it hands the response to another task. A second request of this task to the host raises TurnHeld at once and
-    names the open response. The garbage collector closes a streamed response that is dropped unclosed, with a
+    names the open response. If a streamed response is dropped but not closed, the garbage collector closes it, with a
     ResourceWarning.
 
-    PoliteTransport must directly wrap the transport that sends. Event hooks and auth flows run earlier, so
+    PoliteTransport must directly wrap the transport that sends the requests. Event hooks and auth flows run earlier, so
     PoliteTransport judges the changed request. A transport that changes or repeats requests, or caches answers, must
     wrap PoliteTransport. Then each request is judged as it is sent, each repetition has a turn, and a cached answer
     needs no turn. The ``retries`` of ``AsyncHTTPTransport`` repeat only attempts to connect, and may stay inside.
@@ -135,7 +135,7 @@ class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.Async
         gate: a Gatekeeper or one of its views; not closed with the transport.
         wraps: the transport that sends, closed with this transport; an ``httpx.AsyncHTTPTransport()`` by default.
         max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
-        private_addresses: ``"deny"`` lets the transport that sends connect only to public addresses: it looks each name
+        private_addresses: ``"deny"`` makes the wrapped transport connect only to public addresses: it looks each name
             up once, checks the addresses, and connects to one of them. The gate must deny private addresses, too. None
             means ``"deny"`` if the gate denies them and ``wraps`` is not given.
 
@@ -143,13 +143,13 @@ class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.Async
         gate: the gate that judges and paces.
 
     Raises:
-        ConfigurationError: ``gate`` is not a gate, ``wraps`` is not an asynchronous transport, or its addresses cannot
-            be checked, as behind a proxy.
+        ConfigurationError: ``gate`` is not a gate, ``wraps`` is not an asynchronous transport, or the addresses must be
+            checked but cannot be, for example because of a proxy.
 
     A request raises, besides httpx's own errors:
         ConfigurationError: the User-Agent of a request names no crawler.
-        RequestDisallowed: the URL of a hop is not allowed, or its host has private addresses only, and they are denied;
-            this hop is not sent.
+        RequestDisallowed: the URL of a hop is not allowed, or its host has only private addresses while these are
+            denied; this hop is not sent.
         RequestInvalidURL: no robots.txt covers the URL of a hop; or the request would have dot segments, which servers
             resolve, or a Host header that names another site.
         RequestTooFar: no turn comes within ``max_wait_s``.

@@ -102,7 +102,7 @@ class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.As
         gate: a Gatekeeper or one of its views; not closed with the transport.
         wraps: the transport that sends, closed with this transport; an ``httpx2.AsyncHTTPTransport()`` by default.
         max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
-        private_addresses: ``"deny"`` lets the transport that sends connect only to public addresses: it looks each name
+        private_addresses: ``"deny"`` makes the wrapped transport connect only to public addresses: it looks each name
             up once, checks the addresses, and connects to one of them. The gate must deny private addresses, too. None
             means ``"deny"`` if the gate denies them and ``wraps`` is not given.
 
@@ -110,8 +110,8 @@ class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.As
         gate: the gate that judges and paces.
 
     Raises:
-        ConfigurationError: ``gate`` is not a gate, ``wraps`` is not an asynchronous transport of httpx2, or its
-            addresses cannot be checked, as behind a proxy.
+        ConfigurationError: ``gate`` is not a gate, ``wraps`` is not an asynchronous transport of httpx2, or the
+            addresses must be checked but cannot be, for example because of a proxy.
 
     A request raises the errors of httpx2. It also raises the errors that politesse has for httpx; here they are classes
     of this module, such as ``RequestDisallowed``.

@@ -89,7 +89,7 @@ async def polite_page(
         ConfigurationError: for a page of ``playwright.sync_api``, other wrong arguments, and a context that runs a
             service worker.
         ClosedError: the gatekeeper is closed.
-        WrongEventLoop: another event loop is running than the gatekeeper's.
+        WrongEventLoop: the gatekeeper belongs to another event loop than the running loop.
         playwright.async_api.Error: the page is closed.
 
     Example:
@@ -117,12 +117,12 @@ async def polite_page(
     page.on("close", polite.stop)
     page.on("crash", polite.stop)
     page.on("requestfailed", polite.end)
-    page.goto = polite.goto  # type: ignore[method-assign] # frameworks that get the page call it
+    page.goto = polite.goto  # type: ignore[method-assign] # frameworks call ``page.goto``
     return polite
 
 
 async def _block_icon(page: Page) -> None:
-    """Keep Chromium from requesting ``/favicon.ico`` by itself: no route sees that request once the page closes."""
+    """Keep Chromium from requesting ``/favicon.ico`` by itself: no route sees it after the page closes."""
     with suppress(Error):  # only Chromium has CDP; if the page is closed, the next call raises the error
         session = await page.context.new_cdp_session(page)
         await session.send("Network.enable")
@@ -153,7 +153,7 @@ class PolitePage:
     Attributes:
         page: the page.
         gate: the gate that judges and paces.
-        route: the handler of its route, which each visit makes anew.
+        route: the present handler of the route; each visit makes a new handler.
     """
 
     page: Page
@@ -162,7 +162,8 @@ class PolitePage:
     _subresources: bool
     _granted: Turn | None  # the turn that the caller took for the first URL
     _visit: _Visit | None = None  # the visit whose request the browser has not made yet
-    _scopes: dict[object, asyncio.Timeout] = field(default_factory=dict)  # for each wait and each request
+    # the timeout of each wait and of each request; ``end`` triggers it
+    _scopes: dict[object, asyncio.Timeout] = field(default_factory=dict)
     _redirects: int = 0  # consecutive redirects of navigations that the page has started
     route: Callable[[Route], Awaitable[None]] | None = None
 

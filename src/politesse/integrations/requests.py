@@ -111,8 +111,8 @@ class PoliteAdapter(HTTPAdapter):
     """An adapter that checks and paces every request: ``session.mount("https://", PoliteAdapter(gate))``.
 
     Every hop of every request is checked and has a turn, including redirects and the requests that an auth handler
-    repeats. Mount a PoliteAdapter for ``https://`` and ``http://``: other adapters send unjudged requests. The gate
-    fetches robots.txt with its own client, which shares no connections, cookies, proxies or credentials with the
+    repeats. Mount a PoliteAdapter for ``https://`` and ``http://``: other adapters send requests without a check. The
+    gate fetches robots.txt with its own client, which shares no connections, cookies, proxies or credentials with the
     session.
 
     ``max_retries`` may be a ``Retry`` of urllib3. Each attempt has a turn, and its answer is recorded: a 429 or 503
@@ -127,7 +127,8 @@ class PoliteAdapter(HTTPAdapter):
     A turn ends when the body was read to its end, or the response was closed. ``session.get`` reads the body, unless
     ``stream=True``. A streamed response that stays open blocks every other request to its host, even after
     ``session.close()``, because its connection stays open. A second request of the same thread to the host raises
-    TurnHeld at once. A streamed response that is dropped unclosed is closed, with a ResourceWarning.
+    TurnHeld at once. If a streamed response is dropped but not closed, the garbage collector closes it, with a
+    ResourceWarning.
 
     The gate's User-Agent replaces requests' default or a missing User-Agent, because the server must see the name that
     selected the rules (RFC 9309 2.2.1). A request with another User-Agent is judged for that crawler.
@@ -253,7 +254,7 @@ class _Attempts(NamedTuple):
                     response.drain_conn()
                     raise
                 response.drain_conn()
-            retries.sleep()  # sleeps for the backoff only; the turn waits for Retry-After
+            retries.sleep()  # this sleeps for the backoff only; the turn waits for Retry-After
             options["body_pos"] = start
 
     def _judged(self, url: str, headers: Headers) -> str:
@@ -272,7 +273,7 @@ class _Attempts(NamedTuple):
 
 
 class _TurnResponse(HTTPResponse):
-    """A response whose turn ends when its connection is free, or closed."""
+    """A response that ends its turn when its connection becomes free or is closed."""
 
     turn: Turn
 
@@ -289,7 +290,7 @@ class _TurnResponse(HTTPResponse):
         is_dropped = self.turn.under_way
         self.turn.report_drop()
         super().__del__()  # closes the connection
-        if is_dropped:  # comes last: a filter may make the warning an exception
+        if is_dropped:  # comes last, because a filter may raise the warning
             warnings.warn(message, ResourceWarning, stacklevel=2)
 
 

@@ -51,15 +51,15 @@ _OF_THE_TRANSFER: Final = frozenset({"content-encoding", "content-length", "tran
 
 
 class WarcFile:
-    """A new WARC file: for each response a ``response`` record and a ``request`` record.
+    """Writes a new WARC file, with a ``response`` record and a ``request`` record for each response.
 
     Bodies are kept decoded. So the header fields Content-Encoding, Content-Length and Transfer-Encoding of the server
-    get the prefix ``X-Archive-Orig-``. Requests are kept without Authorization, Proxy-Authorization and Cookie. A
-    thread writes each record as a whole, even if the task is cancelled. Each record is compressed alone, so a killed
-    program loses at most the last record.
+    get the prefix ``X-Archive-Orig-``. The fields Authorization, Proxy-Authorization and Cookie of requests are left
+    out. A thread writes each record as a whole, even if the task is cancelled. Each record is compressed alone, so a
+    killed program loses at most the last record.
 
     Args:
-        path: the name of the file. A name that ends with ``.gz`` makes the file compressed.
+        path: the name of the file. If the name ends with ``.gz``, the file is compressed.
         info: further fields of the ``warcinfo`` record, such as ``{"operator": "Example"}``.
 
     Raises:
@@ -126,8 +126,8 @@ class WarcFile:
     def add_ledger(self, ledger: LedgerReader) -> int:
         """Write a ledger; return the number of records. The call blocks: use it without an event loop, or in a thread.
 
-        A copy of a file is a ``response`` record with the recorded headers. Each failed fetch without an answer, and
-        each decision, becomes a ``metadata`` record in JSON.
+        Each copy of a file becomes a ``response`` record with the recorded headers. Each failed fetch without an
+        answer, and each decision, becomes a ``metadata`` record in JSON.
 
         Raises:
             StoreError: the ledger is damaged.

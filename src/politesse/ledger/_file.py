@@ -30,7 +30,8 @@ _BODIES: Final = "CREATE TABLE ledger_bodies (digest BLOB PRIMARY KEY, body BLOB
 LEDGER: Final = Part("ledger", (_ROWS, _BODIES), is_alone=True)
 """The tables of a ledger: rows as in LedgerRow, and the bodies of the snapshots by their SHA-256."""
 
-_TOGETHER: Final = 64  # SQLite lets other threads run while it writes, so frequent writes shorten their waits
+# rows written in one call; while SQLite writes, other threads run, so several short calls shorten their waits
+_TOGETHER: Final = 64
 _NUMBERED: Final = re.compile(r"(.+)\.(\d{4,})")
 
 

@@ -7,10 +7,10 @@ Theory of operation. A caller appends an item to a queue and goes on. The thread
     writing      one transaction makes rows of all items that wait, up to a limit; then again, until the queue is empty
     failed       the rows are kept, and written again after a second; the first of consecutive failures is reported
 
-``flush`` and ``aclose`` write at once. If the queue is full, an item is dropped and counted; the count becomes a row of
-the chain. Several processes may write to one ledger: each transaction holds SQLite's lock, and reads the end of the
-chain first. If the end is a seal, the next file of the series begins. A process that is killed at that moment may leave
-the next file empty. A later process then reads the seal in the previous file.
+``flush`` and ``aclose`` do not wait for more items, but write at once. If the queue is full, an item is dropped and
+counted; the count becomes a row of the chain. Several processes may write to one ledger: each transaction holds
+SQLite's lock, and reads the end of the chain first. If the end is a seal, the next file of the series begins. A process
+that is killed at that moment may leave the next file empty. A later process then reads the seal in the previous file.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Ledger:
         options: see LedgerOptions.
         report: called with the error, in a thread of the ledger, when writing begins to fail; set by the gatekeeper.
         written: how many decisions, turns and files have been written, or were left out because of ``sample``.
-        dropped: how many were dropped because too many waited, or because they could not be written before the close.
+        dropped: how many items were dropped, because too many waited, or they could not be written before the close.
 
     Raises:
         ConfigurationError: the file cannot be used: it is not a ledger, it is read-only, a newer politesse wrote it, or
@@ -117,7 +117,8 @@ class Ledger:
         self._limit = self.options.max_queued_rows
         self._room = 0  # the limit of the queue while a write is scheduled, otherwise 0
         self._lock = threading.RLock()  # reentrant, because the garbage collector may end a turn at any moment
-        self._pending: list[Verdict | rows.Record] = []  # taken from the queue, and not yet committed
+        # the items that were taken from the queue, and are not yet committed
+        self._pending: list[Verdict | rows.Record] = []
         self._body_bytes = 0  # the size of the files that wait
         self._flight: Future[Commit] | None = None  # the transaction under way
         self._failure: StoreError | None = None  # the failure of the last transaction
@@ -136,7 +137,7 @@ class Ledger:
     def record(self, item: Verdict | rows.Record) -> None:
         """Record a verdict; never waits, and any thread may call it."""
         queue = self._queue
-        if len(queue) < self._room:  # each decision comes here; this is usually the only comparison
+        if len(queue) < self._room:  # called for each decision; usually this is the only comparison
             queue.append(item)
         elif len(queue) < self._limit:
             queue.append(item)
@@ -145,7 +146,7 @@ class Ledger:
             self._drop(1)
 
     def record_file(self, source: Source, body: bytes, headers: Mapping[str, str], wall: float) -> None:
-        """Record a copy of a file from the start of its use, or the lack of the file; never waits."""
+        """Record a copy of a file that the gate begins to use, or that the file is missing; never waits."""
         with self._lock:
             if self._body_bytes + len(body) > _MAX_BODIES or len(self._queue) >= self._limit:
                 self._drop(1)
@@ -242,7 +243,7 @@ class Ledger:
                 self._write_later(None)
 
     def _write(self, connection: sqlite3.Connection, _: None) -> Commit:
-        """Write the pending items, and the rows about this writer and about the file; return the work after commit."""
+        """Write the pending items, and the rows about this writer and this file; return the work after the commit."""
         chain, wall, writer = Chain(connection), self._clock.wall(), {"writer": self._name}
         if step := self._step(chain):
             return partial(self._move, step, chain.hash if step > 0 else None)

@@ -54,7 +54,7 @@ _ABSENT: Final[tuple[object, ...]] = (None, "", {})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A copy of a file that a gate began to use, or the lack of the file.
+    """A copy of a file, recorded when a gate began to use the copy; or a record that there is no file.
 
     >>> from politesse import Origin
     >>> url = "https://example.com/robots.txt"

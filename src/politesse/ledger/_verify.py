@@ -6,8 +6,8 @@ check finds the first row that was altered, removed, inserted or swapped, an alt
 between two other files.
 
 The chain does not prove that the end is complete: a person with write access can cut the last rows, or build the whole
-chain anew. Note the last hash elsewhere from time to time, for example in a mail or a log on another machine. A ledger
-that contains a noted hash was not changed before the row with that hash.
+chain anew. Note the last hash elsewhere from time to time, for example in a mail or a log on another machine. If a
+ledger contains a noted hash, no row up to that hash has been changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Serves the public keys of a bot, signed with each of them."""
+"""Serves the public keys of a bot; each key signs the response."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def directory_app(
     """Return an application that serves the directory of the keys, at its well-known path.
 
     Serve the application over https at the host of your ``agent``. Pass on the Host header that the client sends,
-    because the signatures cover it. The directory has each key of the file that has not expired, including the next key
-    of a rotation. The path is ``/.well-known/http-message-signatures-directory``.
+    because the signatures cover it. The directory lists the keys of the file that have not expired, including the next
+    key of a rotation. The path is ``/.well-known/http-message-signatures-directory``.
 
     Args:
         keys: the PEM file with the private keys; read again when it changes.

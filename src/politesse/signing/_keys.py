@@ -49,8 +49,8 @@ class SigningKey:
 
     Attributes:
         private: the private key.
-        not_before_wall: when its use may begin.
-        expires_wall: when its use must have ended; infinite for never.
+        not_before_wall: the Unix time from which the key may be used.
+        expires_wall: the Unix time at which the key expires; infinite if it never expires.
         thumbprint: the thumbprint of the public key (RFC 7638).
     """
 
@@ -172,8 +172,8 @@ def new_key(not_before_wall: float, days: float) -> SigningKey:
 def rotated(keys: Iterable[SigningKey], now_wall: float, days: float, ahead_days: float) -> list[SigningKey]:
     """Return the keys of a file with a new key, and without the keys that have expired.
 
-    The new key is in use after ``ahead_days``, or earlier, when the last key expires. By then each copy of the
-    directory has the new key. A key that never expires gets an expiry: a day after the start of the new key.
+    The new key is in use after ``ahead_days``, or when the last key expires, if that is earlier. By then each copy of
+    the directory has the new key. A key that never expires gets an expiry: a day after the start of the new key.
     """
     kept = [key for key in keys if key.expires_wall > now_wall]
     starts_wall = min(now_wall + ahead_days * DAY_S, max((key.expires_wall for key in kept), default=now_wall))

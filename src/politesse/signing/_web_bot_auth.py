@@ -56,10 +56,11 @@ class WebBotAuth:
 
     With ``when="asked"``, a request is signed only after its origin has asked for signatures, by an
     ``Accept-Signature`` in a 401, 403 or 429. In both modes, a GET or HEAD with such an answer is repeated once, with
-    the signature that the server wants, in a turn of its own. Only a second refusal counts for the pace.
+    the signature that the server wants, in a turn of its own. Only the refusal of the repeated request affects the
+    pace.
 
-    The key file is read again when it changes, so ``politesse key rotate`` needs no restart. If it cannot be read then,
-    the earlier keys stay in use, with a WARNING.
+    The key file is read again when it changes, so ``politesse key rotate`` needs no restart. If the changed file cannot
+    be read, the earlier keys stay in use, and a WARNING is logged.
 
     Args:
         key: a PEM file with the private keys, which only its owner may read; ``politesse key new`` makes it. The newest

@@ -72,7 +72,7 @@ def parse_content_signal(value: str) -> tuple[dict[Purpose, Preference], Use | N
 
 
 def parse_tdm_reservation(value: str) -> Preference:
-    """Parse ``tdm-reservation`` (TDMRep): ``1`` reserves text and data mining, ``0`` does not; else UNSTATED."""
+    """Parse ``tdm-reservation`` (TDMRep): ``1`` reserves text and data mining, ``0`` does not; others are UNSTATED."""
     return _RESERVATIONS.get(value.strip(BLANKS), Preference.UNSTATED)
 
 

@@ -60,8 +60,8 @@ class PoliteRequestManager(RequestManager):
         inner: keeps the requests. Other programs must not read from it at the same time.
         on_disallowed: called with each request that is refused, and the verdict. If the request is given up, the reason
             is UNREACHABLE, WAIT_TOO_LONG or REFUSED. If ``on_disallowed`` raises an error, Crawlee logs the error.
-        max_wait_s: how many seconds a site may make its pages wait without a break; 0 or more; None for no limit.
-            The limit also applies to an unreachable robots.txt.
+        max_wait_s: for how many consecutive seconds the pages of a site may wait; 0 or more; None for no limit. The
+            limit also applies to an unreachable robots.txt.
         max_refusals: a site is given up once it has refused this crawler this many times in a row; 1 or more.
 
     At most 1,000 requests are read ahead: hosts whose requests come later in ``inner`` wait until there is room again.
