@@ -53,8 +53,8 @@ class Match:
         rule: the most specific match, or None if no rule decided.
         reason: the reason. If the rules of a file decide, it is ALLOW_RULE, DISALLOW_RULE, NOT_ALLOWED, NO_RULE or
             ROBOTS_TXT.
-        bound_reached: whether the decision reached the bound on its matching work. In that case, each Disallow that was
-            not compared counts as a match, and no Allow that was not compared counts.
+        bound_reached: whether the decision reached the bound on its matching work. In that case, the rules that were
+            not compared count as follows: each Disallow is a match, and each Allow is not.
     """
 
     reason: Reason
@@ -86,7 +86,10 @@ def match_of_rule(
     allow: bool,  # noqa: FBT001 - as of Rule
     bound_reached: bool,  # noqa: FBT001 - as of Match
 ) -> Match:
-    """Return the match of a deciding rule. Calling the constructors would take a fifth of the time of a decision."""
+    """Return the match of a deciding rule.
+
+    The function calls no constructor, because the constructors would take a fifth of the time of a decision.
+    """
     rule, match = object.__new__(Rule), object.__new__(Match)
     rule.line = line
     rule.field = field

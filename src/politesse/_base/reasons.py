@@ -1,10 +1,10 @@
 """The reasons of verdicts and waits, and the outcomes of fetches.
 
-To add a reason, add the member, its entries in the sets, and its words here. A reason of a rule comes from
-``robots/``, any other from ``_gate/judge.py`` or ``Agent``. ``Agent.hit`` judges by fresh rules alone, so it
-must return None whenever another reason may apply. If the answer may change later, add the reason to ``_GIVING_UP``
-(``queue/_results.py``), and to ``DEFERRING`` (Scrapy's ``_waits.py``) if it waits for robots.txt. ``Verdict._because``
-adds the words that depend on the verdict.
+To add a reason, add the member, its entries in the sets, and its words here. The package ``robots/`` gives the reasons
+of rules, and ``_gate/judge.py`` and ``Agent`` give all other reasons. ``Agent.hit`` judges by fresh rules alone, so it
+must return None whenever another reason may apply. If a verdict with the reason may change later, add the reason to
+``_GIVING_UP`` (``queue/_results.py``). If such a verdict waits for robots.txt, add the reason also to ``DEFERRING``
+(Scrapy's ``_waits.py``). ``Verdict._because`` adds the words that depend on the verdict.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Return whether ``error`` ends ``task`` itself, by a cancellation, or because its coroutine is closed.
+    """Return whether ``error`` ends ``task``, because the task was cancelled or its coroutine was closed.
 
     Otherwise a component raised ``error`` itself, for example its own CancelledError, and ``task`` was not cancelled.
     """

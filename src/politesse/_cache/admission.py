@@ -166,7 +166,7 @@ class Admission:
                 if len(self._quick) >= self._max_quick:
                     return  # requests that were given up make room when they end
             request, _ = self._waiting.popitem(last=self._newest_next)
-            if request.granted is not None and not request.granted.done():  # otherwise the request was cancelled
+            if request.granted is not None and not request.granted.done():  # a done future means a cancelled request
                 self._newest_next = not self._newest_next
                 request.granted.set_result(None)
                 self._start(request)

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
     from politesse.verdict import Source
 
-_NOT_DUE_S: Final = 1.0  # a refresh ignores a stored record that is due this soon: clocks differ
+_NOT_DUE_S: Final = 1.0  # a refresh ignores a stored record that is due within this time, because clocks differ
 
 
 class FileCache(ABC, Generic[EntryKind]):
@@ -126,7 +126,7 @@ class FileCache(ABC, Generic[EntryKind]):
         return {flight.key: flight.origin for flight in self._flights.values()}
 
     def valid(self, key: str) -> EntryKind | None:
-        """Return the entry of a key if it holds now; start a refresh in the background if one is due."""
+        """Return the entry of a key if it is valid now; start a refresh in the background if one is due."""
         entry = self.entries.get(key)
         if entry is None:
             return None
@@ -152,13 +152,13 @@ class FileCache(ABC, Generic[EntryKind]):
         self.shut()
         ending, self._ending = self._ending, None
         if ending is not None:
-            async with AsyncExitStack() as closing:  # closes the last part first
+            async with AsyncExitStack() as closing:  # the stack closes the last part first
                 closing.push_async_callback(self._records.aclose)
                 self._close_owned_with(closing)
                 await asyncio.gather(*ending, return_exceptions=True)
 
     async def _get(self, origin: Origin, path: str, agent: str = "") -> EntryKind:
-        """Return a valid entry of a file that answers ``agent``; load or fetch the file if necessary."""
+        """Return the valid entry of a file, with an answer for ``agent``; load or fetch the file if necessary."""
         key = self._key(origin, path)
         while True:
             if self._closed:
@@ -168,10 +168,10 @@ class FileCache(ABC, Generic[EntryKind]):
                 return entry
             renewed = await self._flight(key, origin, path, agent).wait()
             if renewed.answers(agent):
-                return renewed  # fetched for this call, so it serves even after its lifetime
+                return renewed  # made for this call, so it is used even if its lifetime is over
 
     def _flight(self, key: str, origin: Origin, path: str, agent: str) -> FileFlight[EntryKind]:
-        """Return the flight of a file, started if necessary, and let its entry answer ``agent`` as well."""
+        """Return the flight of a file, and start it if necessary; its new entry will have an answer for ``agent``."""
         flight = self._flights.get(key) or self._start(key, origin, path)
         flight.agents.add(agent)
         return flight
@@ -251,18 +251,18 @@ class FileCache(ABC, Generic[EntryKind]):
         return await self._entry_of(flight, judged)
 
     async def _load(self, flight: FileFlight[EntryKind]) -> tuple[Record | None, Judged | None]:
-        """Return the record from which to continue, and its judgement if the record serves without a fetch."""
+        """Return the record from which to continue, and its judgement if no fetch is needed."""
         loaded = await self._records.load(flight.origin, partial(self._accepted, flight))
         flight.lease, known = loaded.lease, loaded.judged
         record = None if flight.forgotten else as_read(loaded.record, self._policy)
         if record is None:
-            record = self._remembered(flight)  # the backoff then continues even if the store lost the record
+            record = self._remembered(flight)  # even if the store has lost the record, the backoff continues
         if known is None and record is not None and not flight.refreshes:
             known = self._judged(flight, record)
         return record, known
 
     def _accepted(self, flight: FileFlight[EntryKind], record: Record) -> Judged | None:
-        """Return the judgement on a record from the store, if the record serves."""
+        """Return the judgement on a record from the store, or None if the file must be fetched."""
         usable = None if flight.forgotten else as_read(record, self._policy)
         judged = None if usable is None else self._judged(flight, usable)
         if judged is None or not flight.refreshes:
@@ -289,7 +289,7 @@ class FileCache(ABC, Generic[EntryKind]):
         return self._entry_of_failure(flight, self._advanced(flight, self._remembered(flight), fault))
 
     def _advanced(self, flight: FileFlight[EntryKind], record: Record | None, answer: FetchResult) -> Judged:
-        """Return the record after an answer, with its present meaning."""
+        """Return the record that the answer has changed, with its present meaning."""
         now, policy = self._now(), self._policy
         record = None if record is None else self._clocks.corrected(record, now)
         record = advance(record, answer, now.wall, policy, self._jitter())

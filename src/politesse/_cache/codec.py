@@ -2,8 +2,8 @@
 
 The content of a file's record is compressed: a JSON head, a line feed, and the file. The content of a host's state is
 JSON. The version changes when earlier releases of politesse must not read the new content. A reader ignores unknown
-fields, which a later version has added. A missing field gets its default value: an earlier version did not know the
-field, or the writer left out the default value.
+fields, which a later version has added. A missing field gets its default value. The field is missing if an earlier
+version did not know the field, or if the writer left out the default value.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def decode_state(data: object, key: str) -> HostState:
 
 
 def framed(version: bytes, content: bytes) -> bytes:
-    """Return ``content`` after the version and the digest of the content."""
+    """Return the version, the digest of ``content``, and ``content``, joined."""
     return version + _digest(content) + content
 
 
@@ -121,7 +121,7 @@ def _head(text: bytes, key: str) -> dict[str, Any]:
 
 
 def _stored(part: Copy | Trouble | Moment | None) -> dict[str, object] | None:
-    """Return the fields of a part of a record that differ from their defaults, without the body."""
+    """Return those fields of ``part`` that do not have their default values, without the body."""
     if part is None:
         return None
     return {

@@ -41,9 +41,9 @@ _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQU
 class FileEntry:
     """The copy of a file, or the reason why there is none, with deadlines on both clocks.
 
-    The clock that reaches a deadline first decides: a wall clock may be set back, and a monotonic clock may stop while
-    the machine sleeps. Only the wait for the next attempt uses the monotonic clock alone, so that a wall clock that
-    jumps ahead does not cause an early fetch.
+    A deadline is over as soon as one of the clocks has reached it. A wall clock may be set back, and a monotonic clock
+    may stop while the machine sleeps. Only the wait for the next attempt uses the monotonic clock alone, so that a wall
+    clock that jumps ahead does not cause an early fetch.
 
     Attributes:
         origin: origin of the file.
@@ -112,7 +112,7 @@ class FileEntry:
         return self.own_bytes
 
     def holds(self, now_mono: float, now_wall: float) -> bool:
-        """Return whether the entry still holds."""
+        """Return whether the entry is still valid."""
         return now_mono < self.deadline_mono and now_wall < self.deadline_wall
 
     def is_due(self, now_mono: float, now_wall: float) -> bool:
@@ -236,7 +236,7 @@ class Flights(dict[str, FlightKind]):
         self[key] = flight
 
         def ended(task: asyncio.Task[None]) -> None:
-            # This is a callback, because a task that is cancelled before its first step runs no code.
+            # A callback does this, because if a task is cancelled before its first step, none of its own code runs.
             self.end(key, flight)
             error = None if task.cancelled() else task.exception()
             if error is None:
@@ -250,7 +250,7 @@ class Flights(dict[str, FlightKind]):
         return flight
 
     def end(self, key: str, flight: FlightKind) -> None:
-        """Remove ``flight``. Call this before its result is set, because a waiter may start the next flight at once."""
+        """Remove ``flight``; called before the flight gets its result, because a waiter may start the next flight."""
         if self.get(key) is flight:
             del self[key]
 
@@ -277,7 +277,7 @@ class FileFlight(Flight[EntryKind]):
         path: path of the file.
         url: URL of the file.
         before: the entry at the start of the flight, or None.
-        refreshes: whether ``before`` still serves, so that only a newer record ends the flight.
+        refreshes: whether ``before`` is still valid; a stored record then ends the flight only if the record is newer.
         agents: the agents that the new entry must answer.
         forgotten: whether ``forget`` was called during the flight, so that the record in the store no longer counts.
         lease: the lease under which the file is fetched, or None.
@@ -317,7 +317,7 @@ class FileFlight(Flight[EntryKind]):
         """Call ``kept`` with the source of the new entry, its file, and the headers of the answer."""
         copy, answer, is_file = self.copy, self.answer, source.result is AccessResult.SUCCESSFUL
         if is_file and copy is None:
-            return  # the store has lost the file; ``kept`` got the file when it was new
+            return  # the store has lost the file; ``kept`` was called when the file was new
         headers = {}
         if copy is not None:
             headers = {"etag": copy.etag, "last-modified": copy.last_modified, "content-type": copy.content_type}

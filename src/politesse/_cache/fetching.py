@@ -8,8 +8,8 @@ answer is kept for the other sites:
     an origin asks again      the origin's own copy is due or was forgotten, so the URL is requested again
 
 Only definite answers are kept: 2xx, 304, most 4xx, and further redirects. Requests with different validators share no
-answer, because a 304 is about one copy. A request that must not reach a private address shares answers only with
-requests that must not do so either.
+answer, because a 304 is about one copy. Some requests must not reach a private address. They share answers only with
+each other.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class RedirectTargets:
         self._under_way: dict[Hashable, asyncio.Future[FetchResult]] = {}
 
     async def fetch(self, hop: FetchRequest, ask: Callable[[FetchRequest], Awaitable[FetchResult]]) -> FetchResult:
-        """Return the answer to ``hop``, the target of a redirect; call ``ask`` if no kept answer serves."""
+        """Return the answer to ``hop``, the target of a redirect; call ``ask`` if no kept answer can be used."""
         key = (hop.url, hop.redirected, hop.last, hop.validators)
         result = self._kept(key, hop)
         if result is not None:
@@ -149,11 +149,11 @@ class RedirectTargets:
             answered.set_result(result)
         except Exception as error:
             answered.set_exception(error)
-            answered.exception()  # marks the exception as retrieved: perhaps no other request waits for it
+            answered.exception()  # without this call, asyncio would log the exception if no other request waits for it
             raise
         finally:
             del self._under_way[key]
-            answered.cancel()  # has no effect after a result
+            answered.cancel()  # without effect if the future has a result
         return result
 
     def _kept(self, key: Hashable, hop: FetchRequest) -> FetchResult | None:
@@ -195,7 +195,7 @@ class PacedFetcher:
 
     The fetcher follows redirects itself, and each hop is paced at its own host. A closed host gets no request for
     robots.txt either. A host is closed when it answers 429, 503 with Retry-After, or 503 as the target of a redirect.
-    After an answer that opens its site, the next page waits for one interval at each host of the hops.
+    If the answer opens its site, the next page waits for one interval at each host of the hops.
 
     Args:
         fetcher: makes a request for each hop.
@@ -255,7 +255,7 @@ class PacedFetcher:
         permit = await self.pacer.start_fetch(self._request(hop.origin, hop.url))
         limit_s = max(0.0, self.total_timeout_s - trip.seconds) if is_limited else None
         try:
-            if (closed := await self._closed(hop)) is not None:  # may wait for the store, so it takes no place
+            if (closed := await self._closed(hop)) is not None:  # without a place, because this may wait for the store
                 return closed
             return await self.admission.run(partial(self._send, hop, permit, trip), limit_s)
         except GivenUp as error:

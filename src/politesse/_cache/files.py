@@ -39,7 +39,8 @@ class SiteFile:
         truncated: whether the body was longer than the fetcher's limit, so that its last lines are missing.
         status: the HTTP status; after too many redirects, the status of the last redirect; None without an answer.
         final_url: the URL of the answer, after redirects.
-        fault: the failure, as a phrase; else empty. If the file was FOUND, the reason why an older copy still serves.
+        fault: the failure, as a phrase; else empty. If the outcome is FOUND, a non-empty ``fault`` is the reason why
+            ``body`` is an older copy.
         age_s: seconds since the answer came, or was last confirmed by a 304.
         not_before: for RETRY, the Unix time before which the file is not fetched again; None if unknown.
         verdict: the verdict of the gate that denied the request; else None.

@@ -10,8 +10,8 @@ pause is twice as long as the last, until a call succeeds:
     on trial --failure--> paused, for twice as long
 
 A call during a pause fails at once with StorePaused. A call that began before the pause and fails during the pause
-raises StorePaused, too. StorePaused is not published: the failure that begins the pause states its length. So a store
-that hangs is reported once, even if many calls wait for it.
+raises StorePaused, too. StorePaused is not published, because the failure that began the pause was published, with the
+length of the pause. So a store that hangs is reported once, even if many calls wait for it.
 
 At most ``_AT_ONCE`` calls are under way. The other calls wait in order. The time limit of a call begins when the call
 begins, so a call is not late because the store is busy. If the event loop was blocked when the limit ended, the call
@@ -66,7 +66,7 @@ class GuardedStore:
         self._timeout_s = timeout_s
         self._clock = clock
         self._updating = store if isinstance(store, UpdatingStore) else None
-        self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # these classes never wait; a subclass may
+        self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # these never wait, but a subclass may wait
         self.outlives: bool = not self._in_memory
         self.leasing: LeasingStore | None = store if isinstance(store, LeasingStore) else None
         self.closed: bool = False

@@ -39,7 +39,7 @@ class CacheOptions:
         on_forbidden: the meaning of 401 and 403: ``"allow"``, ``"disallow"``, or None for the choice of the dialect.
         on_too_many_requests: the meaning of 429: ``"defer"`` every page, ``"allow"`` as for any other 4xx, or None for
             the choice of the dialect, in most dialects ``"defer"``.
-        stale_if_unreachable_s: how long a copy serves after its last confirmation while robots.txt is unreachable, in
+        stale_if_unreachable_s: how long a copy is used after its last confirmation while robots.txt is unreachable, in
             seconds; a day to 30 days, or None for the choice of the dialect, in most dialects a day.
         retry_min_s: the first wait after a fault, doubled with each further fault; positive.
         retry_max_s: the longest such wait.
@@ -49,7 +49,7 @@ class CacheOptions:
             file is kept even if it alone takes more.
         max_concurrent_fetches: how many files of sites are fetched at once; positive. A fetch that takes longer than 50
             ms does not count while other fetches wait. Up to twenty times as many such fetches may be under way, but at
-            most half as many as the process may open files. A host gets one request at a time.
+            most half of the process's limit of open files. A host gets one request at a time.
         store_timeout_s: how long the store may take to read, write, delete or close, by the gate's clock; up to an
             hour. After that the cache goes on without the store, and publishes ComponentFailed. The store is paused for
             the same time, and twice as long after each further failure, up to five minutes. At most a thousand calls

@@ -27,8 +27,8 @@ The *copy* of a Record is the last definite answer (2xx, 4xx). Its *trouble* sta
 
 All times are wall times; the caller has corrected the record with both clocks (see ``record``). The table follows RFC
 9309. Dialect and options may change the meaning of 429 and of too many redirects. Dialect and options also set how long
-a copy serves (``stale_s``), how long no copy serves after the first failure (``closed_s``), and the meaning of trouble
-without a copy after that time.
+a copy is used (``stale_s``), for how long after the first failure no copy is used (``closed_s``), and what trouble
+without a copy means after ``closed_s``.
 
 R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. A closed host gets no request;
 R is then the time at which the host opens, if the pacer knows that time.
@@ -96,8 +96,8 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
 def was_open(record: Record | None, now_wall: float, policy: AccessPolicy) -> bool:
     """Return whether a record permitted requests for pages until its copy expired.
 
-    The age of the copy does not matter, because a copy may expire while a page waits for a Crawl-delay of a day. At a
-    host that was idle for a long time, each request for robots.txt restarts the interval in any case.
+    The age of the copy does not matter, because a copy may expire while a page waits for a Crawl-delay of a day. If the
+    host was idle for a long time, the request for robots.txt restarts the interval in any case.
     """
     record = as_read(record, policy)
     if record is None:
@@ -111,7 +111,7 @@ def was_open(record: Record | None, now_wall: float, policy: AccessPolicy) -> bo
 
 
 def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy) -> float:
-    """Return how long the answer of a redirect's target serves other origins, in seconds; 0 if it serves none.
+    """Return how long other origins may use the answer of a redirect's target, in seconds; 0 if they may not.
 
     Each origin keeps its copy for at least ``min_lifetime_s``, and no copy may become older than the policy permits.
     """
@@ -226,12 +226,12 @@ def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
 
 
 def is_closed(trouble: Trouble, now_wall: float, policy: AccessPolicy) -> bool:
-    """Return whether the file has been unreachable for less than ``closed_s``, a time in which no copy serves."""
+    """Return whether the file has been unreachable for less than ``closed_s``; until then no copy is used."""
     return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.outcomes.grace.closed_s
 
 
 def _without_copy(trouble: Trouble, copy: Copy | None, now_wall: float, policy: AccessPolicy) -> AccessResult:
-    """Return the meaning of trouble if no copy serves."""
+    """Return the meaning of trouble without a usable copy."""
     if trouble.result is not AccessResult.UNREACHABLE or is_closed(trouble, now_wall, policy):
         return trouble.result
     grace = policy.outcomes.grace
@@ -245,7 +245,7 @@ def _without_copy(trouble: Trouble, copy: Copy | None, now_wall: float, policy: 
 
 
 def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: AccessPolicy) -> bool:
-    """Return whether the copy serves although robots.txt is unavailable (draft-koster-rep-00 2.3.1.3: for 24 hours)."""
+    """Return whether to use the copy although robots.txt is unavailable (draft-koster-rep-00 2.3.1.3: for 24 hours)."""
     return (
         copy is not None
         and copy.result is AccessResult.SUCCESSFUL
@@ -254,7 +254,7 @@ def _counts_though_unavailable(copy: Copy | None, now_wall: float, policy: Acces
 
 
 def as_read(record: Record | None, policy: AccessPolicy) -> Record | None:
-    """Return a stored record as this policy reads it, without a copy that this policy would not have made.
+    """Return a stored record as this policy reads it; drop its copy if this policy would not have made the copy.
 
     Another or an earlier process may have stored the record with another dialect, User-Agent or limit. A copy from
     other settings is neither used nor revalidated. The failures since then still count.
@@ -304,7 +304,7 @@ def _validator(response: FetchResponse, name: str) -> str:
 
 
 def _lifetime_s(response: FetchResponse, result: AccessResult, received_wall: float, policy: AccessPolicy) -> float:
-    """Return the freshness lifetime from ``received_wall``; it lasts at least until ``min_lifetime_s`` from now."""
+    """Return the freshness lifetime, from ``received_wall``; at least ``min_lifetime_s`` of it are left now."""
     most_s = _longest_s(result, policy)
     asked_s = freshness_lifetime_s(response.headers, received_wall)
     if asked_s is None:
@@ -327,7 +327,7 @@ def _trouble(
 ) -> Trouble:
     before = record.trouble if record is not None else None
     if before is not None and now_wall - before.last_wall > _MAX_GAP_S:
-        before = None  # after days without a request, the old failures may be over, and do not count
+        before = None  # after days without a request, the old failures no longer count
     asked_s = answer.retry_after_s if isinstance(answer, FetchFault) else retry_after_s(answer.headers, now_wall)
     # A closed host got no request, so the failure does not count. The next request follows when the host opens.
     opens = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED and asked_s is not None

@@ -96,7 +96,7 @@ class Trouble:
     """The consecutive failures since the last definite answer.
 
     Attributes:
-        result: UNREACHABLE, TOO_MANY_REQUESTS, or UNAVAILABLE while an older copy serves in its place.
+        result: UNREACHABLE, TOO_MANY_REQUESTS, or UNAVAILABLE while an older copy is used in its place.
         status: the HTTP status; None without a response.
         final_url: the URL that failed.
         fault: the failure, as a phrase.
@@ -154,7 +154,7 @@ class Record(NamedTuple):
 
 
 class ClockCorrection:
-    """Corrects the age of records by both clocks, also of records that other processes have stored.
+    """Corrects the ages of records with both clocks, including the records of other processes.
 
     Args:
         started: both clocks at the start of this process.
@@ -166,7 +166,7 @@ class ClockCorrection:
         self._foremost = started  # when our wall clock was furthest ahead of the monotonic clock
 
     def corrected(self, record: Record, now: Moment) -> Record:
-        """Return ``record`` with wall times that agree with ``now``, by the clock that reports more elapsed time."""
+        """Return ``record`` with wall times corrected for ``now``; the clock that shows more elapsed time counts."""
         if record.moment is not None and record.moment.run == now.run:
             return _corrected(record, record.moment, now)
         # Our monotonic clock cannot measure the age of another process's record. But its copy may be older than it
@@ -181,7 +181,7 @@ class ClockCorrection:
 
 
 def _corrected(record: Record, then: Moment, now: Moment) -> Record:
-    """Return ``record``, whose times were right at ``then``, with wall times that agree with the clocks at ``now``."""
+    """Return ``record`` with wall times corrected for ``now``; its times were right at ``then``."""
     set_back_s = (now.mono - then.mono) - (now.wall - then.wall)
     if set_back_s < AGREE_S:
         return record
@@ -204,7 +204,7 @@ def earlier(trouble: Trouble, by_s: float) -> Trouble:
 def believed(record: Record, now_wall: float) -> Record:
     """Return ``record`` without the parts that are dated in the future.
 
-    Such parts would hold too long, by the time by which the writer's clock was ahead. Parts that are ahead by up to
+    The writer's clock was ahead, so such parts would stay valid too long. Parts that are ahead by up to
     ``CLOCK_SKEW_S`` count as dated now. If the trouble is removed, the copy is removed, too, because the time at which
     its renewal failed is unknown.
     """

@@ -62,7 +62,7 @@ class Loaded(NamedTuple, Generic[Judged]):
 
     Attributes:
         record: the record; None if no record can be read.
-        judged: the judgement on the record, if the record serves and ``judge`` was called.
+        judged: the judgement on the record, if ``judge`` was called and has accepted the record.
         lease: the lease under which to fetch the file, or None; ``save`` or ``release`` ends it.
     """
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES: Final = 140  # the memory for the digest of a file as a key of the dict
 _NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
-_PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # is parsed in 3 ms at worst (many preferences, rates or short lines)
+_PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # a file of this size is parsed in 3 ms at worst
 
 
 class FileRules(dict[str, RuleSet]):
@@ -171,7 +171,7 @@ class RobotsCache(FileCache[Entry]):
 
     what = "robots.txt"
     component = "cache"
-    weight_bytes: int  # ``_rules`` adds the rules of new agents to the sum of FileCache
+    weight_bytes: int  # the weight of FileCache, to which ``_rules`` adds the rules of new agents
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class RobotsCache(FileCache[Entry]):
         closing.callback(self.reading.close)
 
     async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> FileRules:
-        """Return the rules of a file for at least ``agents``; all origins with the same file share these rules."""
+        """Return the rules of a file, for ``agents`` and perhaps others; all origins with this file share the rules."""
         digest = await self.reading.run(lambda: hashlib.sha256(body).digest(), is_large=len(body) > LARGE_OCTETS)
         if self._dialect.traits.matching.of_site:
             digest += str(origin).encode()  # in this dialect the meaning of a file depends on the site
@@ -267,7 +267,7 @@ class RobotsCache(FileCache[Entry]):
         return rules
 
     def _kept_rather(self, entry: Entry, agents: Collection[str]) -> Entry:
-        """Return the entry in memory if it is still usable after the store lost its record; else ``entry``.
+        """Return the entry in memory if it is still usable, else ``entry``; for a record that the store has lost.
 
         The entry in memory is usable until its deadline if robots.txt is unreachable. After a 429, it is usable only
         while it is fresh. See the table in ``outcome.py``.

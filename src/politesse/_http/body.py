@@ -70,7 +70,7 @@ class BoundedBody:
         self._is_encoded = bool(encoding)
         if self._is_encoded and encoding not in _DECODED:
             raise BodyError(FaultKind.ENCODING, f"the content encoding {encoding!r:.50}, which was not requested")
-        self._wants = limit + 1  # one octet more, to find out whether a line ends at the limit
+        self._wants = limit + 1  # one octet after the limit shows whether a line ends at the limit
         self._limit = limit
         self._encoded = 0
         self._pending = bytearray()  # the octets after the last whole block

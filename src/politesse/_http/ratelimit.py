@@ -32,8 +32,8 @@ def quota_fields(headers: Mapping[str, str]) -> tuple[str, ...]:
 def remaining_quota(headers: Mapping[str, str], now_wall: float) -> tuple[float, float] | None:
     """Return the remaining requests and the seconds until the quota is renewed; None if no header states them.
 
-    If there are several quotas, the slowest is returned, which has the most time per remaining request. A policy
-    without a RateLimit member counts as a full quota. Invalid values are ignored.
+    Of several quotas, the result is the slowest: the quota with the most time per remaining request. A policy without a
+    RateLimit member counts as a full quota. Invalid values are ignored.
     """
     policies = _members(headers.get(_POLICY, ""))
     limits = _members(headers.get("ratelimit", ""))

@@ -16,7 +16,7 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 """The statuses whose Location is followed."""
 
 _MAX_DETAIL: Final = 300  # the text is cut, because an exception may quote megabytes of a hostile response
-# A scheme or "//" without an authority; joined to the base, it would name the redirecting page.
+# Matches a scheme or "//" without an authority. Joined to the base, such a reference would name the redirecting page.
 _WITHOUT_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?!//[^/?#])|//(?:[/?#]|$))")
 # RFC 3986 appendix B: scheme, authority, path, and the rest. Matches any text, in linear time.
 _REFERENCE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)

@@ -25,7 +25,7 @@ class RequestSignature:
         headers: the headers of the request.
 
     Attributes:
-        is_repeated: whether the server has asked for another signature, with which the request is to be sent again.
+        is_repeated: whether the server has asked for another signature, and the request is to be sent again with it.
     """
 
     __slots__ = ("_demand", "_may_repeat", "_method", "_sent", "_signer", "_url", "is_repeated")

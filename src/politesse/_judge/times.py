@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 NEVER: Final = float("-inf")
-_MAX_TIMES: Final = 64  # a history with more times drops the times that no longer matter
+_MAX_TIMES: Final = 64  # above this length, a history drops the times that no longer matter
 
 
 @dataclass(slots=True, eq=False)
 class Times:
-    """A history of times, sorted. If it is long, ``last`` drops the times before the time that it returns."""
+    """A history of times, sorted. If the history is long, ``last`` drops all times before its result."""
 
     times: list[float] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ class Closings:
         """Move the Retry-Afters received up to ``at`` into ``until``.
 
         Returns:
-            The latest end of the moved Retry-Afters that requests of this kind received; NEVER without one.
+            The latest end of those moved Retry-Afters that answered requests of this kind; NEVER if there are none.
         """
         of_this_kind = NEVER
         while self.recent and self.recent[0][0] <= at:

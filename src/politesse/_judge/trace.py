@@ -11,9 +11,9 @@ apart. A page request must come at least one pause after the robots.txt that ope
 restart the pause. The target of a robots.txt redirect is fetched for the redirecting origin, and does not count for the
 pace of pages.
 
-A page and a robots.txt may be under way together. If the answer to one request states a Retry-After, the crawler may
-have sent the other request before it read that answer, and the other request may reach the server later. So the first
-such request is not a violation.
+A page and a robots.txt may be under way together. Suppose that the answer to one of them states a Retry-After. The
+crawler may have sent the other request before it read this answer, and that request may reach the server after the
+answer. So the first such request is not a violation.
 
 Memory. Exchanges come in the order of their starts, so a history keeps only the times that still matter: the
 last time before the present start, and later times. If there are too many hosts, the host that was
@@ -50,7 +50,7 @@ CLOSING: Final = frozenset({_TOO_MANY_REQUESTS, 503})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _FIRST_FETCHES: Final = 2
 _MINUTE_S: Final = 60.0
-_MAX_PENDING: Final = 64  # this many redirects to one target that was not requested yet are kept
+_MAX_PENDING: Final = 64  # the limit of kept redirects to one target that was not requested yet
 _UNDER_WAY_S: Final = 1.0  # a request reaches the server at most this long after it was sent
 
 
@@ -91,11 +91,10 @@ class _HostHistory:
             insort(closings.recent, (received, received + for_s, kind == is_fetch))
 
     def not_before(self, at: float, *, is_fetch: bool) -> float:
-        """Return when the longest Retry-After that binds a request that starts ``at`` is over; NEVER without one.
+        """Return the latest end of the Retry-Afters that bind a request at ``at``; NEVER if none is still in force.
 
-        A request for a page may have been sent before the crawler read the Retry-After of a robots.txt, and a request
-        for robots.txt before the Retry-After of a page. So a Retry-After of the other kind does not bind the first
-        request that comes within a second.
+        The crawler may have sent a request for a page before it read the Retry-After of a robots.txt, or the other way
+        round. So a Retry-After of the other kind does not bind the first request that comes within a second.
         """
         for closings in self._closings:
             closings.take(at - _UNDER_WAY_S)
@@ -161,7 +160,7 @@ class TraceJudge:
         *,
         is_robots: bool,
     ) -> None:
-        """Note a judged exchange; ``first`` is the site whose robots.txt was redirected to it, or None."""
+        """Note a judged exchange; ``first`` is the redirect that led to this exchange, or None."""
         if first is not None:
             self._note_target(exchange, *first)
             if is_robots and _opens(exchange.status):
@@ -179,7 +178,7 @@ class TraceJudge:
         """Forget the hosts that were requested least recently, and the oldest redirects, if there are too many."""
         if len(self._hosts) > self._promises.max_hosts:
             self._hosts.popitem(last=False)
-            self._is_whole = False  # this host may be requested again, without its history
+            self._is_whole = False  # later requests to this host are judged without its history
         if len(self._redirected) > self._promises.max_hosts:
             self._redirected.popitem(last=False)
 
@@ -211,7 +210,7 @@ class TraceJudge:
                 yield Kind.REFETCHED, detail, least_s - since_s
 
     def _pausing_robots(self, started: float, host: _HostHistory) -> Found:
-        """Yield the violations of a request for robots.txt that comes too soon after such requests to its host."""
+        """Yield a violation if a request for robots.txt comes too soon after other such requests to its host."""
         delay_s, slack_s, ended = self._promises.min_delay_s, self._promises.slack_s, host.fetches_ended
         if not ended:
             return
