@@ -32,7 +32,7 @@ def has_utf_8(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Return remote text with every character escaped that could control a terminal or forge a log line.
+    """Return remote text; escape each character that could control a terminal or forge a log line.
 
     RFC 9309 3: the content of a robots.txt is untrusted.
     """

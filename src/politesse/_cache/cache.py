@@ -3,14 +3,14 @@
 Theory of operation. A file has a key. Each key has at most one entry and at most one flight: a task that loads or
 fetches the file, shared by all waiters. A key is in one of three states:
 
-    entry       a lookup                                  its renewal
-    holds       is answered at once                       starts after the answer, once it is due
+    entry       a lookup                                  the renewal of the entry
+    valid       is answered at once                       starts after the answer, once it is due
     expired     waits for the flight, which starts        starts from the record of the store, or of the entry
     unknown     waits for the flight, which starts        starts from the record of the store, if any
 
-A flight passes through these steps, and always ends in a new entry:
+A flight passes through these steps. It ends in a new entry, unless the request is refused:
 
-    load -> the record still serves ----------------------------------+
+    load -> the record is still usable -------------------------------+
       |                                                               v
       +---> fetch -> ``advance`` (table of outcomes) -> save -> make the entry -> keep it, evict others -> answer
       |       |                                                       ^

@@ -4,7 +4,7 @@ Thousands of sites of a hosting provider may redirect to one robots.txt. The fir
 answer is kept for the other sites:
 
     a request is under way    the other sites wait for its answer
-    the answer is fresh       the answer serves each origin once, with its age
+    the answer is fresh       each origin gets the answer once, with its age
     an origin asks again      the origin's own copy is due or was forgotten, so the URL is requested again
 
 Only definite answers are kept: 2xx, 304, most 4xx, and further redirects. Requests with different validators share no

@@ -100,8 +100,8 @@ class GuardedStore:
 
         Args:
             key: the key of the record.
-            change: see UpdatingStore. If the store has no ``update``, a record that another process puts between the
-                read and the write is lost.
+            change: see UpdatingStore. If the store has no ``update``, a record is lost if another process puts it
+                between the read and the write.
         """
         if (updating := self._updating) is not None:
             await self.call(lambda: updating.update(key, change))

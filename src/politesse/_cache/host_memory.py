@@ -7,9 +7,9 @@ once, and under load only the last state of each host is written. The close of t
 If a write fails, the next note of the host writes the newer state. A closed host gets no new notes, so its state is
 written again after ``_RETRY_S``.
 
-Several processes may share a store. So a write merges the new state with the stored state, and a closure that another
-process has stored is not lost. An UpdatingStore merges both states in one step, in its own thread. In any other store,
-a closure is lost if another process stores it between the read and the write.
+Several processes may share a store. So a write merges the new state with the stored state, to keep a closure that
+another process has stored. An UpdatingStore merges both states in one step, in its own thread. In any other store, a
+closure is lost if another process stores it between the read and the write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options of the cache: how long answers hold, and how much is kept."""
+"""The options of the cache: how long answers are valid, and how much is kept."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _CLIENT_ERRORS: Final = range(400, 500)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
-    """How long answers hold, and how much is kept.
+    """How long answers are valid, and how much is kept.
 
     Attributes:
-        min_lifetime_s: the least time for which an answer holds, even if its headers state less; 0 or more.
+        min_lifetime_s: the least time for which an answer is valid, even if its headers state less; 0 or more.
         refresh_after: the share of its lifetime, 0 to 1, after which the next lookup starts a refresh; 1 for no
             refresh.
         on_forbidden: the meaning of 401 and 403: ``"allow"``, ``"disallow"``, or None for the choice of the dialect.
@@ -107,9 +107,9 @@ class CacheOptions:
     def file_policy(self, max_days: int = 7) -> AccessPolicy:
         """Return the policy for the files of a site other than robots.txt. Dialects do not apply to these files.
 
-        A file without freshness headers holds for a week ("A Method for Web Data Discovery" 3.4), a missing file for a
-        day (RFC 9309 2.4). A file that the server refuses with 401 or 403 counts as missing, and does not close the
-        site.
+        A file without freshness headers is valid for a week ("A Method for Web Data Discovery" 3.4). The absence of a
+        file is valid for a day (RFC 9309 2.4). A file that the server refuses with 401 or 403 counts as missing, and
+        does not close the site.
         """
         max_s = max_days * DAY_S
         outcomes = Outcomes(
@@ -123,7 +123,7 @@ class CacheOptions:
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """How the answers to fetches are read, and how long they hold.
+    """How the answers to fetches are read, and how long they are valid.
 
     Attributes:
         outcomes: the meaning of statuses and faults, which the dialect or the kind of file sets and the options change.

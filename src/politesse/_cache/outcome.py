@@ -4,13 +4,13 @@ The *copy* of a Record is the last definite answer (2xx, 4xx). Its *trouble* sta
 429, faults). An answer changes the record (``advance``); time changes only its meaning (``standing``).
 
     answer                         copy                      trouble
-    2xx but 206                    new, successful           none
+    2xx except 206                 new, successful           none
     304 to a conditional request   confirmed                 none
     401, 403 if they forbid        new, forbidden            none
     another 304                    kept                      unreachable, retry at R
     429, a host that is closed     kept                      too many requests, retry at R
     other 4xx, too many redirects  new, unavailable          none
-    the same, if a copy counts     kept                      unavailable, retry at R
+    the same, with a usable copy   kept                      unavailable, retry at R
     anything else, any fault       kept                      unreachable, retry at R
 
     trouble             copy                                   means                until        refreshed behind
@@ -18,9 +18,9 @@ The *copy* of a Record is the last definite answer (2xx, 4xx). Its *trouble* sta
     none                stale                                  fetch
     too many requests   fresh                                  the copy             it is stale  from R
     too many requests   not fresh, before R                    too many requests    R
-    unavailable         successful, confirmed within a day     the copy             that day     from R
+    unavailable         successful, confirmed within a day     the copy             the day ends from R
     unavailable         other, before R                        unavailable          R
-    unreachable         successful, confirmed within a day     the copy             that day     from R
+    unreachable         successful, confirmed within a day     the copy             the day ends from R
     unreachable         other, before R                        unreachable          R
     unreachable         other, 30 days on, in some dialects    unavailable          R
     any                 none of these                          fetch

@@ -5,7 +5,7 @@ several processes share, one process at a time gets the lease to fetch a file. O
 lease:
 
     the store returns        this process
-    the record               judges the record; if it does not serve, asks again for a lease or a newer record
+    the record               judges the record; if it is not usable, asks again for a lease or a newer record
     a lease                  fetches, and puts the answer (or failure) under the lease, which then ends
     another holds the lease  asks again soon, until it gets a record or a lease
     an error                 fetches without a lease, as with any other store that fails
@@ -14,8 +14,8 @@ lease:
 So a site gets one request from all processes, and a second request only if the first process was killed.
 
 A waiter asks again after 10 ms. Each further wait is longer by half, up to a quarter of a second. The waiter also
-asks when the lease ends. So the waiter gets the record late by at most a third of the time that the fetch took, and it
-asks at most ten times a second. Each wait varies by a fifth, so that several processes ask at different times.
+asks when the lease ends. So the waiter gets the record with a delay of at most a third of the fetch time, and asks at
+most ten times a second. Each wait varies by a fifth, so that several processes ask at different times.
 
 A lease is renewed when a third of its time is over. One timer and one call renew all leases of this process.
 """

@@ -39,7 +39,7 @@ _PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # a file of this size is parsed in 3 m
 class FileRules(dict[str, RuleSet]):
     """The compiled rules of a file for each agent. All origins with the same file share this mapping.
 
-    The rules of an agent are added with its first request. Agents share their rules if the same groups bind them.
+    The rules of an agent are added with its first request. Agents share their rules if the same groups apply to them.
 
     Args:
         digest: see below.
@@ -301,7 +301,7 @@ class RobotsCache(FileCache[Entry]):
 def _compile(
     body: bytes, dialect: Dialect, origin: Origin, agents: frozenset[str], known: Mapping[str, RuleSet]
 ) -> dict[str, RuleSet]:
-    """Return the rules of each agent; agents share their rules if the same groups bind them."""
+    """Return the rules of each agent; agents share their rules if the same groups apply to them."""
     robots = RobotsTxt.parse(body, dialect, origin=origin)
     is_alone = not known and len(agents) == 1
     bound = {robots.binding(agent.split(",")): rules for agent, rules in known.items()}

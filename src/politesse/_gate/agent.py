@@ -260,7 +260,8 @@ class Agent:
     async def site_file(self, files: SiteFiles, origin: Origin, path: str) -> SiteFile:
         """Return the file of ``origin`` at ``path``, or the verdict that denies it to this agent.
 
-        RFC 9309 2.2.2 exempts only /robots.txt itself: a denied file is neither fetched nor returned from the cache.
+        RFC 9309 2.2.2 exempts only /robots.txt itself. Any other file that robots.txt denies is neither fetched nor
+        returned from the cache.
 
         Raises:
             TurnHeld: if the file has to be fetched, and the fetch would wait for a turn that this task holds.

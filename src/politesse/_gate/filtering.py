@@ -127,7 +127,7 @@ class ItemFilter(Generic[Item]):
 
 
 async def _error_of(work: Awaitable[None]) -> BaseException | None:
-    """Wait for ``work``, and return its error to raise it in another task; a cancellation of this task is raised."""
+    """Wait for ``work``, and return its error for another task to raise; raise a cancellation of this task."""
     try:
         await work
     except BaseException as error:

@@ -1,12 +1,12 @@
 """Takes turns: check the URL, wait for the permit, check again if the context has changed.
 
-Theory of operation. A turn covers one hop. A task takes the turn of the next hop after the last turn has ended. So two
-tasks that follow redirects to each other's host cannot wait for each other.
+Theory of operation. A turn covers one hop. A task takes the turn of the next hop only after its turn of the last hop
+has ended. So two tasks that follow redirects to each other's host cannot wait for each other.
 
 A verdict is made before the wait, and the wait may be long. Permission is checked again only if the context of the
 verdict has changed: the cache entry, the host policy, or a tdmrep.json that is enforced. The expiry of an entry during
 the wait does not change the context. Otherwise a robots.txt with a lifetime shorter than the pause of its host would
-postpone the turn for ever. A verdict based on a copy older than a day is made again (RFC 9309 2.4).
+postpone the turn for ever. If the copy is older than a day, the verdict is made again (RFC 9309 2.4).
 
     check -> wait -> same context, copy younger than a day ------------------------------------> turn
                   -> new context in the cache, with the same file ----------------------------> turn

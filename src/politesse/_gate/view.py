@@ -322,6 +322,6 @@ class AgentView(Agent):
 
 
 def _check_several(name: str, given: object, *kinds: type) -> None:
-    """Raise TypeError if ``given`` is a single URL, or not iterable by one of ``kinds``."""
+    """Raise TypeError if ``given`` is a single URL, or is not an instance of one of ``kinds``."""
     if isinstance(given, str | bytes) or not isinstance(given, kinds):
         raise TypeError(f"{name}={given!r:.100}: give an iterable of URLs, or use check for one")

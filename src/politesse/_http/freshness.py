@@ -78,8 +78,8 @@ def names_another(result: FetchResult, validators: Validators) -> bool:
 
     RFC 9111 4.3.4: a 304 with a validator updates only the response that has this validator. Entity tags are compared
     as RFC 9110 8.8.3.2 does for If-None-Match (weak comparison): a server that compresses dynamically makes a strong
-    tag weak. If the request could not send the tag back unchanged, the tag counts as different. Without an entity tag
-    Last-Modified decides, because some servers answer 304 after an older version has replaced the file.
+    tag weak. If the request could not send the tag back unchanged, the tag counts as different. If the 304 has no
+    entity tag, Last-Modified is compared, because some servers answer 304 after an older version has replaced the file.
     """
     if not (isinstance(result, FetchResponse) and result.status == HTTPStatus.NOT_MODIFIED and result.conditional):
         return False
