@@ -45,7 +45,7 @@ class CrawlRecords:
 
     Args:
         file: gets the records, or None.
-        watched: the URLs that ``denied`` lists if they are refused.
+        watched: the URLs that ``denied`` may list.
 
     Attributes:
         counts: the records by outcome.

@@ -128,7 +128,7 @@ def _tell_of_fleet(event: Event) -> None:
 
 
 class OneFetch:
-    """A Fetcher that fetches one file once, and repeats the result to every gate.
+    """A Fetcher that fetches one file once, and returns the same result to every gate.
 
     Args:
         options: the options with the timeout.

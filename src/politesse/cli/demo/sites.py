@@ -52,7 +52,7 @@ class Blueprint:
         families: the families of its pages.
         files: maps each other target to its answers, which are sent one after the other; the last answer is repeated.
         asks: the line of robots.txt that states a pace; empty without such a line.
-        asks_s: the pause between two requests that the line in ``asks`` requires, in seconds.
+        asks_s: the pause that the line in ``asks`` requires between two requests, in seconds.
         max_age_s: how long robots.txt may be used, in seconds, or None if the origin does not state this.
         busy_at: the numbers, from 1, of the page requests that the origin answers with 429 and Retry-After.
         beside: the name of another origin, on another port of the same host; empty if the origin has its own host.
@@ -136,7 +136,7 @@ class Site:
         return page.rule if page.forbidden else None
 
     def interval(self, wall: float) -> tuple[float, str]:  # noqa: ARG002 - the same
-        """Return the pause between two requests that robots.txt states, in seconds, and the name of the field."""
+        """Return the pause that robots.txt states between two requests, in seconds, and the name of the field."""
         return self.blueprint.asks_s, self.blueprint.asks.partition(":")[0]
 
     def open_at(self, wall: float) -> bool:  # noqa: ARG002 - the same
