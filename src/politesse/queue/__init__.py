@@ -1,4 +1,4 @@
-"""PoliteQueue accepts URLs, hands out turns as soon as their hosts are ready, and has a loop for crawls.
+"""PoliteQueue accepts URLs, hands out each URL as soon as its host is ready, and has a loop for crawls.
 
 The modules of this folder::
 

@@ -5,7 +5,7 @@ worker skips the URL, and gives the turn back. Otherwise the worker settles the 
 ways:
 
 - a redirect: the target is queued as a separate URL, so that no worker waits for a turn at the other host;
-- 429, 502, 503 or 504, which closes the host: the URL is queued again; after ``_MAX_ATTEMPTS`` attempts it has failed;
+- 429, 502, 503 or 504: the host is closed, and the URL is queued again; it has failed after ``_MAX_ATTEMPTS`` attempts;
 - no answer, or a redirect that cannot be followed: the URL has failed;
 - any other answer: ``handle`` gets the page, within the turn. When ``handle`` returns, the URL is done; if it raises,
   the URL has failed. But if the URL is marked as a sitemap file, the crawl queues the URLs of the file (``_sitemaps``).
@@ -15,9 +15,9 @@ page ends, so ``join`` does not return too soon. A worker ends when the queue is
 is over, or when the number of workers exceeds the number of pages that ``max_pages`` still permits. So ``handle`` never
 gets more than ``max_pages`` pages.
 
-A crawl that is cancelled, or ends with an error, cancels its workers. A worker that is cancelled before its page is
-done queues the URL again. Only ``admit`` lets new URLs in: it looks each URL up in ``seen``. A URL that is queued again
-does not pass ``admit``. A worker catches every error of a URL, so the group of tasks never fails.
+A crawl that is cancelled, or ends with an error, cancels its workers. If a worker is cancelled before its page is done,
+it queues the URL again. Only ``admit`` lets new URLs in: it looks each URL up in ``seen``. A URL that is queued again
+skips ``admit``. A worker catches every error of a URL, so the group of tasks never fails.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Theory of operation. ``hosts`` maps the name of each paced host to its HostQueue, which knows the next URL and the phase
 of the host (``_hosts``). The hosts that are READY or GIVEN_UP stand in a FIFO line. ``workers`` is a FIFO of tasks that
-wait for a turn; each host that enters at the end of the line wakes one task.
+wait for a turn; when a host enters at the end of the line, one task wakes.
 
 A worker takes the first host, withdraws its next URL and asks the gate for a turn. The pacer of a process answers in
-the same step; the pacer of a fleet asks Redis first, for several workers at once. A worker that is cancelled puts the
+the same step; the pacer of a fleet asks Redis first, for several workers at once. If a worker is cancelled, it puts the
 URL back. The answer decides:
 
     a turn                       the URL is handed out; the host waits in the line of the pacer if it has more URLs

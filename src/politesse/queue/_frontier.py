@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-_MAX_SITES: Final = 10_000  # how many sites may be remembered as already logged
+_MAX_SITES: Final = 10_000  # at most this many logged sites are remembered
 _SLICE_S: Final = 0.002
 
 

@@ -62,7 +62,7 @@ class Journal:
 
     Args:
         journal: the path, or ``"sqlite:///"`` and the path.
-        resume: queues rows of an earlier run; new URLs get numbers larger than its second argument.
+        resume: called with rows of an earlier run, to queue them, and with the largest number in the file.
         fail: called with the StoreError after which no change is written.
 
     Attributes:
@@ -263,7 +263,7 @@ class Journal:
         writing.add_done_callback(lambda done: self._wrote(done, len(changes)))
 
     def commit(self, changes: Sequence[Change]) -> asyncio.Future[None]:
-        """Write changes in one transaction; the future is done when it is committed."""
+        """Write changes in one transaction; return a future that is done after the commit."""
         return self._file.begin_write(self._apply, changes)
 
     def _apply(self, connection: sqlite3.Connection, changes: Sequence[Change]) -> None:

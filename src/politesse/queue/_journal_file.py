@@ -2,8 +2,8 @@
 
 Theory of operation. SQLite's own locks end with each transaction. So a queue locks a second file, such as
 ``crawl.db.lock``, with an exclusive transaction that it never ends. This file stays empty, and the system frees the
-lock when the process ends in any way. But a user may remove the lock file. So each queue also writes its own mark into
-the journal, and each write checks the mark. If two queues use the file, only the later queue can write.
+lock however the process ends. But a user may remove the lock file. So each queue also writes its own mark into the
+journal, and each write checks the mark. If two queues use the file, only the later queue can write.
 """
 
 from __future__ import annotations

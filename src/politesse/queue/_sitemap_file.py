@@ -6,8 +6,8 @@ Theory of operation. ``feed`` takes the octets of the file in chunks of any size
 - the first octets then decide between XML, which expat parses, and text with one URL in a line;
 - the root element of XML decides between a urlset, an index of sitemap files, RSS 2.0 and Atom.
 
-Names are compared without namespaces, because many files state none, or a wrong one. An element with another prefix
-than the root belongs to an extension, such as ``<image:loc>``.
+Names are compared without namespaces, because many files state no namespace, or a wrong namespace. An element with
+another prefix than the root belongs to an extension, such as ``<image:loc>``.
 
 The file is untrusted. A slice of 8 KiB takes less than 3 ms. Memory is bounded by limits on the length of a tag and of
 a text, on the nesting, and on the number of different names, which expat keeps. The reader stops where a file exceeds a

@@ -8,8 +8,8 @@ The files of a host wait behind its pages, and behind the file that is being rea
 are never queued together, unless the files list URLs of another host. ``maxsize`` does not limit these URLs, because
 otherwise the crawl would wait for itself.
 
-A file may list URLs at its own origin below its own folder, and an index may list files at its own origin. Some files
-may also list any URL and any file of an origin: the files that its robots.txt lists, and the files of their indexes
+A file may list URLs at its own origin below its own folder, and an index may list files at its own origin. Two kinds of
+files may list any URL and any file of an origin: the files that its robots.txt lists, and the files of such indexes
 (sitemaps.org, "Sitemap file location", "Submitting Sitemaps via robots.txt"). If a robots.txt lists no sitemap, the
 ``/sitemap.xml`` of its origin counts as listed. After redirects, the folder and the origin of the first URL count. All
 other entries are refused, counted and logged.

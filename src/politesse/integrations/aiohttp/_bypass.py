@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class MiddlewareBypassed(Event):
     """A request was sent without having been judged.
 
-    There are two causes. Either the request had its own ``middlewares=`` without RobotsMiddleware, which replaced the
-    list of the session. Or a middleware after RobotsMiddleware changed the URL or the Host header, or repeated the
-    request without a turn.
+    There are two causes. Either the request had its own ``middlewares=``: they replaced the list of the session, and
+    did not include RobotsMiddleware. Or a middleware after RobotsMiddleware changed the URL or the Host header, or
+    repeated the request without a turn.
 
     Attributes:
         method: the method of the request.
@@ -93,7 +93,7 @@ class _TracedRequest:
 
 
 _logger: Final = logging.getLogger("politesse.integrations")
-_MAX_SITES: Final = 1_000  # how many sites may be remembered as already logged
+_MAX_SITES: Final = 1_000  # at most this many logged sites are remembered
 
 _TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", default=None)
 
@@ -113,7 +113,7 @@ async def send_judged(request: ClientRequest, handler: ClientHandlerType, url: s
 
 
 def tracing(publish: Callable[[Event], None]) -> aiohttp.TraceConfig:
-    """Return a trace that publishes MiddlewareBypassed for the requests of a session that were not judged.
+    """Return a trace that publishes MiddlewareBypassed for each unjudged request of a session.
 
     Each event is logged, too; the first event of a site as a WARNING.
     """

@@ -105,8 +105,8 @@ class RobotsMiddleware:
 
         The trace compares the URL and the Host header of each sent hop with the judged URL, and publishes each
         difference as a MiddlewareBypassed event to the subscribers of the gate; the request is still sent. If no hop of
-        a request was judged, the request is reported once. A request that a middleware answers without the server, or
-        that fails before it is sent, is not reported.
+        a request was judged, the request is reported once. If a middleware answers a request without the server, or the
+        request fails before it is sent, it is not reported.
 
         Make this trace the last of ``trace_configs``: a later trace could change the headers after this trace has
         compared them. A request that a middleware makes with ``ClientRequest(...)`` is traced only if the middleware

@@ -66,12 +66,12 @@ class PoliteSession:
     response. After a redirect, the next hop takes a new turn.
 
     A host is busy until the response has been read to its end, released or closed. By default a host gets one request
-    at a time, and a response that stays open blocks every other request. The task that made the request holds the turn,
-    even if another task gets the response. A second request of this task to the host raises TurnHeld at once; the error
-    names the open response. The garbage collector closes a response that was dropped unread, with a ResourceWarning
-    that names its URL. If the program has used the ``content`` of a response, aiohttp keeps the response alive until
-    its end, or until one second after the total timeout. A WebSocket keeps its host busy for the handshake only;
-    ``ws://`` and ``wss://`` are judged by the robots.txt of ``http://`` and ``https://``.
+    at a time, and a response that stays open blocks every other request to the host. The task that made the request
+    holds the turn, even if another task gets the response. A second request of this task to the host raises TurnHeld at
+    once; the error names the open response. The garbage collector closes a response that was dropped unread, with a
+    ResourceWarning that names its URL. If the program has used the ``content`` of a response, aiohttp keeps the
+    response alive until its end, or until one second after the total timeout. A WebSocket keeps its host busy for the
+    handshake only; ``ws://`` and ``wss://`` are judged by the robots.txt of ``http://`` and ``https://``.
 
     Middlewares of the session and of the request run before the check: a request that a middleware changes or repeats
     is judged as it is sent. As in aiohttp, the ``middlewares=`` of a request replace the middlewares of the session,
@@ -84,7 +84,7 @@ class PoliteSession:
     Like a ClientSession, a PoliteSession must be created inside a running event loop.
 
     Args:
-        gate: a Gatekeeper or one of its views; or a User-Agent, for a Gatekeeper that is closed with the session.
+        gate: a Gatekeeper or one of its views; or a User-Agent, from which the session makes a Gatekeeper of its own.
         session: a ClientSession to send with; it is not closed, and requests made directly through it are not checked.
         max_wait_s: the longest wait for a turn, for each hop, in seconds, or None for no limit.
         store: see Gatekeeper. ``store``, ``fleet``, ``pacing``, ``cache`` and ``fetch`` are for the Gatekeeper that is

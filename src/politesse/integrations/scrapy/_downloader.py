@@ -6,9 +6,9 @@ does not rely on the slots. When Scrapy releases a request from its slot, the re
 immediately before it is sent. A slot can only lengthen the wait.
 
 Each request that waits in the downloader counts towards ``CONCURRENT_REQUESTS``, so many slow hosts would delay all
-other hosts. So requests wait in the scheduler, whose queue hands out one request per host, and no request of a site
-that waits (``_waits``). A request of the scheduler that gets no turn, or whose spider is being closed, goes back to the
-scheduler, so that JOBDIR keeps the request. Requests that bypass the scheduler, such as requests of
+other hosts. So requests wait in the scheduler. Its queue hands out one request per host, and no requests of sites that
+wait (``_waits``). If a request of the scheduler gets no turn, or if the spider is being closed, the request goes back
+to the scheduler, so that JOBDIR keeps it. Requests that bypass the scheduler, such as requests of
 ``engine.download_async``, wait in the downloader.
 
 A scheduler without PolitePriorityQueue, such as the scheduler of scrapy-redis, hands out all its requests. All these
@@ -16,8 +16,8 @@ requests wait here, or in the middleware if robots.txt is unreachable. When the 
 the scheduler, because only the scheduler knows whether another run follows.
 
 In a fleet, a check whether a host has a turn now would reserve that turn in Redis. So the downloader makes no such
-check. A request of the scheduler waits here for its turn, which may come after the turns of other processes, and goes
-back to the scheduler after 30 seconds. Each host has at most one such request.
+check. A request of the scheduler waits here for its turn, perhaps behind requests of other processes. After 30 seconds
+without a turn, it goes back to the scheduler. Each host has at most one such request.
 """
 
 from __future__ import annotations

@@ -104,14 +104,14 @@ class HttpCache:
         return cache is not None and self._stored(cache, request.copy()) is not None
 
     def robots_parser(self, url: str) -> RobotParser | None:
-        """Return the parser of the stored robots.txt for ``url``, if the cache has a copy that decides."""
+        """Return the parser of the stored robots.txt for ``url``, if the cache has a copy with a decisive status."""
         robots_url = Origin.of(url).robots_url
         if robots_url not in self._parsers:
             self._parsers[robots_url] = self._read(Request(robots_url))
         return self._parsers[robots_url]
 
     def store_robots(self, url: str, response: Response) -> None:
-        """Store the response to a request for robots.txt, if it decides which pages may be requested."""
+        """Store the response to a request for robots.txt, if its status decides which pages may be requested."""
         request = Request(url)
         cache = self._middleware(request)
         if cache is not None and settles(response.status):

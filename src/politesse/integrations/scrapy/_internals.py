@@ -63,7 +63,7 @@ class SpiderClosing(IgnoreRequest):
 
 
 def requests_under_way(crawler: Crawler) -> frozenset[Request]:
-    """Return the requests that the engine has taken from the scheduler, until they end.
+    """Return the requests that the engine has taken from the scheduler, and that have not ended.
 
     A request ends when its callback or errback has ended, and the scheduler has the requests that these have yielded.
     If a downloader middleware replaces a request, for example after a redirect, the old request ends when the scheduler

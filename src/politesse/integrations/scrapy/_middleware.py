@@ -197,7 +197,7 @@ class RobotsTxtMiddleware:
         raise self.forbidden(request, verdict)
 
     def _stored_robots_permit(self, request: Request) -> bool:
-        """Return whether the HTTP cache has a robots.txt that permits ``request``; raises IgnoreRequest if not."""
+        """Return whether the HTTP cache has a robots.txt; raises IgnoreRequest if that forbids ``request``."""
         parser = self._http_cache.robots_parser(request.url)
         if parser is not None:
             self.process_request_2(parser, request)

@@ -98,8 +98,8 @@ class EngineFetcher:
     """A Fetcher over ``crawler.engine``: its requests pass the downloader middlewares, but no spider middleware.
 
     The fetcher counts robots.txt as Scrapy's own middleware does (``robotstxt/request_count`` and so on) and sends
-    ``robots_parsed``. Unless private addresses are denied, the fetcher checks only addresses in URLs, because Scrapy
-    does not reveal the address of a name before it connects.
+    ``robots_parsed``. Scrapy does not reveal the address of a name before it connects. So the fetcher checks the
+    addresses of names only if private addresses are denied; otherwise it checks only addresses in URLs.
 
     Args:
         crawler: the crawler, which has the engine.

@@ -181,7 +181,7 @@ def _in_terms_of_settings(problem: str) -> ConfigurationError:
 
 
 def _set_floors(gate: Gatekeeper, settings: BaseSettings) -> None:
-    """Make the ``delay`` of each host in ``DOWNLOAD_SLOTS`` the ``min_delay_s`` of that host; ignore other slots."""
+    """Use the ``delay`` of each host in ``DOWNLOAD_SLOTS`` as ``min_delay_s`` of that host; ignore other slots."""
     for slot, options in settings.getdict("DOWNLOAD_SLOTS").items():
         if "delay" in options:
             try:

@@ -253,7 +253,7 @@ class Waits:
         self._clock.call_later(max(0.0, not_before - now_wall), partial(self.end, str(origin)))
 
     def answer_of(self, host: str) -> NotYet | None:
-        """Return the pacer's answer because of which a host was given up; None after the next request has ended."""
+        """Return the pacer's answer that made the crawl give up a host; None after the host's next request."""
         return self._answers.get(host) if self.fleet_lost is None else self.fleet_lost
 
     def end(self, site: str) -> None:
