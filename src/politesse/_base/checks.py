@@ -82,7 +82,7 @@ def wrong_type(name: str, value: object, wanted: str) -> ConfigurationTypeError:
 
 
 def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = False) -> None:
-    """Check the types of options, given as name: (value, type). None is valid unless ``required``.
+    """Check the types of options; ``options`` maps names to (value, type). None is valid unless ``required``.
 
     Raises:
         ConfigurationTypeError: for the first option of the wrong type.

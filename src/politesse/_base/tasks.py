@@ -22,8 +22,8 @@ def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) 
 def is_anything_left() -> bool:
     """Return whether the running event loop has a task that is not being cancelled.
 
-    If there is no such task, the loop is ending: before ``asyncio.run`` returns, it cancels all tasks and waits for
-    them, but not for tasks that start later.
+    If there is no such task, the loop is ending: ``asyncio.run`` has cancelled all tasks. It waits for them, but not
+    for tasks that start later.
     """
     return any(not task.cancelling() for task in asyncio.all_tasks())
 

@@ -81,7 +81,7 @@ class StoredHosts:
         self._noted[key] = take
         if self._writer is None:
             self._writer = self._store.run(self._write())
-            self._writer.add_done_callback(self._end_writer)  # called even if the task is cancelled before it starts
+            self._writer.add_done_callback(self._end_writer)  # runs even if the task is cancelled before its first step
 
     async def _write(self) -> None:
         """Write until no note is left."""
@@ -99,7 +99,7 @@ class StoredHosts:
     async def _replace(self, key: str, take: Callable[[], HostState]) -> None:
         """Write the state of a host; publish an error."""
         try:
-            state = take()  # called in this thread, because the store may merge the states in another thread
+            state = take()  # taken here, because the store may call the lambda in another thread
             await self._store.update(self._prefix + key, lambda kept: _joined(key, state, kept))
         except StorePaused:
             self._write_later(key, take)

@@ -94,7 +94,7 @@ class ItemFilter(Generic[Item]):
                 self._waiting[origin] = deque()
                 self._start(self._answer_all(origin))
             self._waiting[origin].append((item, url))
-            await asyncio.sleep(0)  # a source that never waits must not starve the loop
+            await asyncio.sleep(0)  # lets other tasks run, even if the source never waits
         await self._room.acquire()
 
     async def _answer_all(self, origin: Origin) -> None:

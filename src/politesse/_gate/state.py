@@ -41,12 +41,12 @@ class GateState:
         policies: the policy of each host, by the host name under which its requests are paced.
         public_resolver: the resolver for connectors that request pages; None unless private addresses are denied.
         signer: signs the requests of the gate and of its integrations, or None.
-        reports: whether every verdict allows (``mode="report"``).
+        reports: whether every verdict allows its URL (``mode="report"``).
         ledger: records verdicts, turns and files; or None.
         loop: the event loop of the first use; None before the first use.
         ending: a future that is done at the end of the close; None before the close begins.
         closing: the methods to call at the close, in order; None once the gate is closed.
-        closed_with: functions that close further parts with the gate.
+        closed_with: functions to call when the gate closes; each closes another part.
         files: the cache of files such as data.txt, which are requested like pages, in turns of this gate.
         tdm_files: the cache of the tdmrep.json files, which are requested in the same way.
         reservations: the parsed contents of the tdmrep.json files.

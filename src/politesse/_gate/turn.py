@@ -122,9 +122,9 @@ class Turn:
         return self._permit is not None and not self._claimed and not self._observed
 
     def end(self) -> None:
-        """End the turn: with ``max_concurrent=1``, the interval before the next turn counts from now.
+        """End the turn.
 
-        A second call has no effect.
+        With ``max_concurrent=1``, the interval before the next turn counts from now. A second call has no effect.
         """
         permit, self._permit = self._permit, None
         if permit is not None:

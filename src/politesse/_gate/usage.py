@@ -1,7 +1,7 @@
 """Usage preferences: policy tokens, the reservations of tdmrep.json, and ``enforce_usage``.
 
-tdmrep.json is fetched like a page, in its own turn. The gatekeeper's own agent makes the request, so robots.txt has to
-allow the file for this agent and for the agent that needs the file. Each new body is parsed once.
+tdmrep.json is fetched like a page, in its own turn. robots.txt has to allow the file for two agents: the gatekeeper's
+own agent, which makes the request, and the agent that needs the file. Each new body is parsed once.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class TraceJudge:
         if early_s > self._promises.wall_slack_s:
             yield Kind.RETRIED_EARLY, f"{early_s:.3f} s before", early_s
         yield from self._pausing_robots(exchange.started, host)
-        # A request without an end was given up at an unknown time.
+        # If a request has no end, the crawler gave it up at an unknown time; the start then counts as the end.
         ended = exchange.ended if isfinite(exchange.ended) else exchange.started
         host.fetches_ended = [*host.fetches_ended[-_FIRST_FETCHES + 1 :], ended]
         if robots is None:

@@ -99,7 +99,8 @@ class Promises:
     """The promises of the crawler, which hold for every site.
 
     Attributes:
-        min_delay_s: the pause if a host states none, and between requests for robots.txt to one host, in seconds.
+        min_delay_s: the pause before a page if the host states none, and the pause between requests for robots.txt to a
+            host, in seconds.
         min_refetch_s: the least time between two requests for a robots.txt, from start to start, in seconds.
         max_age_s: the longest time for which the crawler uses a copy of robots.txt, in seconds.
         slack_s: the tolerance for errors of the clocks in the log, in seconds.
