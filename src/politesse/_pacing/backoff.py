@@ -13,7 +13,7 @@ doubled only by answers to requests that started after the last such answer came
     interval 1 s:  503  503  503  200  503  200  200  200  503
     closed for:    10   20   40        40                  10
 
-After the host opens, the three backoffs are remembered for as long as the longest of them, but for a day at most. A
+After the host opens, the three backoffs are remembered for a time that equals the longest, but at most for a day. A
 request that starts after this time resets all three to 0.
 
 An ERROR does not halve the backoffs; it doubles the adaptive delay. The third ERROR in a row counts as BUSY. A

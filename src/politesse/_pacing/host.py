@@ -22,8 +22,8 @@ This rule has three consequences:
 
 * A waiter with a long Crawl-delay delays the waiters behind it by its own interval, once for each of its requests. No
   later waiter overtakes it.
-* While the Visit-time of a waiter is some hours away, later waiters go first, until its window is near. If the windows
-  of two agents never overlap, each agent gets its own window.
+* While the Visit-time of a waiter is some hours away, later waiters go first, until the window of this waiter is near.
+  If the windows of two agents never overlap, each agent gets its own window.
 * All waiters with the same agent and floor have the same start. So only the first of them is checked (``firsts``).
 
 If a task has to judge its URL again, it may give its permit back. Then it joins the line again with its old ``order``,

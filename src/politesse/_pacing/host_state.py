@@ -132,8 +132,8 @@ class HostState:
     def passed_s(self, run: str, now_wall: float, now_mono: float) -> float:
         """Return how many seconds have passed since the moment; 0 if the moment is in the future of the wall clock.
 
-        In that case the wall clock was ahead then, or is behind now. A closed host then stays closed for its full time
-        from now on. So the host opens late rather than early; ``backoff_max_s`` bounds the delay.
+        In that case the wall clock was ahead at that moment, or is behind now. A closed host then stays closed for its
+        full time from now on. So the host opens late rather than early; ``backoff_max_s`` bounds the delay.
         """
         return max(0.0, now_mono - self.mono if run == self.run else now_wall - self.wall)
 

@@ -334,7 +334,7 @@ class LocalLines:
             self._recalls.begin(host)
 
     def _recalled(self, host: PacedHost) -> None:
-        """At a recalled host, refuse tasks that would wait too long, and call callbacks that have to wait."""
+        """After the recall of a host, refuse tasks that would wait too long, and call callbacks that have to wait."""
         now_mono, now_wall = self._monotonic(), self._wall()
         self._reports.closed(host, now_mono, now_wall)
         called = []

@@ -77,7 +77,7 @@ class Offers(Generic[Granted]):
         task.add_done_callback(self._ended)
 
     async def aclose(self) -> None:
-        """Wait for the end of all tasks, in which the pacer raises ClosedError, and give back the kept permits."""
+        """Wait until the closed pacer has ended all tasks by ClosedError, and give back the kept permits."""
         self._closed = True
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.give_back_all()

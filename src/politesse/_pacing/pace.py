@@ -67,8 +67,8 @@ class PacingOptions:
     Attributes:
         key: paces each ``"host"`` alone, all hosts at one ``"address"`` together, or all hosts of a registered
             ``"domain"`` together, such as example.co.uk (needs the extra ``psl``).
-        address: a further limit for all hosts at one address together. A host with several addresses is paced at the
-            lowest address.
+        address: a further limit for all hosts at one address together. If a host has several addresses, the lowest
+            address counts.
         domain: a further limit for all hosts of a registered domain together.
         min_delay_s: the least time between the end of a request and the start of the next, per host; 0 or more.
         max_concurrent: how many requests may be under way to a host at once; positive. With 2 or more, the delay counts
@@ -79,14 +79,15 @@ class PacingOptions:
             file is fetched later.
         on_long_crawl_delay: ``"obey"`` a long delay, ``"cap"`` it at ``max_crawl_delay_s``, or ``"skip"`` the host.
         adaptive_factor: the adaptive delay is this many times the smoothed response time; 0 for off. Fast answers
-            shorten the delay again, with any status but 429 and 5xx.
+            shorten the delay again, unless their status is 429 or 5xx.
         adaptive_max_s: the longest adaptive delay, in seconds; 0 to a day.
-        backoff_min_s: the least time for which a 429, 502, 503 or 504 closes a host, in seconds; positive. From the
-            third on, consecutive answers with other 5xx statuses have the same effect. The first such answer closes the
-            host for four times its interval if that is longer. Each further such answer doubles the time, up to 15
-            minutes, and each other answer halves it. A 429 to robots.txt closes the host for a minute, doubled up to an
-            hour. So does a 503 to robots.txt if it has a Retry-After, or comes from the target of a redirect. Any other
-            503 to robots.txt does not close the host.
+        backoff_min_s: the least time for which a 429, 502, 503 or 504 closes a host, in seconds; positive. Three
+            consecutive answers with other 5xx statuses have the same effect, and so has each further one. The first
+            such answer closes the host for four times the interval of the host if that is longer. Each further such
+            answer doubles the time, up to 15 minutes, and each other answer halves it. A 429 to robots.txt closes the
+            host for a minute. Each further one doubles this time, up to an hour. A 503 to robots.txt has the same
+            effect if it has a Retry-After, or comes from the target of a redirect. Any other 503 to robots.txt does not
+            close the host.
         backoff_max_s: the longest time for which an answer closes a host, even if Retry-After is longer.
         refused_min_s: how long a host that refuses this crawler is closed at first, in seconds; positive. Each further
             refusal doubles the time. See the guide "When a site refuses".

@@ -71,7 +71,7 @@ class Recalls:
             await asyncio.shield(recall[1])
 
     def note(self, host: PacedHost) -> None:
-        """Record a change of the state of a host, for the memory to read it later."""
+        """Tell the memory that the state of a host has changed. The memory reads the state later."""
         host.noted = host.changes
         self._memory.note(host.host, partial(self._state, host))
 

@@ -1,15 +1,15 @@
 """Turns in several scopes at once: a request waits for its host, and for all hosts that share its address or domain.
 
-Theory of operation. The statements and answers of a site (Crawl-delay, 429, slow responses) count in the first scope
-only: the key of the options. Each other scope has only a Limit. Each scope has its own pacer, whose hosts are the keys
-of that scope. Only the key of an address needs a lookup.
+Theory of operation. The statements and answers of a site (Crawl-delay, 429, slow responses) count only in the first
+scope, which is the ``key`` of the options. Each other scope has only a Limit. Each scope has its own pacer, whose hosts
+are the keys of that scope. Only the key of an address needs a lookup.
 
 Permits are taken in one order: the key, then the limit of the domain, then the limit of the address. The order is
-always the same, so no two requests wait for each other. If a later scope fails, all permits are given back. A waiter
-keeps its host permit while it waits for the permit of the domain or address: no other request to the same host could
-start earlier. When the waiter has all permits, the earlier permits are stamped again. A permit may be void by then,
-because the host was closed or its limit was lowered. Then the waiter gives all permits back and waits again, at its old
-places in the lines.
+always the same, so no two requests wait for each other. If a later scope fails, all permits are given back. While a
+waiter waits for the permit of the domain or address, it keeps its host permit. This delays nobody, because another
+request to the same host would have to wait for the same permits. When the waiter has all permits, the earlier permits
+are stamped again. A permit may be void by then, because the host was closed or its limit was lowered. Then the waiter
+gives all permits back and waits again, at its old places in the lines.
 
     request -> host line -> host permit -> domain line -> domain permit -> address line -> all permits -> start
                    ^                                                                        one is void: again

@@ -52,13 +52,13 @@ Why no start is too early. A granted start is used only if, at that moment,
 
 A server that has lost data does not know when the last request ended. So after the process reconnects, or if the server
 has just started, a host waits for the interval of its next request, and at least for ``HOLD_S``. Only the processes
-that have requested a host know its adaptive interval. These processes send the interval again before they report, with
-their requests under way and the closed hosts. No request starts until all known processes have reported, or ``lease_s``
+that have requested a host know its adaptive interval. Before these processes report, they send this interval, their
+requests under way and the closed hosts again. No request starts until all known processes have reported, or ``lease_s``
 seconds have passed.
 
 If several requests may be under way at a host, the interval counts from start to start. The interval is then longer by
 ``slack``, the time by which a start may be late. Otherwise the interval counts from the end of the last request. The
-message about the end reaches Redis after the end, so its delay can only make the next start later.
+message about the end reaches Redis after the end, so a delay of the message can only make the next start later.
 
 While Redis is away, no request starts. When Redis is back, each process reports the requests that have ended meanwhile.
 
