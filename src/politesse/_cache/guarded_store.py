@@ -34,7 +34,7 @@ from politesse.stores.memory import MemoryStore, SharedMemoryStore
 
 Result = TypeVar("Result")
 
-_AT_ONCE: Final = 1_000  # SqliteStore serves this many calls together
+_AT_ONCE: Final = 1_000  # SqliteStore accepts this many calls at once
 _FAILURES: Final = 3
 _LONGEST_PAUSE_S: Final = 300.0
 

@@ -52,12 +52,12 @@ from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult
 from politesse.verdict import AccessResult, Source
 
 _MIN_RETRY_S: Final = 1.0  # the wait is at least this long, even if the options permit less
-_MAX_RETRY_S: Final = DAY_S  # the longest wait: a large Retry-After must not close a site for a year without a request
+_MAX_RETRY_S: Final = DAY_S  # the longest wait, so that a large Retry-After does not close a site for a year
 _JITTER: Final = 0.1
 _MAX_TYPE: Final = 256  # a media type is cut to this many characters
 _MAX_GAP_S: Final = 2 * DAY_S
 _TROUBLES: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
-_TICK_S: Final = 0.001  # an answer holds at least this long, for the callers that wait for it
+_TICK_S: Final = 0.001  # an answer is valid for at least this time, so that the waiting callers can use it
 
 
 class Standing(NamedTuple):

@@ -83,7 +83,7 @@ class Records:
         """Replace the record of ``origin`` and end the lease."""
 
     def release(self, origin: Origin, lease: Lease) -> None:
-        """End a lease without a record, in the background."""
+        """End a lease without storing a record, in the background."""
 
     async def delete(self, origin: Origin) -> None:
         """Delete the record of ``origin``."""
