@@ -51,7 +51,7 @@ _MAX_ARCHIVED_BYTES: Final = 8 * 1024 * 1024
 _ERRORS: Final = 400  # an answer with this status or above is an error page, whose links are not followed
 _START: Final = ""  # the queue item of a start URL; a link's queue item is the host of the link, also after redirects
 _SITEMAP: Final = "sitemap:"  # the queue item of a sitemap file and of its URLs; no host has this name
-_NAMED: Final = "allow:"  # the queue item of a link to another host that a pattern names
+_NAMED: Final = "allow:"  # the queue item of a link to another host, if a pattern in allow names the host
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
@@ -68,7 +68,7 @@ class CrawlPlan:
         user_agent: the User-Agent of each request.
         workers: how many hosts are requested at once.
         same_host: whether to follow only links to the hosts of ``urls``, to the targets of their redirects, and to
-            URLs that match a pattern of ``allow`` with a host.
+            URLs that match a pattern in ``allow`` that names a host.
         allow_private: whether private addresses are requested even if no host of ``urls`` has one.
         max_pages: the largest number of pages to request, or None.
         depth: the largest number of links from a start URL to a page, or None.
