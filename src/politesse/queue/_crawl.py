@@ -17,7 +17,7 @@ gets more than ``max_pages`` pages.
 
 A crawl that is cancelled, or ends with an error, cancels its workers. If a worker is cancelled before its page is done,
 it queues the URL again. Only ``admit`` lets new URLs in: it looks each URL up in ``seen``. A URL that is queued again
-skips ``admit``. A worker catches every error of a URL, so the group of tasks never fails.
+skips ``admit``. A worker catches every error of a URL, so the TaskGroup never fails.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Crawl(Generic[Item, Response]):
             self._idle.discard(worker)
 
     async def _stop_in_time(self, max_time_s: float) -> None:
-        """After ``max_time_s`` seconds, begin no more requests; workers that wait for a turn end at once."""
+        """After ``max_time_s`` seconds, begin no more requests, and end the workers that wait for a turn."""
         await self._agent.clock.sleep(max_time_s)
         self._is_late = True
         for worker in filter(None, self._idle):

@@ -43,9 +43,9 @@ class PoliteQueue(Generic[Item]):
 
     Args:
         gate: grants the turns. All tasks and queues wait for a host in one line, first come, first served.
-        maxsize: how many URLs may wait at each host; 0 for any number. At that number ``put`` waits. Turns under way
-            do not count. A consumer never waits, because only consumers make room. Consumers are: code within a turn,
-            its child tasks, and any task that has taken a turn of this queue.
+        maxsize: how many URLs may wait at each host; 0 for any number. At that number ``put`` waits for room. Turns
+            under way do not count. A consumer never waits, because only consumers make room. Consumers are: code within
+            a turn, its child tasks, and any task that has taken a turn of this queue.
         on_disallowed: called when a worker finds a URL disallowed. The first argument is the item, or the URL if it has
             no item; the second argument is the verdict. If ``on_disallowed`` raises an error, the ``turn`` of that
             worker raises it. If ``max_wait_s`` is exceeded, the reason is WAIT_TOO_LONG; the note of the verdict names

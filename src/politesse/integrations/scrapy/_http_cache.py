@@ -1,10 +1,10 @@
 """Scrapy's HTTP cache (``HTTPCACHE_ENABLED``): the requests that it answers, and its copy of robots.txt.
 
 Theory of operation. HttpCacheMiddleware comes after all other middlewares. If it answers a request, Scrapy sends no
-request. Then no turn and no fresh robots.txt are needed: the robots.txt in the same cache decides at any age, as in
-Scrapy's own middleware. So a crawl can run from its cache while its servers are down. For all other requests the gate
-fetches robots.txt from the server, never from the cache, and a fault closes the site. The cache stores each robots.txt
-that was fetched, for the next run.
+request. Then no turn and no fresh robots.txt are needed: the robots.txt in the same cache decides, whatever its age, as
+in Scrapy's own middleware. So a crawl can run from its cache while its servers are down. For all other requests the
+gate fetches robots.txt from the server, never from the cache, and a fault closes the site. The cache stores each
+robots.txt that was fetched, for the next run.
 
 Before a request, ``answers`` checks the policy and the storage to find out whether the cache will answer. If the cache
 then does not answer, the downloader judges the request like any other.

@@ -27,9 +27,9 @@ that was under way is made again. The journal identifies requests by their finge
 while it wrote its own state of the queue. So the file with that state is removed before Scrapy reads it; the copy has a
 valid state.
 
-The journal is an SQLite file, so a record is written completely or not at all, and the space of done requests is used
-again. The file names the version of its format. Another format, or a journal without its copy, is refused before any
-change, because a run that ignored the journal would lose requests.
+The journal is an SQLite file, so a record is written completely or not at all, and the space of finished requests
+is used again. The file names the version of its format. A run refuses a journal of another format, or without its copy,
+before it changes anything. If the run ignored the journal, it would lose requests.
 """
 
 from __future__ import annotations
