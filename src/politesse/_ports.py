@@ -254,8 +254,8 @@ class Pacer(Protocol):
         """Wait in line to request a robots.txt; with ``made``, do not wait, because the request was made already.
 
         A request for robots.txt waits for other requests for robots.txt, but not for pages or their interval. A host
-        gets one request for robots.txt at a time. Two of them in a minute need no pause; the minimum delay applies
-        between further requests. If the host is closed, the caller has to wait until the host opens.
+        gets one request for robots.txt at a time. Two such requests in a minute need no pause; the minimum delay
+        applies between further requests. If the host is closed, the caller has to wait until the host opens.
 
         Raises:
             ClosedError: if the pacer is closed.

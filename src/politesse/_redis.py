@@ -76,7 +76,7 @@ def client_of(url: str, *, argument: str, retries: int = 0, **options: float | N
         options: options of redis-py; options in the URL replace these.
 
     Raises:
-        ConfigurationError: the URL has none of the forms above.
+        ConfigurationError: the URL has none of the forms that the module lists.
     """
     scheme, _, rest = url.partition("://")
     problem = "it is no URL"

@@ -205,8 +205,8 @@ class Fetcher(Protocol):
     be requested, and continues with the ``location`` of the REDIRECT_LIMIT. So a fetcher should report ``location``.
     The time limit of the fetcher applies to the first hop; all later hops share the rest of 30 seconds, or of
     ``FetchOptions.total_timeout_s``. Without ``location``, the gate calls the fetcher once more, which then follows up
-    to ``max_redirects`` itself; that call does not respect closed hosts on the way. A REDIRECT_LIMIT without
-    ``location`` allows a site only if ``final`` is true, or if that second call returned it.
+    to ``max_redirects`` itself, even to hosts that are closed. A REDIRECT_LIMIT without ``location`` allows a site only
+    if ``final`` is true, or if that second call returned it.
 
     A redirect from a public address must not lead to a private address. A fetcher that knows addresses reports
     ``private`` for the redirecting hop, and refuses private addresses for a request that is ``redirected``.

@@ -2,9 +2,9 @@
 
 Theory of operation. A check before the connection would not be safe: the connector resolves the name again, and the
 name may then have another address (DNS rebinding). So the guard is the resolver of the connector itself: aiohttp
-connects only to the addresses that the guard has returned. Each fetch has its own guard; the connector, which all
-fetches share, finds it in the context of the fetch (``CurrentGuard``). The guard does not see all addresses. Three
-cases need other checks:
+connects only to the addresses that the guard has returned. Each fetch has its own guard. All fetches share the
+connector, which finds the guard in the context of the fetch (``CurrentGuard``). The guard does not see all addresses.
+Three cases need other checks:
 
 - aiohttp does not resolve IP literals: ``permits_host`` checks the host of each URL first;
 - a borrowed connector resolves names itself: ``permits_name`` looks up the target of a redirect with the same resolver,
@@ -145,7 +145,7 @@ class AddressGuard(AbstractResolver):
 
     Attributes:
         refusal: the refused connection and the reason, as a phrase; empty without a refusal.
-        kind: the kind of fault of a refusal.
+        kind: the FaultKind of a refusal.
         public_only: whether the current hop must go to a public address.
     """
 
@@ -174,7 +174,7 @@ class AddressGuard(AbstractResolver):
             self.public_only = self._seen_public
 
     def after_public(self) -> None:
-        """Start with the target of a redirect that came from a public address in an earlier fetch."""
+        """Start with the target of a redirect that a server at a public address sent in an earlier fetch."""
         self._seen_public = True
         self.next_hop()
 

@@ -284,7 +284,7 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _kind(error: Exception, guard: AddressGuard) -> FaultKind:
-    """Return the kind of fault of an exception of aiohttp; specific exceptions are checked first."""
+    """Return the FaultKind of an exception of aiohttp; specific exceptions are checked first."""
     if guard.refusal:
         return guard.kind
     return next((kind for kind, types in _KINDS if isinstance(error, types)), FaultKind.CONNECT)

@@ -1,7 +1,7 @@
 """The client session that all fetches of a fetcher share, one for each event loop, and its observed connections.
 
-The session keeps no state of single fetches. A context variable holds the guard of the fetch, which is the resolver of
-the connector. Each fetch has its own time limits, and leaves no cookie and no open connection behind.
+The session keeps no state of single fetches. A context variable holds the guard of the fetch, through which the
+connector resolves names. Each fetch has its own time limits, and leaves no cookie and no open connection behind.
 
 Theory of operation. A Wire observes the end of a connection and the octets that came over it, which aiohttp does not
 report. For aiohttp, a body with neither Content-Length nor chunks is complete when the connection is lost for any

@@ -119,8 +119,8 @@ def turn_for(
 ) -> Coroutine[object, object, Turn]:
     """Return the unused turn that the task holds for ``url``, or wait for a new turn; to be awaited.
 
-    This is not a coroutine function, because most tasks hold no turn: for them it returns the coroutine of the new
-    turn, without a second coroutine around it.
+    This is not an ``async`` function, for speed: if the task holds no turn, as usual, it returns the coroutine that
+    takes a new turn, without another coroutine around it.
 
     Args:
         gate: judges and paces.

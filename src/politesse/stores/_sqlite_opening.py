@@ -91,7 +91,7 @@ class OpenFile:
 
 
 def check_file(path: Path, parts: Sequence[Part]) -> None:
-    """Check a path, and the file at the path with a read-only connection.
+    """Check a path, and then check the file at the path over a read-only connection.
 
     Raises:
         StoreError: the folder is missing or read-only; the path is not a regular file; the file is read-only, encrypted

@@ -1,8 +1,8 @@
 """The HTTP client: sends one hop at a time, each in a turn of its own.
 
 Theory of operation. The wrapped client makes each request, and must not follow redirects. ``crawl`` sends each hop with
-the ``crawl`` of the wrapped client, whose ``loaded_url`` shows whether that client has followed a redirect itself. If
-so, this client sends nothing more. The first hop of a request is made in the turn that the manager has granted. The
+the ``crawl`` of the wrapped client, and ``loaded_url`` then shows whether that client has followed a redirect itself.
+If so, this client sends nothing more. The first hop of a request is made in the turn that the manager has granted. The
 task that sends a hop enters the turn of the hop. The manager cannot enter it, because Crawlee calls the manager in
 another task. A turn ends before the next hop waits for another turn, and before Crawlee calls the handler.
 
