@@ -67,7 +67,7 @@ def line_parser(template: str) -> Parse:
     Parsing a line takes linear time, because no variable matches the character that follows it in the format.
 
     Raises:
-        ConfigurationError: the format lacks the time, the request or the status, or two variables touch each other.
+        ConfigurationError: the format lacks the time, the request or the status, or two variables are adjacent.
     """
     if template.lstrip().startswith(("log_format", "'")):
         template = "".join(_QUOTED.findall(template))

@@ -50,7 +50,7 @@ def checked_agent(agent: str) -> str:
 
 
 def browser_refusal(given: str, instead: str) -> ConfigurationError:
-    """Return the error for a crawler that is named like a browser. The argument ``instead`` ends the message."""
+    """Return the error for a crawler that is named like a browser. ``instead`` is the end of the message."""
     return ConfigurationError(
         f"{given}: its first product is Mozilla, which names no crawler in a robots.txt; {instead}"
     )

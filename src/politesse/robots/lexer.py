@@ -43,7 +43,8 @@ class RowTexts(NamedTuple):
         texts: the rows in the order of the file, with their comments.
         cut: numbers of the rows that were cut, because they are longer than the dialect permits.
         control: numbers of rows with a control character before the comment.
-        odd: numbers of rows that had odd blanks around the field or the value; ``texts`` no longer has these blanks.
+        odd: numbers of rows that had ``Syntax.odd_blanks`` around the field or the value; ``texts`` no longer has
+            these.
     """
 
     texts: list[str]

@@ -155,7 +155,7 @@ class Group:
     [<Group a, b: 1 rules>, <Group *: 1 rules>]
 
     Attributes:
-        agents: the names in lower case, ``*`` for all crawlers, each with its index among these names, from 0.
+        agents: maps each name, in lower case, to its index in the group, from 0; ``*`` stands for all crawlers.
         heads: user-agent lines.
         rules: lines that are rules, Allow and Disallow in most dialects; they bind all agents of the group.
         directives: (number of agents, line, typed value) for each directive. The number counts the agents above the

@@ -103,7 +103,7 @@ class Wildcard:
         head: text that the target must start with.
         middle: the texts between two stars, in order.
         last: the text after the last star.
-        octets: the octets of all texts; no shorter target matches.
+        octets: the total length of all texts; no shorter target matches.
     """
 
     __slots__ = ("_anchored", "head", "last", "middle", "octets")

@@ -65,7 +65,7 @@ class SiteUsage:
 
     The matching work is bounded, as for rules. Some lines are not compared: lines beyond the bound, and lines after the
     first thousand of their kind. Only the refusals in these lines count, and they apply to all paths. Up to 50 lines
-    are parsed at the first call, more lines at construction.
+    are parsed at the first call of ``usage``. If there are more lines, all are parsed at construction.
 
     Attributes:
         weight_bytes: approximate memory that the preferences take once they are compiled.

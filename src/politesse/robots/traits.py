@@ -146,8 +146,8 @@ class Grace:
     """The rules while robots.txt is unreachable; times in seconds.
 
     Attributes:
-        closed_s: how long after the first failure every page is disallowed, even if an older copy exists.
-        stale_s: how long after its last confirmation a copy is used, although it is no longer fresh.
+        closed_s: for how long after the first failure every page is disallowed, even if an older copy exists.
+        stale_s: for how long after its last confirmation a copy is used, even if it is no longer fresh.
         stale_from_failure: whether ``stale_s`` counts from the end of ``closed_s``, not from the last confirmation.
         opens_without_copy: whether, after ``closed_s``, every page is allowed if no copy exists.
         after_s: the time after the first failure at which ``after_allows`` begins to apply.
@@ -169,7 +169,7 @@ class Outcomes:
     Attributes:
         forbidden_disallows: whether 401 and 403 disallow the whole site.
         too_many_requests: access result of a 429.
-        unavailable_copy_s: how long after its last confirmation a copy is used while robots.txt is unavailable.
+        unavailable_copy_s: for how long after its last confirmation a copy is used while robots.txt is unavailable.
         max_redirects: number of redirects that are followed.
         too_many_redirects: access result of more redirects, or of a loop.
         lifetimes: how long a response stays fresh.
