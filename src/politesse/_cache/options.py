@@ -53,7 +53,8 @@ class CacheOptions:
         store_timeout_s: how long the store may take to read, write, delete or close, by the gate's clock; up to an
             hour. After that the cache goes on without the store, and publishes ComponentFailed. The store is paused for
             the same time, and twice as long after each further failure, up to five minutes. At most a thousand calls
-            are under way. A call is not late while it waits to begin, or if the event loop was blocked.
+            are under way. This time limit does not count the wait for a
+            place, or the time for which the event loop was blocked.
 
     Raises:
         ConfigurationError: if a value is out of its range.

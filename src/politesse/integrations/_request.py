@@ -40,7 +40,7 @@ _AS_IT_IS: Final = frozenset({"", "identity"})
 
 
 class StatedAgents:
-    """The views of a gate for the User-Agents that the requests of a client state.
+    """The views of a gate, one for each User-Agent that a client sends.
 
     RFC 9309 2.2.1: the product token that selects the rules should be part of the User-Agent that the server sees. So
     the gate's User-Agent replaces the library's default, and a missing User-Agent. A request with another User-Agent is

@@ -188,7 +188,8 @@ async def page_directives(response: httpx.Response, gate: AgentView) -> PageDire
 
     Args:
         response: a response of httpx; repeated headers are combined.
-        gate: a Gatekeeper or one of its views; the directives for any of its product tokens and for all crawlers count.
+        gate: a Gatekeeper or one of its views. Its product tokens select the directives that count, beside the
+            directives for all crawlers.
 
     Raises:
         httpx.RequestError: the body cannot be read.

@@ -142,7 +142,8 @@ async def page_directives(response: httpx2.Response, gate: AgentView) -> PageDir
 
     Args:
         response: a response of httpx2, from any client; repeated headers are combined.
-        gate: a Gatekeeper or one of its views; the directives for any of its product tokens and for all crawlers count.
+        gate: a Gatekeeper or one of its views. Its product tokens select the directives that count, beside the
+            directives for all crawlers.
 
     Raises:
         httpx2.RequestError: the body cannot be read.

@@ -1,6 +1,6 @@
 """Reads the rows of a file that are neither rules nor user-agent lines (RFC 9309 2.2.4, "Other Records"). Pure.
 
-A row of these records neither ends a group nor separates its user-agent lines. A directive binds only the crawlers that
+Such a row neither ends a group nor separates the user-agent lines of a group. A directive binds only the crawlers that
 are named above it in its group. Sitemap, License and Clean-param are for all crawlers, anywhere in the file:
 
 * Sitemap: any number of absolute URLs (sitemaps.org, "Specifying the Sitemap location in your robots.txt file").

@@ -54,8 +54,8 @@ def lint(
         body: the file.
         dialect: dialect of the file.
         origin: the origin of the file, as in ``RobotsTxt.parse``.
-        most_per_code: the most diagnostics to return for each code; positive. If the file has more diagnostics, or may
-            have more, the last diagnostics report this, with the code ``capped``.
+        most_per_code: the most diagnostics to return for each code; positive. If a file has or may have more
+            diagnostics of a code, one more diagnostic with the code ``capped`` says so.
 
     Returns:
         Diagnostics in the order of the file. Never raises on content.
