@@ -173,7 +173,7 @@ class Verdict:
 
     @property
     def note(self) -> str:
-        """The reason that the host policy gives, or the problem of the URL, or empty."""
+        """More about the reason, for example the reason of the host policy or the problem of the URL; may be empty."""
         return self._basis.note
 
     @property

@@ -13,7 +13,7 @@ The steps of a request::
       Turn(verdict, permit)                       turn.py      held by the task until the request has ended
     turn.observe(status, headers); turn.end()     turn.py      -> permit.observe, permit.end
 
-``peek`` and ``check`` stop after ``judge``. ``try_turn`` asks ``pacer.try_start``, which never waits. Queues call
+``peek`` and ``check`` stop at the verdict. ``try_turn`` asks ``pacer.try_start``, which never waits. Queues call
 ``turn_now``, which asks ``pacer.try_starts`` through ``try_turns``. Queues and integrations use Agent, the base class
 of AgentView. The other modules:
 

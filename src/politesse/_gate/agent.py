@@ -1,7 +1,7 @@
 """The gate for one agent, as other packages use it.
 
-Theory of operation. Every verdict is made in the same steps. The agent takes the entry of the origin from the cache,
-and makes evidence from the entry. ``judge`` judges the evidence, and the agent makes a verdict from the judgement.
+Theory of operation. A verdict that may need more than rules is made in these steps. The agent takes the entry of the
+origin from the cache, and makes evidence from the entry. ``judge`` judges the evidence, and the agent makes a verdict from the judgement.
 ``hit`` is a short cut: it returns a verdict if the entry is fresh and the rules alone decide. ``peek``, ``check``,
 turns and queues all begin with ``hit``.
 

@@ -224,7 +224,7 @@ def _store_and_pacer(
 ) -> tuple[GuardedStore, Pacer]:
     """Return the store and the pacer.
 
-    If the store outlives the process, the pacer keeps the states of hosts in the store.
+    If the store outlives the process, and there is no fleet, the pacer keeps the states of hosts in the store.
     """
     shared, cache_options = options.pacer, options.cache or CacheOptions()
     fleet_given = options.fleet if shared is None else shared.fleet

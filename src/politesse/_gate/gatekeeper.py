@@ -66,8 +66,8 @@ class Gatekeeper(AgentView):
             pacer only in ``min_delay_s``, the shortest pause of this gate.
         store: keeps the records: a Store, or the path of a file for a SqliteStore. The path may be a URL:
             ``"sqlite:///robots.db"`` is relative, and ``"sqlite:////var/lib/robots.db"`` is absolute. By default, this
-            process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps two
-            times for each host: the end of its closure, and its last request. The gatekeeper closes the store. A
+            process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps the
+            last request, the closure and the backoff of each host. The gatekeeper closes the store. A
             LeasingStore, such as a RedisStore, needs a ``fleet``, because each process would otherwise have its own
             pace. To permit a pace for each process, set ``PacingOptions(scope="process")``.
         fleet: a Redis or Valkey: its URL, such as ``"redis://host:6379/0"``, or FleetOptions. All processes and

@@ -12,9 +12,10 @@ postpone the turn for ever. If the copy is older than a day, the verdict is made
                   -> new context in the cache, with the same file ----------------------------> turn
                   -> new context with another file: give the permit back, wait again ----------> as above
                   -> new context denies: give the permit back, raise Disallowed
-                  -> new context is unknown: give the permit back, check (fetch), wait again --> the new verdict holds
+                  -> new context is unknown: give the permit back, check (fetch), wait again --> as above
 
-A waiter that gives its permit back keeps its place in line.
+A waiter that gives its permit back keeps its place in line. After its first second wait, a new context that is unknown
+leaves the verdict as it is. Otherwise short lifetimes would postpone the turn for ever.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
             if judged is not None:
                 holds = agent.turn_request(origin, self._url, judged, self._context).pace is request.pace
             else:
-                judged, holds = verdict, usable and self._checked_again  # robots.txt was fetched for this turn already
+                judged, holds = verdict, usable and self._checked_again  # it has already waited again once
         except BaseException:
             permit.give_back()
             raise

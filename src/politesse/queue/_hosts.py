@@ -6,11 +6,11 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
 
     phase      the host waits for
     EMPTY      a URL
-    UNKNOWN    the robots.txt of its origins, which are all blocked
+    UNKNOWN    the robots.txt of its origins with URLs, which are all blocked
     READY      a worker, in the line of ready hosts
     IN_TURN    the answer of the pacer, and the end of that turn if the host has more URLs
     PACED      its interval, or the end of other requests to the host
-    CLOSED     its next opening: after a refusal or a quota, or at a Visit-time
+    CLOSED     the end of a closure or of a quota's interval, or a Visit-time
     GIVEN_UP   a worker, which refuses the next URL of the host, unless the host has opened
 
     phase                    event                                          next phase
@@ -23,7 +23,7 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
                              REFUSED: a URL was denied or deferred, its     READY, in front
                              robots.txt is unknown, or its worker was
                              cancelled
-                             TOO_LONG: the wait would be too long           GIVEN_UP, in front
+                             TOO_LONG: too long a wait, or many refusals    GIVEN_UP, in front
                              DUE: the pacer calls                           READY
                              LOOK: a URL may be denied or wait too long,    READY
                              or an answer may have closed the host
