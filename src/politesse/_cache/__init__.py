@@ -1,5 +1,7 @@
 """The copies of robots.txt and other files: fetched once, kept while fresh, revalidated in the background.
 
+The modules::
+
     cache.py          the cache of files of any kind: one fetch for all waiters, refresh, eviction
     robots.py         the cache of robots.txt, with compiled rules
     files.py          the cache of other files, such as data.txt

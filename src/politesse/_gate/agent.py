@@ -1,9 +1,9 @@
 """The gate for one agent, as other packages use it.
 
-Theory of operation. A verdict that may need more than rules is made in these steps. The agent takes the entry of the
-origin from the cache, and makes evidence from the entry. ``judge`` judges the evidence, and the agent makes a verdict from the judgement.
-``hit`` is a short cut: it returns a verdict if the entry is fresh and the rules alone decide. ``peek``, ``check``,
-turns and queues all begin with ``hit``.
+Theory of operation. A verdict that needs more than rules is made in these steps: the agent takes the entry of the
+origin from the cache, and makes evidence from the entry; ``judge`` judges the evidence; the agent makes a verdict from
+the judgement. ``hit`` is a short cut: it returns a verdict if the entry is fresh and the rules alone decide. ``peek``,
+``check``, turns and queues all begin with ``hit``.
 
 A queue judges a URL several times: when the URL is put, and each time its host is not ready. So the methods that judge
 a URL do not count the verdict. A method that returns a verdict to the user passes the verdict to ``counted``, which

@@ -14,8 +14,8 @@ postpone the turn for ever. If the copy is older than a day, the verdict is made
                   -> new context denies: give the permit back, raise Disallowed
                   -> new context is unknown: give the permit back, check (fetch), wait again --> as above
 
-A waiter that gives its permit back keeps its place in line. After its first second wait, a new context that is unknown
-leaves the verdict as it is. Otherwise short lifetimes would postpone the turn for ever.
+A waiter that gives its permit back keeps its place in line. If the context is unknown again after a further wait,
+the verdict holds. Otherwise files with short lifetimes would postpone the turn for ever.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ fleet, or ``PacingOptions(scope="process")``. RedisStore, which processes on man
 ``politesse.stores.redis``, and needs the extra ``redis``.
 
 To add a store, write a class with the methods of ``politesse.ports.Store``, and export it here, unless it needs an
-extra. A store that processes share also has the methods of UpdatingStore. With the
-methods of LeasingStore, only one of these processes fetches a robots.txt. To let a URL name the store,
-extend ``store_at`` (``sqlite.py``).
+extra. A store that processes share also has the methods of UpdatingStore. With the methods of LeasingStore, only one of
+these processes fetches a robots.txt. To let a URL name the store, extend ``store_at`` (``sqlite.py``).
 """
 
 from politesse.stores._sqlite_records import StoredRecord, StoreStatistics
