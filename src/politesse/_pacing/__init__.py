@@ -2,9 +2,9 @@
 
 The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer``::
 
-    gate --- TurnRequest(host, origin, agent, pace, url, min_delay_s) --> Permit
+    gate --- TurnRequest(host, origin, agent, pace, url, min_delay_s, check_lines) --> Permit
       |
-    GateShare      shared.py   only if several gates share a pacer: the waiters of a gate end with that gate
+    GateShare      shared.py   only with pacer=SharedPacer(...): the waiters of a gate end with that gate
       |
     ScopedPacer    scoped.py   only with key=, address= or domain=: a pacer for each scope: first the key, then the
       |                        limits; scopes.py finds the keys, offers.py waits for callbacks
@@ -31,19 +31,29 @@ Where to change what:
 
 * A new spelling of a quota: change only ``_http/ratelimit.py``.
 * A new header that slows the pace: put its parser into ``_http``. Add the name of the header to ``PACE_HEADERS`` in
-  ``refusals.py``. ``HostBackoff.observe`` reads the header. If the value sets a pace, ``slow`` applies it. If it closes
-  the host, call ``close``. ``remembered_until_mono`` must include the time until which the header applies; otherwise
-  the host is forgotten early. Until that time, ``PacedHost.start_of`` must calculate each start anew. Add the numbers
-  of the header to ``BackoffRecord``, as fields with defaults. Handle each new field in ``binds``, ``later`` and
-  ``joined``, and in ``record`` and ``recall`` of ``HostBackoff``; otherwise a restart loses the field. Add the name of
-  the header to ``Bound`` (``_base/reasons.py``). Add it also to ``_INTERVALS`` in ``queue/_robots.py`` and ``_OF_SITE``
-  in Scrapy's ``_waits.py``; otherwise the wait does not count for ``max_wait_s``.
-* A status or header that closes the host: add a row to ``refusals.py``.
+  ``refusals.py``. ``HostBackoff.observe`` reads the header. If the value sets a pace, ``slow`` applies it. If the value
+  is a time without requests, ``observe`` calls ``close``. ``remembered_until_mono`` must include the time until which
+  the header applies; otherwise the host is forgotten early. Until that time, ``PacedHost.start_of`` must calculate each
+  start anew. Add the numbers of the header to ``BackoffRecord``, as fields with defaults. Handle each new field in
+  ``binds``, ``later`` and ``joined``, and in ``record`` and ``recall`` of ``HostBackoff``; otherwise a restart loses
+  the field. Add the name of the header to ``Bound`` (``_base/reasons.py``). Add it also to ``_INTERVALS`` in
+  ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's ``_waits.py``; otherwise the wait does not count for ``max_wait_s``.
+  If ``observe`` may return the header as an IgnoredHeader, add its name to ``_FIELDS`` in ``metrics.py``. In a fleet,
+  other processes call the new pace ``adaptive`` (``earliest`` in ``state.lua``).
+* A status or header that means BUSY or REFUSED: change ``meaning_of`` and the table in ``refusals.py``. Add the name of
+  the header to ``PACE_HEADERS``.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``_base/reasons.py`` and of ``state.lua``.
-* A new statement of robots.txt: change ``StatedPace`` in ``_ports.py``, and ``stated_pace`` in ``pace.py``.
+* A new statement of robots.txt: add its name to ``_OTHER_FIELDS`` in ``robots/dialect.py``, and its parser to
+  ``DIRECTIVES`` in ``robots/other_records.py``. ``RuleSet._obey`` keeps its value. Add the value to ``StatedPace`` in
+  ``_ports.py``, to ``stated_pace`` and ``longest_stated_s`` in ``pace.py``, and to the condition in
+  ``Agent.turn_request``. A value that depends on the time of day belongs in ``Timetable``, because
+  ``AgentPace.record`` sets ``timed`` by the timetable only. Add the name of the statement to ``Bound``, ``_INTERVALS``
+  and ``_OF_SITE``, as for a header.
 * A new scope: write a function from a host to its key in ``scopes.py``. In ``ScopedPacer.__init__``, let ``scope``
-  select this function, and add the limit of the new scope to ``others``. Add the option to ``PacingOptions``: its
-  field, ``key``, the checks and ``is_scoped``. Add the name to ``SCOPES`` in ``fleet/status.py``, and to ``_pacer`` in
-  Scrapy's ``_settings.py``: spiders with different limits must not share a pacer. If a key needs a look-up, as an
-  address does, also change ``ScopedPacer.closed_until``.
+  select this function. The loop there reads two tuples: add the options of the scope to ``others``, and its limit to
+  the tuple of limits. Add the option to ``PacingOptions``: its field, ``key``, the checks and ``is_scoped``. Add the
+  name to ``SCOPES`` in ``fleet/status.py``, and to ``_pacer`` in Scrapy's ``_settings.py``: spiders with different
+  limits must not share a pacer. If the key is computed from the address, also change ``ScopedPacer.closed_until``. If
+  the key needs a look-up of its own, change ``closed_until``, ``close_host``, ``aclose``, ``_known_parts`` and
+  ``_parts``, and add a bound like ``Bound.ADDRESS``. An unchanged ``_parts`` would loop for ever.
 """

@@ -6,10 +6,10 @@ check the host again. The phases are:
     phase      it ends when
     RECALLING  the memory of an earlier process answers
     FULL       a request ends, is given back or expires; or max_concurrent is raised
-    CALLED     the called waiter takes its permit, or leaves; a callback loses its place after OFFER_S
+    CALLED     the called waiter takes its permit, has to wait again, or leaves; a callback leaves after OFFER_S
     CLOSED     the host opens again
     SPACED     the interval is over, or a window of the day begins; robots.txt states another pace; a limit changes
-    IDLE       a request comes; otherwise the host is soon forgotten
+    IDLE       a request comes, or the host is forgotten: soon, or with a backoff after up to a day (``busy_until``)
 
     request -> waits in line -> called -> granted (under way) -> end, give_back, expiry
 
@@ -67,7 +67,7 @@ class PacedHost:
         host: the name of the host.
         options: the options of the pacer, with the limits that were set for this host.
         last_mono: the end of the last request, or its start if several may be under way. A fetch of robots.txt counts
-            if no other request is remembered.
+            if it opened its site, or if no other request is remembered.
         agents: the pace of each agent that has requested a turn. The key is the agent's name and its floor: the least
             interval that the gate demands.
         backoff: the pace and the closures that the host's answers ask for.
@@ -290,7 +290,11 @@ class PacedHost:
         return self.last_mono + max(kept_s, 2.0 * self.longest_s)
 
     def busy_until(self, kept_s: float, now_mono: float, now_wall: float) -> float:
-        """Return until when an idle host must be kept, because facts other than ``last_mono`` still count."""
+        """Return until when an idle host must be kept: its pace, a backoff or a Visit-time still counts.
+
+        When the host is forgotten, only ``last_mono`` is remembered, for ``kept_s``. So a host whose ``last_mono``
+        counts for longer is kept, too.
+        """
         longest_s = self.longest_s
         rest_s = max(longest_s, self.backoff.smoothed_s(self.options))
         until_mono = max(self.last_mono + rest_s, self.backoff.remembered_until_mono)

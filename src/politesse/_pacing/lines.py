@@ -282,7 +282,7 @@ class LocalLines:
         return None
 
     def _advance(self, host: PacedHost) -> None:
-        """Count a change of the host, and set the time of its next check."""
+        """Let the memory note a host that has changed, and set the time of the next check of the host."""
         if host.recalling:
             return
         if self._recalls is not None and host.noted != host.changes:

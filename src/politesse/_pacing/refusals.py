@@ -1,4 +1,4 @@
-"""What an answer to a page means for its host, by status and headers. Pure. No other module has such a table.
+"""What an answer to a page means for its host, by status and headers. Pure; the time is an argument.
 
     answer                                                means    what follows (``backoff.py``)
     429, 502, 503, 504                                    BUSY     the host is closed for the backoff
@@ -15,6 +15,9 @@ A redirect does not count as SUCCESS: a host may redirect every page, and deny t
 so single answers of 401 and 403 do not close the host. A challenge, such as a CAPTCHA, tests whether a person makes the
 request. politesse never evades a challenge: a closed host gets no request. A ``Retry-After`` closes the host, whatever
 the status is.
+
+``meaning_of`` and ``AnswersInRow`` implement this table, the only one for pages. For answers to robots.txt, see
+``FETCH_CLOSING`` (``backoff.py``) and ``_cache/outcome.py``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Theory of operation. One task does all the work. While one batch of calls is und
 next batch. So many hosts share a round trip. There are two kinds of calls:
 
     ask    a reservation: its caller waits for the answer. After a loss the call raises WireLost and is not sent again
-    post   the end of a request, the closure of a host, the renewal of a ticket: its caller does not wait. After a
+    post   the end of a request, the closure of a host, the renewal of a lease: its caller does not wait. After a
            loss, ends and closures are sent again, in the same order, until Redis answers. Renewals are not sent
            again, because each session begins with new renewals
 

@@ -7,7 +7,7 @@ restart, a failover). A round also ends when a process finds that the clock of t
 checks the epoch in the same round trip. So a process notices the end of a round before it uses a grant of the next
 round.
 
-In a new round each process reports: it renews its tickets in a new session, tells the server again which hosts are
+In a new round each process reports: it renews its leases in a new session, tells the server again which hosts are
 closed, and notes in the roster that it has reported. Each process of an earlier round also names all other processes
 that it has known. Until all of them have reported, or ``lease_s`` seconds have passed since the round began, no process
 starts a request.

@@ -1,8 +1,8 @@
 """The exchange between a process and its Redis while they are connected; ``link.py`` connects them.
 
-In each session the process first joins the rosters. Then it renews its tickets, and tells Redis again which hosts are
-closed. Then it reports. After that it sends the calls of its pacers, reads messages, and reports again every few
-seconds.
+In each session the process first joins the rosters. Then it renews the leases of its requests under way, and tells
+Redis again which hosts are closed or slow. Then it sends the posts that have waited for the connection, and reports.
+After that it sends the calls of its pacers, reads messages, and reports again every few seconds.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Session:
     # Begin, and end
 
     def _begin(self, server: Server) -> None:
-        """Begin a session: join, let all pacers renew their tickets and name their closed hosts again, and report."""
+        """Begin a session: join, let all pacers renew leases and name closed hosts, send waiting posts, and report."""
         if server.run_id != self._run_id:
             self.clocks = ServerClocks()
         now_mono = self._clock.monotonic()

@@ -2,7 +2,7 @@
 --
 -- The roster is a hash under its own key. A round begins when the roster is new, when another run of the server made
 -- the roster, or when a process suspects that the server has lost data. In a new round each process has to report: it
--- renews its tickets, closes its closed hosts again, and then calls this script with `report`. No process starts a
+-- renews its leases, closes its closed hosts again, and then calls this script with `report`. No process starts a
 -- request until all processes have reported, or until all their leases are over.
 --
 --   run            the run of the server in which the round began

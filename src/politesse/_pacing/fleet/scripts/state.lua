@@ -21,8 +21,8 @@
 --   queue         the requests that wait for the end of another request, one on each line, in the order of arrival
 --
 -- A ticket is OWNER.NUMBER. An owner is one process; messages about its tickets are published to its channel. A session
--- is one connection of an owner. After an owner has connected, it renews all its live tickets in the new session. So a
--- lease of an earlier session is dead: its request has ended, or its grant was never used.
+-- is one connection of an owner. After an owner has connected, it renews the leases of all its requests under way in
+-- the new session. So a lease of an earlier session is dead: its request has ended, or its grant was never used.
 --
 -- All scripts have these arguments:
 --
