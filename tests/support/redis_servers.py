@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,6 +26,13 @@ from redis.backoff import NoBackoff
 _MOST_PORT: Final = 55_000  # a node of a cluster needs the port 10,000 above, too
 
 
+_LISTENS: Final = re.compile(rb"Ready to accept connections|Sentinel ID is")
+
+
+class PortTaken(ChildProcessError):
+    """Another process listens at the port."""
+
+
 class RedisServer:
     """A redis-server on a free port of this machine, until the end of its block; it keeps nothing on disk."""
 
@@ -33,8 +41,13 @@ class RedisServer:
         self.executable = executable
         self._folder = Path(tempfile.mkdtemp(prefix="politesse-redis-"))
         (self._folder / "redis.conf").write_text(config)
-        self.port = free_port()
-        self.start()
+        while True:
+            self.port = free_port()
+            try:
+                self.start()
+            except PortTaken:
+                continue
+            break
 
     @property
     def url(self) -> str:
@@ -46,7 +59,10 @@ class RedisServer:
         return time.monotonic() - self._answers_since_mono
 
     def start(self, *more: str) -> None:
-        """Start it with the data on its disk, and wait until it listens."""
+        """Start it with the data on its disk, and wait until it says that it listens.
+
+        Another process may listen at the port by now, so a connection to the port would prove nothing.
+        """
         command = [
             self.executable,
             "redis.conf",
@@ -59,14 +75,17 @@ class RedisServer:
             *self._arguments,
             *more,
         ]
-        self._process = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.DEVNULL)  # noqa: S603
+        log = self._folder / "log"
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(command, cwd=self._folder, stdout=file)  # noqa: S603
         for _ in range(500):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    self._answers_since_mono = time.monotonic()
-                    return
-            if self._process.poll() is not None:
-                raise ChildProcessError(f"{command} has ended with {self._process.returncode}")
+            has_ended, said = self._process.poll() is not None, log.read_bytes()
+            if _LISTENS.search(said):
+                self._answers_since_mono = time.monotonic()
+                return
+            if has_ended:
+                failure = PortTaken if b"Address already in use" in said else ChildProcessError
+                raise failure(f"{command} has ended: {said.decode()[-500:]}")
             time.sleep(0.02)
         self.kill()
         raise TimeoutError(f"{command} does not listen")
