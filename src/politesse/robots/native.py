@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from politesse.robots.traits import Matching
 
 _BOUND_REACHED, _ROBOTS_TXT, _OTHER = -1, -4, -6  # _native/module.c; OTHER: Python has to normalise the target
+_FIELD, _SITEMAP, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 7)  # _native/scan.h has the same numbers
 IMPLEMENTATION: Final = "python" if core is None else "native"
 """``native`` if the compiled core decides, in the dialects that it supports; else ``python``."""
 _NO_OTHERS: Final = OtherRecords()  # shared by all files without other records; never changed
@@ -92,9 +93,6 @@ def _match(decided: int | DecidingRule) -> Match:
             return ROBOTS_TXT_MATCH
         return Match(Reason.NO_RULE, bound_reached=True) if decided == _BOUND_REACHED else NO_RULE_MATCH
     return match_of_rule(*decided)
-
-
-_FIELD, _SITEMAP, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 7)  # _native/scan.h has the same numbers
 
 
 class NativeOutline:
