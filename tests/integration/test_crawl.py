@@ -13,7 +13,6 @@ import httpx
 import httpx2
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import unused_port
 
 from politesse import ConfigurationError, Gatekeeper, PoliteSession
 from politesse.events import HostClosed
@@ -23,6 +22,7 @@ from politesse.integrations.httpx2 import PoliteTransport as Httpx2Transport
 from politesse.queue import CrawlPage, PoliteQueue
 from politesse.testing import ScriptedFetcher, assert_polite
 from tests.integration.sites import EAGER, UA, Server, Site, slow_gate, turns, until
+from tests.support.ports import free_port
 from tests.support.tiers import first_of
 
 
@@ -173,7 +173,7 @@ async def test_urls_as_people_write_them_are_requested(gate: Gatekeeper, web_cli
 @pytest.mark.realtime
 async def test_a_request_that_fails_is_logged_in_the_words_of_its_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "politesse.queue")
-    url = f"http://127.0.0.1:{unused_port()}/"
+    url = f"http://127.0.0.1:{free_port()}/"
     async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate, PoliteSession(gate) as web_client:
         queue = PoliteQueue[object](gate)
         await queue.put(url)

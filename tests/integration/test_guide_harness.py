@@ -102,12 +102,13 @@ async def test_fault_of_a_program_is_found_at_its_line(
         (fenced("python", "await asyncio.Event().wait()\n1 / 0"), "bad.md:2: it hangs"),
         (fenced("python", "import asyncio\nasyncio.run(asyncio.Event().wait())"), "bad.md:2: it hangs after "),
         (fenced("sh", "sleep 60"), "bad.md:2: it hangs after "),
-        (fenced("sh", "python3 -m http.server 8000 --wrong"), "bad.md:2: the server does not answer"),
+        (fenced("sh", "python3 -m http.server 8000 --wrong"), "bad.md:2: the server does not answer: usage"),
     ],
     ids=["paste", "program", "command", "server"],
 )
 async def test_hang_is_found(tmp_path: Path, block: str, found: str) -> None:
-    assert await wrong(tmp_path, block, patience_s=3) == [found]
+    [fault] = await wrong(tmp_path, block, patience_s=3)
+    assert fault.startswith(found)
 
 
 @pytest.mark.realtime

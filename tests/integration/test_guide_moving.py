@@ -18,7 +18,7 @@ from protego import Protego
 from politesse import Gatekeeper
 from tests.integration.crawlee_memory import use_memory
 from tests.integration.scrapy.crawling import USER_AGENT, Site, crawl, html, serving
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 
 GUIDE: Final = (Path(__file__).parents[2] / "src/politesse/guides/moving.md").read_text()
 Ask: TypeAlias = Callable[[str], Awaitable[str]]

@@ -17,7 +17,8 @@ from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import UA
 from tests.support.events import failures_of
-from tests.support.redis_servers import EXECUTABLES, RedisServer, free_port, serving_by_tls, shared_server
+from tests.support.ports import free_port
+from tests.support.redis_servers import EXECUTABLES, RedisServer, serving_by_tls, shared_server
 from tests.support.stores import KEY, leased
 from tests.support.tiers import first_of
 

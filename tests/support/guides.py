@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -252,10 +252,11 @@ class _Run:
                 if port in running:
                     found.append(f"{block.place()}: a second server")
                     continue
-                with (self._folder / f"server_{port}.log").open("wb") as log:
+                path = self._folder / f"server_{port}.log"
+                with path.open("wb") as log:
                     running[port] = await self._start(["sh", "-c", self._local(block.code)], log.fileno())
                 if not await self._answers(self._ports[port]):
-                    found.append(f"{block.place()}: the server does not answer")
+                    found.append(f"{block.place()}: the server does not answer: {path.read_text()}")
             yield found
         finally:
             for process in running.values():

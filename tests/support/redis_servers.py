@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,14 +22,9 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-_MOST_PORT: Final = 55_000  # a node of a cluster needs the port 10,000 above, too
-
+from tests.support.ports import free_port
 
 _LISTENS: Final = re.compile(rb"Ready to accept connections|Sentinel ID is")
-
-
-class PortTaken(ChildProcessError):
-    """Another process listens at the port."""
 
 
 class RedisServer:
@@ -41,13 +35,8 @@ class RedisServer:
         self.executable = executable
         self._folder = Path(tempfile.mkdtemp(prefix="politesse-redis-"))
         (self._folder / "redis.conf").write_text(config)
-        while True:
-            self.port = free_port()
-            try:
-                self.start()
-            except PortTaken:
-                continue
-            break
+        self.port = free_port()
+        self.start()
 
     @property
     def url(self) -> str:
@@ -59,10 +48,7 @@ class RedisServer:
         return time.monotonic() - self._answers_since_mono
 
     def start(self, *more: str) -> None:
-        """Start it with the data on its disk, and wait until it says that it listens.
-
-        Another process may listen at the port by now, so a connection to the port would prove nothing.
-        """
+        """Start it with the data on its disk, and wait until it says that it listens."""
         command = [
             self.executable,
             "redis.conf",
@@ -84,8 +70,7 @@ class RedisServer:
                 self._answers_since_mono = time.monotonic()
                 return
             if has_ended:
-                failure = PortTaken if b"Address already in use" in said else ChildProcessError
-                raise failure(f"{command} has ended: {said.decode()[-500:]}")
+                raise ChildProcessError(f"{command} has ended: {said.decode()[-500:]}")
             time.sleep(0.02)
         self.kill()
         raise TimeoutError(f"{command} does not listen")
@@ -156,13 +141,3 @@ def client_at(url: str) -> Redis:
 def text_of(name: bytes | str) -> str:
     """Return a name that Redis has answered as text."""
     return name.decode() if isinstance(name, bytes) else name
-
-
-def free_port() -> int:
-    """Return a port on which nothing listens."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            if port < _MOST_PORT:
-                return port

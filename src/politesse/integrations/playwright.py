@@ -13,7 +13,8 @@ lets a request through, the browser follows all its redirects. So the route lets
 by ``route.fetch(max_redirects=0)`` in a turn, and gives the browser the answer, but never a redirect:
 
     in goto          the route aborts the navigation; ``goto`` takes the turn of the target, and navigates there
-    a click, script  the browser gets an empty page with ``Refresh: 0``, so that the target is another navigation
+    a click, script  the browser gets an empty page with ``Refresh: 0``, so that the target is another navigation; the
+                     page names an icon, because the browser might request ``/favicon.ico`` before it moves on
     a subresource    the route fetches the target itself, in the next turn
 
 ``goto`` takes its turn before it calls Playwright, so that no timeout of Playwright runs during the wait. The route
@@ -334,7 +335,8 @@ class PolitePage:
         if self._redirects > _MAX_HOPS:
             self._redirects = 0
             raise _too_many(target)
-        await route.fulfill(headers={"refresh": f"0;url={target}"}, content_type="text/html")
+        refresh = {"refresh": f"0;url={target}"}
+        await route.fulfill(headers=refresh, content_type="text/html", body='<link rel="icon" href="data:,">')
 
 
 def _too_many(url: str) -> Error:

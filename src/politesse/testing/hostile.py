@@ -75,7 +75,7 @@ class HostileServer:
         self._asked: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._queue: list[socket.socket] = []
+        self._sockets: list[socket.socket] = []
 
     @property
     def origin(self) -> str:
@@ -111,9 +111,10 @@ class HostileServer:
 
     async def __aenter__(self) -> Self:
         if not self._fault.listens:
-            with socket.socket() as unused:
-                unused.bind((self.address, 0))
-                self._port = unused.getsockname()[1]
+            unused = socket.socket()  # bound until the end, so that nobody else listens there
+            self._sockets.append(unused)
+            unused.bind((self.address, 0))
+            self._port = unused.getsockname()[1]
         elif not self._fault.accepts:
             self._port = await self._fill_queue()
         else:
@@ -125,8 +126,8 @@ class HostileServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for waiting in self._queue:
-            waiting.close()
+        for held in self._sockets:
+            held.close()
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
@@ -143,13 +144,13 @@ class HostileServer:
         listening = socket.socket()
         listening.bind((self.address, 0))
         listening.listen(0)
-        self._queue.append(listening)
+        self._sockets.append(listening)
         for _ in range(_FILLING):
             filling = socket.socket()
             filling.setblocking(False)  # noqa: FBT003 - as it is called
             with suppress(BlockingIOError):
                 filling.connect(listening.getsockname())
-            self._queue.append(filling)
+            self._sockets.append(filling)
         await asyncio.sleep(0.02)  # connecting on loopback is quick, but not instantaneous
         return int(listening.getsockname()[1])
 

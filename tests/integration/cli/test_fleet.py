@@ -13,7 +13,8 @@ from politesse import Gatekeeper, PacingOptions
 from politesse.options import FleetOptions
 from politesse.testing import ScriptedFetcher
 from tests.integration.cli.command import Done, Origin, politesse, run_process, serving
-from tests.support.redis_servers import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.realtime
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp.test_utils import unused_port
 
 from politesse import FetchOptions
 from politesse.fetch import AiohttpFetcher
 from politesse.ports import FaultKind, FetchRequest, Validators
 from tests.integration.fetch.fetching import HEAD, PUBLIC, UA, faulted, fetch_from, responded
 from tests.integration.fetch.servers import FILE, Answer, Names, Server, endless, response, silence
+from tests.support.ports import free_port
 
 
 async def test_request_has_the_user_agent_and_no_other_identification() -> None:
@@ -50,7 +50,7 @@ async def test_netrc_and_proxies_of_the_environment_are_not_used(
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{unused_port()}")
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     async with Server(response(200, FILE)) as server:

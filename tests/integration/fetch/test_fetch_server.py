@@ -6,7 +6,6 @@ import tracemalloc
 from collections.abc import Sequence
 
 import pytest
-from aiohttp.test_utils import unused_port
 
 from politesse import FetchOptions, Gatekeeper, PacingOptions, Reason
 from politesse.errors import ClosedError
@@ -32,6 +31,7 @@ from tests.integration.fetch.servers import (
     response,
     silence,
 )
+from tests.support.ports import free_port
 
 MIN_BODY_BYTES = FetchOptions().max_body_bytes
 
@@ -71,7 +71,7 @@ async def test_the_gatekeeper_decides_what_the_outcome_table_says(row: Row) -> N
 
 
 async def test_a_refused_connection_is_a_connect_fault() -> None:
-    origin = Origin.of(f"http://127.0.0.1:{unused_port()}/")
+    origin = Origin.of(f"http://127.0.0.1:{free_port()}/")
     fault = faulted(await AiohttpFetcher(UA).fetch(FetchRequest(origin, 5)))
     assert (fault.kind, fault.status, fault.final_url) == (FaultKind.CONNECT, None, origin.robots_url)
     assert fault.detail.startswith(f"Cannot connect to host 127.0.0.1:{origin.port} [Connect call failed")

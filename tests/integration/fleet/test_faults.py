@@ -18,7 +18,8 @@ from politesse.ports import Pacer
 from tests.integration.fleet.members import Members, visit
 from tests.integration.fleet.switch import Switch
 from tests.support.pacing import HOST, finish, wants
-from tests.support.redis_servers import RedisServer, free_port, text_of
+from tests.support.ports import free_port
+from tests.support.redis_servers import RedisServer, text_of
 from tests.support.tiers import first_of
 
 pytestmark = pytest.mark.realtime

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import unused_port
 from scrapy import signals
 
 from politesse import FetchOptions, Gatekeeper
@@ -28,6 +27,7 @@ from tests.integration.scrapy.crawling import (
     status,
     text,
 )
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -207,7 +207,7 @@ async def test_robots_txt_is_followed_for_five_redirects_read_to_its_limit_and_c
 
 
 async def test_errback_of_a_site_that_cannot_be_reached_gets_the_exception_of_plain_scrapy() -> None:
-    urls = [f"http://127.0.0.1:{unused_port()}/", "http://host.invalid/"]
+    urls = [f"http://127.0.0.1:{free_port()}/", "http://host.invalid/"]
     retried = {"RETRY_TIMES": 2, "HTTPERROR_ALLOW_ALL": True}
     plain = await crawl(urls, retried)
     done = await crawl(urls, ADDON | QUICK | {"POLITESSE_MAX_WAIT": 1} | retried)

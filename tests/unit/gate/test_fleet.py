@@ -11,8 +11,8 @@ from politesse.options import FleetOptions, SharedPacer
 from politesse.stores import SqliteStore
 from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
+from tests.support.ports import free_port
 from tests.support.programs import run_code
-from tests.support.redis_servers import free_port
 
 UA = "ExampleBot/1.0"
 PAGE = "https://example.com/page"

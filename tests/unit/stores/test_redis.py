@@ -7,7 +7,7 @@ from politesse.errors import ConfigurationError, ConfigurationTypeError, StoreEr
 from politesse.ports import LeasingStore
 from politesse.stores import MemoryStore
 from politesse.stores.redis import RedisStore
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 
 URL = "redis://:secret@192.0.2.1:7000/3"
 
