@@ -222,6 +222,13 @@ async def test_the_oldest_request_does_not_starve_while_more_come_than_are_answe
         await asyncio.gather(*asking)
 
 
+async def test_the_newest_and_the_oldest_request_are_made_in_turn(clock: ManualClock) -> None:
+    web = Web(clock, lambda _: RULES, lambda _: 0.04)
+    async with Gatekeeper(UA, fetcher=web, clock=clock, cache=CacheOptions(max_concurrent_fetches=1)) as gate:
+        await asyncio.gather(*(gate.check(url) for url in sites(5)))
+    assert [request.origin.host for request in web.requests] == [f"site{n}.example" for n in (0, 4, 1, 3, 2)]
+
+
 def stalling(url: str) -> float:
     return 0.01 if "healthy" in url else 30.0
 
