@@ -1,8 +1,8 @@
 """Fixtures and hooks of all tests.
 
 The ordinary run is the same every time: Hypothesis draws the same examples, and the jitter of the library is seeded.
-By ``--hypothesis-profile``, ``full`` draws up to twenty times as many as the usual ``quick``, and the same each time;
-``random`` draws others each time, a fifth of ``full``; ``deep`` draws others, twenty times as many as ``full``.
+By ``--hypothesis-profile``, ``full`` draws up to ten times as many as the usual ``quick``, and the same each time;
+``random`` draws others each time, up to four times as many as ``quick``, and ``deep`` others, up to 400 times as many.
 """
 
 import faulthandler
@@ -31,11 +31,11 @@ register_profiles()
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Have ``-n auto`` start two processes a core, up to eight: many tests wait for servers and clocks."""
+    """Have ``-n auto`` start two processes a core and one more, up to eight: many tests wait for servers and clocks."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(cores, min(2 * cores, 8))
+    return max(cores, min(2 * cores + 1, 8))
 
 
 @pytest.hookimpl(wrapper=True)

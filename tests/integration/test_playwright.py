@@ -430,14 +430,14 @@ def busy(_: web.Request) -> web.Response:
 async def test_browser_requests_no_icon_by_itself_even_without_its_routes(
     site: HtmlSite, context: BrowserContext, gate: Gatekeeper
 ) -> None:
-    for number in range(20):
+    for number in range(10):
         site.answers[f"/{number}"] = lambda _: web.Response(text="<title>no icon</title>", content_type="text/html")
         page = await context.new_page()
         await (await polite_page(page, gate)).goto(f"{site.base}/{number}")
         await page.unroute_all()  # as at its end
         await asyncio.sleep(0.2)
         await page.close()
-    assert site.pages == [f"/{number}" for number in range(20)]
+    assert site.pages == [f"/{number}" for number in range(10)]
 
 
 @pytest.mark.full
