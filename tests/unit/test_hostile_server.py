@@ -74,10 +74,13 @@ async def test_a_connection_that_is_never_accepted_waits() -> None:
                 await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_port_at_which_nobody_listens_refuses() -> None:
+async def test_a_port_at_which_nobody_listens_refuses_and_is_given_to_nobody_else() -> None:
     async with HostileServer(FAULTS["refuses-connections"]) as server:
+        port = int(server.origin.rpartition(":")[2])
         with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", int(server.origin.rpartition(":")[2]))
+            await asyncio.open_connection("127.0.0.1", port)
+        with pytest.raises(OSError, match="address already in use"):
+            await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", port)
 
 
 async def test_a_custom_handler_sees_the_request_and_its_count() -> None:
