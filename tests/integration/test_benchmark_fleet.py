@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
 from random import Random
-from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,14 +13,7 @@ from benchmarks.fleet import _short, _summed
 from benchmarks.fleet_model.crawl import CLOSED, IDLE, IN_FLIGHT, KEPT_S, LONG_URL, Costs, Crawl, demand
 from benchmarks.fleet_model.simulation import simulate
 
-from politesse import Gatekeeper, PacingOptions, PoliteQueue
 from politesse._pacing.fleet.scripts import Script
-from politesse.options import FleetOptions
-from politesse.queue import QueueClosed
-from politesse.testing import ScriptedFetcher
-from tests.integration.fleet.slow_way import SlowWay
-from tests.integration.sites import UA
-from tests.support.redis_servers import RedisServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,34 +130,3 @@ def test_simulation_measures_predicts_and_checks(tmp_path: Path, capsys: pytest.
     figures = {one["name"]: one["value"] for one in json.loads((tmp_path / "out.json").read_text())["figures"]}
     assert figures["fleet/memory, in flight"] < figures["fleet/memory, in flight, URLs of 100 octets"]
     assert all(figures[f"fleet/model, {name}"] > 0.0 for name in ("keys", "scripts", "server", "network"))
-
-
-@pytest.mark.realtime
-async def test_a_queue_keeps_95_percent_of_a_pace_of_a_second_with_redis_20_ms_away() -> None:
-    hosts = [f"host{number}.example" for number in range(20)]
-    starts: dict[str, list[float]] = {host: [] for host in hosts}
-    pacing = PacingOptions(min_delay_s=1.0, adaptive_factor=0.0)
-    site = ScriptedFetcher({f"https://{host}": 404 for host in hosts})
-    with RedisServer() as server:
-        async with SlowWay(server.port, 0.02) as way:
-            gate = Gatekeeper(UA, fetcher=site, fleet=FleetOptions(way.url, prefix="far:"), pacing=pacing)
-            queue: PoliteQueue[None] = PoliteQueue(gate)
-            for page in range(10):
-                for host in hosts:
-                    await queue.put(f"https://{host}/{page}")
-            queue.close()
-
-            async def work() -> None:
-                with suppress(QueueClosed):
-                    while True:
-                        async with queue.turn() as turn:
-                            starts[turn.url.split("/")[2]].append(time.monotonic())
-                            turn.observe(200)
-
-            async with asyncio.timeout(60.0):
-                await asyncio.gather(*(work() for _ in range(20)))
-            await gate.aclose()
-    gaps = sorted(after - before for times in starts.values() for before, after in pairwise(times))
-    assert len(gaps) == 180
-    assert gaps[0] >= 1.0
-    assert median(gaps) <= 1.0 / 0.95

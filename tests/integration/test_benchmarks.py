@@ -43,7 +43,7 @@ PRINTED = {
     "ledger": ("ledger: a decision on a cached origin", ["ledger/caller"]),
     "signing": ("signing: one request", []),
     "growth": ("growth: in one doubling of origins", []),
-    "fleet": ("fleet: 5 hosts", ["fleet/rate", "fleet/least gap"]),
+    "fleet": ("fleet: 5 hosts", ["fleet/rate", "fleet/queue", "fleet/least gap"]),
 }
 
 
