@@ -1,6 +1,7 @@
 """The hostile server does what it says; what crawlers make of it is tested elsewhere."""
 
 import asyncio
+import gc
 import gzip
 
 import aiohttp
@@ -81,6 +82,13 @@ async def test_a_port_at_which_nobody_listens_refuses_and_is_given_to_nobody_els
             await asyncio.open_connection("127.0.0.1", port)
         with pytest.raises(OSError, match="address already in use"):
             await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", port)
+
+
+@pytest.mark.parametrize("name", ["refuses-connections", "never-accepts"])
+async def test_an_address_of_another_machine_leaves_no_socket(name: str) -> None:
+    with pytest.raises(OSError, match="assign requested address"):
+        await HostileServer(FAULTS[name], address="192.0.2.1").__aenter__()
+    gc.collect()  # an open socket would warn
 
 
 async def test_a_custom_handler_sees_the_request_and_its_count() -> None:

@@ -111,10 +111,7 @@ class HostileServer:
 
     async def __aenter__(self) -> Self:
         if not self._fault.listens:
-            unused = socket.socket()  # bound until the end, so that nobody else listens there
-            self._sockets.append(unused)
-            unused.bind((self.address, 0))
-            self._port = unused.getsockname()[1]
+            self._port = self._bound().getsockname()[1]  # until the end, so that nobody else listens there
         elif not self._fault.accepts:
             self._port = await self._fill_queue()
         else:
@@ -139,12 +136,21 @@ class HostileServer:
     def __repr__(self) -> str:
         return f"<HostileServer {self._fault.name} at {self.origin}: {len(self._log)} requests>"
 
+    def _bound(self) -> socket.socket:
+        """Return a socket that keeps a port until the end of the server."""
+        bound = socket.socket()
+        try:
+            bound.bind((self.address, 0))
+        except OSError:
+            bound.close()
+            raise
+        self._sockets.append(bound)
+        return bound
+
     async def _fill_queue(self) -> int:
         """Listen, and connect until the queue of connections is full; return the port."""
-        listening = socket.socket()
-        listening.bind((self.address, 0))
+        listening = self._bound()
         listening.listen(0)
-        self._sockets.append(listening)
         for _ in range(_FILLING):
             filling = socket.socket()
             filling.setblocking(False)  # noqa: FBT003 - as it is called
