@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from benchmarks import __main__ as runner
-from benchmarks.fleet import _short, _summed
+from benchmarks.fleet import _gaps_of_queue, _short, _summed
 from benchmarks.fleet_model.crawl import CLOSED, IDLE, IN_FLIGHT, KEPT_S, LONG_URL, Costs, Crawl, demand
 from benchmarks.fleet_model.simulation import simulate
 
@@ -130,3 +130,10 @@ def test_simulation_measures_predicts_and_checks(tmp_path: Path, capsys: pytest.
     figures = {one["name"]: one["value"] for one in json.loads((tmp_path / "out.json").read_text())["figures"]}
     assert figures["fleet/memory, in flight"] < figures["fleet/memory, in flight, URLs of 100 octets"]
     assert all(figures[f"fleet/model, {name}"] > 0.0 for name in ("keys", "scripts", "server", "network"))
+
+
+@pytest.mark.realtime
+async def test_a_queue_keeps_its_pace_with_redis_20_ms_away() -> None:
+    gaps = await _gaps_of_queue(10)
+    assert len(gaps) == 180
+    assert min(gaps) >= 1.0
