@@ -163,10 +163,8 @@ class Crawl(Generic[Item, Response]):
                         if self._limits.is_full(queued.origin_queue.origin):
                             turn.give_back()
                             self.tally.settle("skipped", queued.url)
-                        elif queued.trail.sitemap is not None:
-                            await self._visit_file(turn, queued)
                         else:
-                            await self._visit(turn, queued)
+                            await self._visit_or_wait(turn, queued)
                 finally:
                     self._dispatcher.note_end(turn, queued)
         except QueueClosed:
@@ -194,11 +192,42 @@ class Crawl(Generic[Item, Response]):
         for worker in filter(None, self._idle):
             worker.cancel()
 
-    async def _visit(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
-        """Request the URL of a turn and settle the URL in one of the four ways that the module lists."""
+    async def _visit_or_wait(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
+        """Visit a URL; if visits under way may leave no room for it, wait for one of them, then queue the URL again.
+
+        A page waits while the visits under way may become all pages that ``max_pages_per_host`` still permits. A
+        sitemap file waits while a worker reads another file of the same host: the turn of a file may end with the
+        response, before all URLs of the file are queued. A turn that has waited is given back, because the host may
+        have been closed meanwhile.
+        """
+        room: asyncio.Lock | asyncio.Semaphore | None
+        if queued.trail.sitemap is not None:
+            room = self._files.setdefault(queued.origin_queue.host.key, asyncio.Lock())
+        else:
+            room = self._limits.places(queued.origin_queue.origin)
+        if room is not None and room.locked():
+            try:
+                async with room:
+                    pass
+            finally:
+                turn.give_back()
+                self._put_back(queued)
+            return
         hops, attempt, depth, mark = queued.trail
         page = CrawlPage(queued.url, queued.item, hops, attempt, depth, self._offer, is_sitemap=mark is not None)
         visit = Visit(queued, page, self._agent.clock.wall(), self._agent.clock.monotonic())
+        if room is not None:
+            await room.acquire()
+        try:
+            await self._visit(turn, visit)
+        finally:
+            if room is not None and not visit.is_handed:
+                room.release()
+
+    async def _visit(self, turn: Turn, visit: Visit[Item]) -> None:
+        """Request the URL of a turn and settle the URL in one of the four ways that the module lists."""
+        queued, page = visit.queued, visit.page
+        mark = queued.trail.sitemap
         try:
             async with self._client.request(turn) as response:
                 visit.answer = answer = await self._client.observe(turn, response, is_file=page.is_sitemap)
@@ -218,24 +247,6 @@ class Crawl(Generic[Item, Response]):
                 self._follow_up(visit, answer)
         except BaseException as error:  # noqa: BLE001 - raised again, reported, or the end of the crawl
             self._broken_off(error, visit)
-
-    async def _visit_file(self, turn: Turn, queued: QueuedUrl[Item]) -> None:
-        """Visit a sitemap file; if a worker reads another file of the same host, wait, then queue this file again.
-
-        The turn of a file may end with the response, before all URLs of the file are queued. The next file of the host
-        waits until these URLs are queued.
-        """
-        reading = self._files.setdefault(queued.origin_queue.host.key, asyncio.Lock())
-        if not reading.locked():
-            async with reading:
-                await self._visit(turn, queued)
-            return
-        try:
-            async with reading:
-                pass
-        finally:
-            turn.give_back()
-            self._put_back(queued)
 
     def _settle(self, count: str, visit: Visit[Item], **more: object) -> None:
         """Settle a visit; a URL whose record cannot be written is queued again."""
@@ -323,13 +334,17 @@ class Crawl(Generic[Item, Response]):
             logger.error("handle failed on %s\n%s", url, printable_traceback(error))
         else:
             logger.log(logging.WARNING if page.is_sitemap else logging.INFO, "%s failed: %s", url, described(error))
+        ends_crawl = visit.is_handed and self._options.stop_on_error
         if self._options.on_error is not None:
             try:
                 self._options.on_error(page, error)
             except Exception as failure:  # noqa: BLE001 - ends the crawl
                 self._end(failure)
-        if visit.is_handed and self._options.stop_on_error:
+                ends_crawl = True
+        if ends_crawl:
             self._end(error)
+        if self._dispatcher.journal is not None:
+            self._dispatcher.journal.keep(visit.queued, as_failed=not ends_crawl)
         self._settle("failed", visit, error=error.problem if isinstance(error, PageFailed) else described(error))
 
     def _end(self, error: BaseException) -> None:

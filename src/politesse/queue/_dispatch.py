@@ -278,7 +278,9 @@ class Dispatcher(Frontier[Item]):
         """
         del self.under_way[queued.number]
         if self.journal is not None:
-            self.journal.ended(queued, is_broken_off=is_broken_off)
+            if is_broken_off:
+                self.journal.keep(queued)
+            self.journal.ended(queued)
         self.stalls.note_progress()
         self._finish_if_done()
         origin = queued.origin_queue.origin

@@ -72,6 +72,7 @@ class Frontier(Generic[Item]):
         max_unreachable_s, max_wait_s: see PoliteQueue; infinite for no limit.
         max_refusals: see PoliteQueue.
         journal: the file that keeps the URLs; None for no file.
+        retry_failed: see PoliteQueue.
 
     Attributes:
         hosts: maps the name of each paced host to its queue. A host is listed while it has URLs, or while tasks wait
@@ -98,6 +99,7 @@ class Frontier(Generic[Item]):
         max_wait_s: float,
         max_refusals: int,
         journal: str | os.PathLike[str] | None,
+        retry_failed: bool = False,  # noqa: FBT001, FBT002 - a private class
     ) -> None:
         self._agent = agent
         self.stalls: StallWatch = StallWatch(agent.clock, partial(described, self))
@@ -129,7 +131,7 @@ class Frontier(Generic[Item]):
         if journal is not None:
             from politesse.queue._journal import Journal  # noqa: PLC0415 - loads sqlite3, seldom needed
 
-            self.journal = Journal(journal, self._resume, self.fail)
+            self.journal = Journal(journal, retry_failed, self._resume, self.fail)
             agent.state.closed_with.add(self.journal.aclose)
 
     async def join(self) -> None:

@@ -4,6 +4,7 @@ Theory of operation. Each event of a URL is noted as a change, in order:
 
     ADD     the URL was put
     MOVE    it is queued again: unchanged, as a further attempt, or as the target of its redirect
+    FAIL    it was requested, and has failed; its row stays, for a run with ``retry_failed``
     END     it was requested or refused, and is done
 
 At most one write is under way. A write commits, in one transaction, all changes that were noted before the write. So
@@ -62,6 +63,7 @@ class Journal:
 
     Args:
         journal: the path, or ``"sqlite:///"`` and the path.
+        retry_failed: whether to queue the URLs that have failed in earlier runs.
         resume: called with rows of an earlier run, to queue them, and with the largest number in the file.
         fail: called with the StoreError after which no change is written.
 
@@ -77,11 +79,13 @@ class Journal:
     def __init__(
         self,
         journal: str | os.PathLike[str],
+        retry_failed: bool,  # noqa: FBT001 - a private class
         resume: Callable[[Sequence[JournalRow], int], None],
         fail: Callable[[StoreError], None],
     ) -> None:
         self._file = SqliteFile(path_at(journal), [tables.JOURNAL])
         self._name = repr(str(self._file.path))
+        self._retry_failed = retry_failed
         self._mark = ""
         self._lock: sqlite3.Connection | None = None
         self._resume = resume
@@ -92,7 +96,7 @@ class Journal:
         self._reading = asyncio.Lock()
         self._unread: Contents | None = None
         self._handed: set[int] = set()  # digests of the resumed URLs that this run has handed out
-        self._broken_off: dict[int, int] = {}  # by digest: the row number of each URL whose turn was broken off
+        self._kept: dict[int, int] = {}  # by digest: the numbers of the rows that outlive the turn of their URL
         self._changes: list[Change] = []
         self._is_writing = False
         self._noted = 0
@@ -126,7 +130,10 @@ class Journal:
             self.seen.earlier = self._unread.seen
             for damage in self._unread.damages:
                 logger.warning("the journal %s has a damaged row, which is left as it is: %s", self._name, damage)
-        rows = self._unread.rows
+        rows, failed = self._unread.rows, self._unread.failed
+        if self._retry_failed:
+            rows.extend(failed)
+            failed.clear()
         while rows:
             batch = [rows.popleft() for _ in range(min(_ROWS, len(rows)))]
             self._resume(batch, self._unread.last)
@@ -140,9 +147,10 @@ class Journal:
         elif self.seen.earlier:
             logger.warning(
                 "the journal %s has nothing left of the %s that were put, and ignores them if they are put again; "
-                "to request them again, remove the file",
+                "to request them again, remove the file%s",
                 self._name,
                 seen,
+                f"; retry_failed=True requests {counted(len(failed), 'URL')} that failed" if failed else "",
             )
 
     def _take_over(self, connection: sqlite3.Connection, _: None) -> None:
@@ -203,9 +211,9 @@ class Journal:
         sitemap = None if trail.sitemap is None else _ENCODER.encode(trail.sitemap)
         values = (number, url, item, queued.priority, hops, trail.attempt, trail.depth, sitemap)
         self._note(Change(tables.ADD, values, octets))
-        broken_off = self._broken_off.pop(digest, None)
-        if broken_off is not None:
-            self._note(Change(tables.END, (broken_off,)))
+        kept = self._kept.pop(digest, None)
+        if kept is not None:
+            self._note(Change(tables.END, (kept,)))
 
     def handed_out(self, queued: QueuedUrl[Item]) -> None:
         """Record that a URL was handed out."""
@@ -216,11 +224,15 @@ class Journal:
         """Return whether the URL is left from an earlier run and was not put again since."""
         return self._unread is not None and queued.number <= self._unread.last
 
-    def ended(self, queued: QueuedUrl[Item], *, is_broken_off: bool = False) -> None:
-        """Record that a URL is done, or that its turn was broken off, so that the next run repeats the URL."""
-        if is_broken_off:
-            self._broken_off[_digest(queued.url)] = queued.number
-        else:
+    def keep(self, queued: QueuedUrl[Item], *, as_failed: bool = False) -> None:
+        """Keep the row of a URL although its turn ends: the next run repeats the URL, or may do so if it has failed."""
+        self._kept[_digest(queued.url)] = queued.number
+        if as_failed:
+            self._note(Change(tables.FAIL, (queued.number,)))
+
+    def ended(self, queued: QueuedUrl[Item]) -> None:
+        """Record that a URL is done, unless its row is kept."""
+        if not self._kept or self._kept.get(_digest(queued.url)) != queued.number:
             self._note(Change(tables.END, (queued.number,)))
 
     async def flush(self) -> None:

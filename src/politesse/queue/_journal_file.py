@@ -42,18 +42,19 @@ JOURNAL: Final = Part("journal", (_QUEUED, _SEEN_TABLE, _OWNER), version=2)
 """The tables of a journal.
 
 ``queued`` has the URLs that have not ended, with the fields of JournalRow and Trail; ``item``, ``hops`` and
-``sitemap`` are JSON. ``seen`` has the digests of the normal forms of all URLs that were put. ``journal_owner`` has the
-process and the mark of the last queue.
+``sitemap`` are JSON. A URL that has failed stays, with 0 in ``attempt``. ``seen`` has the digests of the normal forms of
+all URLs that were put. ``journal_owner`` has the process and the mark of the last queue.
 """
 
 ADD: Final = "INSERT INTO queued VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 MOVE: Final = "UPDATE queued SET number = ?, url = ?, hops = ?, attempt = ? WHERE number = ?"
+FAIL: Final = "UPDATE queued SET attempt = 0 WHERE number = ?"
 END: Final = "DELETE FROM queued WHERE number = ?"
 _SEEN: Final = "INSERT OR IGNORE INTO seen VALUES (?)"
 
 
 class Change(NamedTuple):
-    """A change of the file: ADD, MOVE or END, its values, and the digest of the URL that was put."""
+    """A change of the file: ADD, MOVE, FAIL or END, its values, and the digest of the URL that was put."""
 
     statement: str
     values: tuple[object, ...]
@@ -61,7 +62,7 @@ class Change(NamedTuple):
 
 
 class JournalRow(NamedTuple):
-    """A URL that is left from an earlier run."""
+    """A URL that is left from an earlier run, or has failed there."""
 
     number: int
     url: str
@@ -71,9 +72,10 @@ class JournalRow(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """The URLs of a journal, the digests of all URLs that were put, the faults of its rows, and the last number."""
+    """The URLs of a journal, those that failed, the digests of all, the faults of its rows, and the last number."""
 
     rows: deque[JournalRow]
+    failed: list[JournalRow]
     seen: set[int]
     damages: list[str]
     last: int
@@ -115,15 +117,19 @@ def _owner(connection: sqlite3.Connection) -> tuple[str, str]:
 
 def read_contents(connection: sqlite3.Connection, _: None) -> Contents:
     """Read the file; a row that cannot be queued is described, and stays in the file."""
-    rows, damages, last = deque[JournalRow](), [], 0
+    rows, failed, damages, last = deque[JournalRow](), [], [], 0
     for number, *values in connection.execute("SELECT * FROM queued ORDER BY number"):
         last = number
         try:
-            rows.append(_row(number, *values))
+            row = _row(number, *values)
+            if row.trail.attempt:
+                rows.append(row)
+            else:
+                failed.append(row._replace(trail=row.trail._replace(attempt=1)))
         except (InvalidURL, TypeError, ValueError, RecursionError) as error:
             damages.append(f"number {number}: {shortened(str(error))}")
     seen = {int.from_bytes(digest) for (digest,) in connection.execute("SELECT digest FROM seen")}
-    return Contents(rows, seen, damages, last)
+    return Contents(rows, failed, seen, damages, last)
 
 
 def _row(number: int, url: str, item: str | None, priority: float, hops: str | None, *more: object) -> JournalRow:

@@ -6,7 +6,7 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from politesse._base.checks import check_least, check_wait, wrong_type
+from politesse._base.checks import check_least, check_types, check_wait, wrong_type
 from politesse._gate.view import AgentView
 from politesse.errors import ConfigurationError, StoreError
 from politesse.queue._crawl import Crawl
@@ -62,11 +62,13 @@ class PoliteQueue(Generic[Item]):
             (``PacingOptions.refused_min_s``).
         journal: a file that keeps each URL until it is done, so that the next run continues: a path, or
             ``"sqlite:///crawl.db"``. The file of the gate's store may also hold the journal. None for no file.
+        retry_failed: whether to request again what failed in the crawls of earlier runs with this journal.
 
     With a journal, ``put`` returns when the URL is in the file. A URL leaves the file when its turn ends, or when it is
-    refused. If the task or the process ends during the turn, the next run hands the URL out again. ``put`` ignores a
-    URL that an earlier run has put, so a killed program continues when you start it again. A worker may put a URL again
-    if this run has handed the URL out. The file stores items as JSON: None, str, numbers, bool, lists, or dicts with
+    refused. If the task or the process ends during the turn, the next run hands the URL out again, and so it does with
+    a page whose ``handle`` raised the error that ended the crawl. ``put`` ignores a URL that an earlier run has put, so
+    a killed program continues when you start it again. A worker may put a URL again if this run has handed the URL out.
+    The file stores items as JSON: None, str, numbers, bool, lists, or dicts with
     str as keys. Only one queue at a time can use the file. The file is closed by ``aclose``, or when the gatekeeper
     is closed.
 
@@ -103,6 +105,7 @@ class PoliteQueue(Generic[Item]):
         max_wait_s: float | None = 3600.0,
         max_refusals: int = 3,
         journal: str | os.PathLike[str] | None = None,
+        retry_failed: bool = False,
     ) -> None:
         given: object = gate
         if not isinstance(given, AgentView):
@@ -112,6 +115,9 @@ class PoliteQueue(Generic[Item]):
         check_wait("max_wait_s", max_wait_s)
         check_wait("max_unreachable_s", max_unreachable_s)
         check_least("max_refusals", max_refusals, 1)
+        check_types({"retry_failed": (retry_failed, bool)}, required=True)
+        if retry_failed and journal is None:
+            raise ConfigurationError("retry_failed=True needs a journal, which knows the URLs that failed")
         self._gate = gate
         self._dispatcher: Dispatcher[Item] = Dispatcher(
             gate,
@@ -120,6 +126,7 @@ class PoliteQueue(Generic[Item]):
             math.inf if max_wait_s is None else max_wait_s,
             max_refusals,
             journal,
+            retry_failed,
         )
         self._intake = Intake(gate, self._dispatcher, maxsize)
 
@@ -277,7 +284,8 @@ class PoliteQueue(Generic[Item]):
                 ``robots_url`` and ``note``.
             on_progress: called whenever a URL is finished or refused; must not block.
             on_error: called with a page and its error: an error of ``handle`` or of the request, or PageFailed.
-            stop_on_error: whether the first error of ``handle`` ends the crawl and is raised.
+            stop_on_error: whether the first error of ``handle`` ends the crawl and is raised. The journal then keeps
+                the page for the next run.
 
         Raises:
             ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or a crawl is running.

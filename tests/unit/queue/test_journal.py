@@ -35,11 +35,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def run(path: Path, robots: Mapping[str, str | int] | None = None) -> AsyncIterator[Queue]:
+async def run(
+    path: Path, robots: Mapping[str, str | int] | None = None, *, retry_failed: bool = False
+) -> AsyncIterator[Queue]:
     """One run of a program: a gate and a queue with the journal."""
     clock = ManualClock(autojump=True)
     async with Gatekeeper(UA, fetcher=ScriptedFetcher(robots or {}), clock=clock) as gate:
-        yield PoliteQueue(gate, journal=path)
+        yield PoliteQueue(gate, journal=path, retry_failed=retry_failed)
 
 
 async def program(path: Path, web: SimulatedWeb, max_pages: int | None = None) -> CrawlReport:
@@ -93,6 +95,68 @@ async def test_a_cancelled_crawl_leaves_what_was_under_way_to_the_next_run(path:
     report = await program(path, web)
     assert report.left == 0
     assert dict(web.requests) == dict.fromkeys(PAGES, 1) | {f"{A}/1": 2}
+
+
+async def test_a_page_whose_error_ends_the_crawl_is_handed_out_by_the_next_run(path: Path) -> None:
+    web = SimulatedWeb({f"{A}/1": Reply(links=["/2"])})
+    broken = {f"{A}/1"}
+
+    async def handle(page: CrawlPage[object], reply: Reply) -> None:
+        await follow_links(page, reply)
+        if page.url in broken:
+            raise ValueError("a full disk")
+
+    async with run(path) as queue:
+        await queue.put(f"{A}/1")
+        with pytest.raises(ValueError, match="a full disk"):
+            await queue.crawl(web, handle, stop_on_error=True)
+    broken.clear()
+    async with run(path) as queue:
+        await queue.put(f"{A}/1")
+        report = await queue.crawl(web, handle, stop_on_error=True)
+    assert (report.pages, report.failed, report.left) == (2, 0, 0)
+    assert dict(web.requests) == {f"{A}/1": 2, f"{A}/2": 1}
+    assert rows(path) == []
+
+
+async def test_an_error_of_on_error_ends_the_crawl_and_loses_no_page(path: Path) -> None:
+    web = SimulatedWeb({f"{A}/1": [ConnectionResetError(), Reply()]})
+
+    def stop(_page: CrawlPage[object], error: BaseException) -> None:
+        raise error
+
+    async with run(path) as queue:
+        await queue.put(f"{A}/1")
+        with pytest.raises(ConnectionResetError):
+            await queue.crawl(web, follow_links, on_error=stop)
+    report = await program(path, web)
+    assert dict(web.requests) == {f"{A}/1": 2, f"{A}/": 1}
+    assert (report.pages, report.left) == (2, 0)
+
+
+async def test_pages_that_failed_are_requested_again_if_the_next_run_wants_it(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone, busy = ConnectionResetError(), [Reply(503)] * 5
+    web = SimulatedWeb(
+        {f"{A}/": Reply(links=["/1", "/2", "/3"]), f"{A}/1": [gone, gone, Reply()], f"{A}/2": [*busy, Reply()]}
+    )
+    report = await program(path, web)
+    assert (report.pages, report.failed, report.left) == (2, 2, 0)
+    caplog.clear()
+    report = await program(path, web)  # as before, these URLs are not requested again
+    assert (report.pages, report.failed, report.left) == (0, 0, 0)
+    assert "retry_failed=True requests 2 URLs that failed" in caplog.text
+    for left in ([f"{A}/1"], []):
+        async with run(path, retry_failed=True) as queue:
+            report = await queue.crawl(web, follow_links)
+        assert rows(path) == left
+    assert dict(web.requests) == {f"{A}/": 1, f"{A}/1": 3, f"{A}/2": 6, f"{A}/3": 1}
+
+
+async def test_retry_failed_needs_a_journal(gate: Gatekeeper) -> None:
+    with pytest.raises(ConfigurationError, match="retry_failed=True needs a journal"):
+        PoliteQueue(gate, retry_failed=True)
 
 
 async def test_a_crawl_that_is_done_requests_nothing_when_it_is_started_again_and_the_log_says_why(

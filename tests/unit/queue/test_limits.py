@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from politesse import ConfigurationError
+from politesse import ConfigurationError, Gatekeeper, HostPolicy
 from politesse.testing import ManualClock
 from tests.unit.queue.crawl import A, B, C, Queue
 from tests.unit.queue.simulated import Pages, Reply, SimulatedWeb, crawled, moved
@@ -97,6 +97,20 @@ async def test_a_host_gives_no_more_pages_than_it_may(queue: Queue, pages: Pages
     assert (report.pages, report.failed, report.left) == (6, 0, 0)
     assert report.skipped == 11 - 6  # a redirect and a busy host are no pages
     assert len(web.requests) == 6 + 2
+
+
+async def test_a_host_that_takes_several_requests_at_once_gives_no_more_pages_than_it_may(
+    gate: Gatekeeper, queue: Queue, pages: Pages, clock: ManualClock
+) -> None:
+    gate.set_policy("a.example", HostPolicy(min_delay_s=0.1, max_concurrent=8))
+    for number in range(20):
+        await queue.put(f"{A}/{number}")
+    # The first two requests are no pages, so two more URLs may take their places.
+    web = SimulatedWeb({f"{A}/0": moved("/moved"), f"{A}/1": ConnectionResetError()}, clock=clock, took_s=2.0)
+    report = await queue.crawl(web, pages, max_pages_per_host=5)
+    assert (report.pages, report.redirects, report.failed, report.left) == (5, 1, 1, 0)
+    assert report.skipped == 21 - 5 - 2
+    assert len(web.requests) == 5 + 2
 
 
 async def test_skipped_urls_cost_their_host_no_interval(queue: Queue, pages: Pages, clock: ManualClock) -> None:
