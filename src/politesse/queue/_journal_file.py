@@ -42,8 +42,8 @@ JOURNAL: Final = Part("journal", (_QUEUED, _SEEN_TABLE, _OWNER), version=2)
 """The tables of a journal.
 
 ``queued`` has the URLs that have not ended, with the fields of JournalRow and Trail; ``item``, ``hops`` and
-``sitemap`` are JSON. A URL that has failed stays, with 0 in ``attempt``. ``seen`` has the digests of the normal forms of
-all URLs that were put. ``journal_owner`` has the process and the mark of the last queue.
+``sitemap`` are JSON. A URL that has failed stays, with 0 in ``attempt``. ``seen`` has the digests of the normal forms
+of all URLs that were put. ``journal_owner`` has the process and the mark of the last queue.
 """
 
 ADD: Final = "INSERT INTO queued VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
