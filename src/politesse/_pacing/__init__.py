@@ -36,8 +36,8 @@ Where to change what:
   the header applies; otherwise the host is forgotten early. Until that time, ``PacedHost.start_of`` must calculate each
   start anew. Add the numbers of the header to ``BackoffRecord``, as fields with defaults. Handle each new field in
   ``binds``, ``later`` and ``joined``, and in ``record`` and ``recall`` of ``HostBackoff``; otherwise a restart loses
-  the field. Add the name of the header to ``Bound`` (``_base/reasons.py``). Add it also to ``_INTERVALS`` in
-  ``queue/_robots.py`` and ``_OF_SITE`` in Scrapy's ``_waits.py``; otherwise the wait does not count for ``max_wait_s``.
+  the field. Add the name of the header to ``Bound`` (``_base/reasons.py``). Add it also to ``WAITS_OF_SITE``
+  in ``queue/_robots.py``; otherwise the wait does not count for ``max_wait_s``.
   If ``observe`` may return the header as an IgnoredHeader, add its name to ``_FIELDS`` in ``metrics.py``. In a fleet,
   other processes call the new pace ``adaptive`` (``earliest`` in ``state.lua``).
 * A status or header that means BUSY or REFUSED: change ``meaning_of`` and the table in ``refusals.py``. Add the name of
@@ -47,8 +47,8 @@ Where to change what:
   ``DIRECTIVES`` in ``robots/other_records.py``. ``RuleSet._obey`` keeps its value. Add the value to ``StatedPace`` in
   ``_ports.py``, to ``stated_pace`` and ``longest_stated_s`` in ``pace.py``, and to the condition in
   ``Agent.turn_request``. A value that depends on the time of day belongs in ``Timetable``, because
-  ``AgentPace.record`` sets ``timed`` by the timetable only. Add the name of the statement to ``Bound``, ``_INTERVALS``
-  and ``_OF_SITE``, as for a header.
+  ``AgentPace.record`` sets ``timed`` by the timetable only. Add the name of the statement to ``Bound`` and
+  ``WAITS_OF_SITE``, as for a header.
 * A new scope: write a function from a host to its key in ``scopes.py``. In ``ScopedPacer.__init__``, let ``scope``
   select this function. The loop there reads two tuples: add the options of the scope to ``others``, and its limit to
   the tuple of limits. Add the option to ``PacingOptions``: its field, ``key``, the checks and ``is_scoped``. Add the

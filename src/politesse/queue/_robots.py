@@ -62,7 +62,24 @@ _MIN_LOOK_S: Final = 1.0  # a host is not tried more often than this, even with 
 _MIN_DEFERRAL_S: Final = 1.0  # a deferral is at least this long, so that a wall clock that jumps causes no busy loop
 
 CLOSURES: Final = CLOSINGS | {Bound.VISIT_TIME}
-_INTERVALS: Final = frozenset({Bound.CRAWL_DELAY, Bound.REQUEST_RATE, Bound.ADAPTIVE})
+WAITS_OF_SITE: Final = CLOSURES | {Bound.CRAWL_DELAY, Bound.REQUEST_RATE, Bound.ADAPTIVE}
+"""The bounds by which a site makes its pages wait."""
+
+
+def is_fetched_too_late(verdict: Verdict, since_wall: float, max_unreachable_s: float, max_wait_s: float) -> bool:
+    """Return whether the next fetch of a robots.txt comes too late to wait for it.
+
+    Args:
+        verdict: the reason is UNREACHABLE, TOO_MANY_REQUESTS or USAGE_UNKNOWN; ``not_before`` is the next fetch.
+        since_wall: when the wait began.
+        max_unreachable_s: how long to wait for an unreachable robots.txt, in seconds.
+        max_wait_s: how long to wait for a robots.txt that was answered with 429, in seconds.
+    """
+    kinds = (FaultKind.DNS, FaultKind.ADDRESS) if verdict.reason is Reason.UNREACHABLE else ()
+    if verdict.source is not None and any(is_fault_of_kind(verdict.source, kind) for kind in kinds):
+        return True  # another attempt would hardly end otherwise
+    most_s = max_wait_s if verdict.reason is Reason.TOO_MANY_REQUESTS else max_unreachable_s
+    return verdict.not_before is not None and verdict.not_before - since_wall > most_s
 
 
 class Patience(Generic[Item]):
@@ -93,17 +110,15 @@ class Patience(Generic[Item]):
 
     def defers(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
         """Return whether a verdict denies a URL only for a time, and the queue waits for the end of that time."""
-        not_before, source = verdict.not_before, verdict.source
-        if verdict.allowed or not is_given_up(verdict) or not_before is None or source is None:
+        source = verdict.source
+        if verdict.allowed or not is_given_up(verdict) or verdict.not_before is None or source is None:
             return False
-        if verdict.reason is Reason.UNREACHABLE and is_fault_of_kind(source, FaultKind.DNS):
-            return False
-        most_s = self.max_wait_s if verdict.reason is Reason.TOO_MANY_REQUESTS else self._max_unreachable_s
         since_wall = source.failing_since_wall
         if since_wall is None:  # the verdict is about tdmrep.json
             since_wall = self._clock.wall() if origin_queue.deferred_wall is None else origin_queue.deferred_wall
         # The store may have kept failures from before the creation of this queue. These do not count as a wait.
-        return not_before - max(since_wall, self._started_wall) <= most_s
+        since_wall = max(since_wall, self._started_wall)
+        return not is_fetched_too_late(verdict, since_wall, self._max_unreachable_s, self.max_wait_s)
 
     def refuses(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
         """Return whether a URL with this verdict is refused."""
@@ -117,9 +132,8 @@ class Patience(Generic[Item]):
         is_closed = answer.bound_by in CLOSURES
         if not is_closed or host.progress_mono is None:
             host.progress_mono = now_mono
-        waited_s = now_mono - host.progress_mono
-        of_site = is_closed or answer.bound_by in _INTERVALS
-        return not of_site or waited_s + answer.not_before - self._clock.wall() <= self.max_wait_s
+        left_s = host.progress_mono + self.max_wait_s - now_mono
+        return answer.bound_by not in WAITS_OF_SITE or answer.not_before - self._clock.wall() <= left_s
 
     def watch(self, host: HostQueue[Item]) -> None:
         """Set the timer that tries a waiting host when it has made no progress for too long."""

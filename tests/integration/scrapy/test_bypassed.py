@@ -54,7 +54,7 @@ async def test_no_request_is_lost_though_the_queue_is_bypassed_and_each_host_kee
         wide(answering(in_turn(status(429, Retry_After="1"), text(OPEN)))),
     ]
     given_up = [gone, wide(503)]
-    settings = BYPASSING | {"CONCURRENT_REQUESTS": 4, "POLITESSE_MAX_WAIT": 5}
+    settings = BYPASSING | {"CONCURRENT_REQUESTS": 4, "POLITESSE_MAX_WAIT": 5, "POLITESSE_MAX_UNREACHABLE": 5}
     async with serving(*slow, fast, closed, *reopened, *given_up):
         done = await crawl([*urls_of(*slow, closed, *reopened, *given_up), f"{fast.base}/0"], settings)
     found = [f"{fast.base}{path}" for path in fast.pages]

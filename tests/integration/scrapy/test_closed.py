@@ -88,7 +88,7 @@ def closed() -> Closed:
     async def crawl_all() -> Crawl:
         async with serving(*sites.values()), serving(other := wide(503, 2)):
             sites["other origin"] = other  # of the host of the first
-            settings = QUICK | {"POLITESSE_MAX_WAIT": 5, "RETRY_TIMES": 5}
+            settings = QUICK | {"POLITESSE_MAX_WAIT": 5, "POLITESSE_MAX_UNREACHABLE": 5, "RETRY_TIMES": 5}
             return await crawl([*urls_of(*sites.values()), NOWHERE], settings, errback_raises=True)
 
     return Closed(sites, asyncio.run(crawl_all()))
@@ -156,7 +156,12 @@ async def test_requests_of_a_site_that_was_given_up_are_counted_if_the_spider_is
         return web.Response(text=OPEN)
 
     busy = Site(after_the_other, chain(50))
-    settings = QUICK | {"POLITESSE_MAX_WAIT": 0, "POLITESSE_CACHE": {"retry_min_s": 600.0}, "DOWNLOAD_DELAY": 0.3}
+    settings = QUICK | {
+        "POLITESSE_MAX_WAIT": 0,
+        "POLITESSE_MAX_UNREACHABLE": 0,
+        "POLITESSE_CACHE": {"retry_min_s": 600.0},
+        "DOWNLOAD_DELAY": 0.3,
+    }
     async with serving(site, busy):
         done = await crawl([*urls_of(site), f"{busy.base}/0"], settings | {"CLOSESPIDER_PAGECOUNT": 3})
     assert done.stats["finish_reason"] == "closespider_pagecount"
@@ -174,7 +179,12 @@ async def test_requests_of_sites_that_are_given_up_stay_in_the_job_and_are_made_
     }
     sites["retry-after"].pages = dict.fromkeys(sites["retry-after"].pages, status(503, Retry_After="7200"))
     forbidding = wide("User-agent: *\nDisallow: /3\nDisallow: /4\n", 9)
-    settings = FORGETFUL | {"JOBDIR": str(tmp_path), "RETRY_TIMES": 2, "POLITESSE_MAX_WAIT": 2}
+    settings = FORGETFUL | {
+        "JOBDIR": str(tmp_path),
+        "RETRY_TIMES": 2,
+        "POLITESSE_MAX_WAIT": 2,
+        "POLITESSE_MAX_UNREACHABLE": 2,
+    }
     async with serving(*sites.values(), forbidding):
         urls = [*urls_of(*sites.values(), forbidding), NOWHERE]
         first = await crawl(urls, settings, errback_raises=True)

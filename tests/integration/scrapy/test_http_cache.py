@@ -51,7 +51,7 @@ async def test_cached_pages_are_served_without_a_wait_and_the_others_stay_forbid
 ) -> None:
     site, settings = cached
     unknown = f"{site.base}/unknown"
-    done = await crawl([unknown, f"{site.base}/"], settings | {"POLITESSE_MAX_WAIT": 1})
+    done = await crawl([unknown, f"{site.base}/"], settings | {"POLITESSE_MAX_WAIT": 1, "POLITESSE_MAX_UNREACHABLE": 1})
     assert "robots.txt is unreachable" in done.ignored.pop(unknown)
     assert_served(site, done)
     assert done.stats["httpcache/hit"] == 20

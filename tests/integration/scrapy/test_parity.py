@@ -106,7 +106,7 @@ async def test_robots_txt_is_fetched_through_the_proxy_but_not_from_a_private_ad
     proxy = Site(robots, {"/": html("/private")})
     async with serving(proxy):
         urls = ["http://site.example/", "http://away.example/"]
-        settings = ADDON | QUICK | {"POLITESSE_MAX_WAIT": 1}
+        settings = ADDON | QUICK | {"POLITESSE_MAX_WAIT": 1, "POLITESSE_MAX_UNREACHABLE": 1}
         done = await crawl(urls, settings, environment={"http_proxy": proxy.base})
     assert sorted(headers["Host"] for headers in proxy.robots_headers) == ["away.example", "site.example"]
     assert done.pages == ["http://site.example/"]

@@ -50,7 +50,10 @@ async def test_files_of_ftp_are_paced_by_their_host_and_need_no_robots_txt(tmp_p
     shut = Site(503, {"/": html()})
     async with serving(site), serving(shut), serving_ftp(tmp_path) as files:
         urls = [f"{files.base}/{number}" for number in range(3)] + [f"{site.base}/a", f"{site.base}/b"]
-        done = await crawl([*urls, f"{shut.base}/"], ADDON | {"DOWNLOAD_DELAY": 0.5, "POLITESSE_MAX_WAIT": 2})
+        done = await crawl(
+            [*urls, f"{shut.base}/"],
+            ADDON | {"DOWNLOAD_DELAY": 0.5, "POLITESSE_MAX_WAIT": 2, "POLITESSE_MAX_UNREACHABLE": 2},
+        )
     assert set(done.pages) == set(urls)  # the robots.txt of another port of the host is unreachable
     assert set(done.ignored) == {f"{shut.base}/"}
     assert site.robots_count == 1

@@ -9,7 +9,8 @@ import pytest
 from aiohttp import web
 from scrapy import signals
 
-from politesse import FetchOptions, Gatekeeper
+from politesse import CacheOptions, FetchOptions, Gatekeeper, PoliteQueue
+from politesse.queue import QueueClosed
 from politesse.testing import ScriptedFetcher
 from tests.integration.scrapy.crawling import (
     ADDON,
@@ -66,7 +67,7 @@ async def test_a_site_whose_robots_txt_cannot_be_fetched_is_closed_by_default() 
     async with serving(*sites):
         gone = "http://127.0.0.20:9"
         urls = [f"{base}/" for base in (*(site.base for site in sites), gone)]
-        closed = await crawl(urls, ADDON | QUICK | {"RETRY_TIMES": 2, "POLITESSE_MAX_WAIT": 5}, patch=patch)
+        closed = await crawl(urls, ADDON | QUICK | {"RETRY_TIMES": 2, "POLITESSE_MAX_UNREACHABLE": 5}, patch=patch)
         pages_when_closed = [site.page_paths for site in sites]
         opened = await crawl(urls, ADDON | QUICK | {"POLITESSE_ON_ERROR": "allow"}, patch=patch)
     assert closed.pages == []
@@ -91,6 +92,22 @@ async def test_a_site_whose_robots_txt_cannot_be_fetched_is_closed_by_default() 
         assert closed.parsed[f"{failing.base}/"] == {"ExampleBot": False, "OtherBot": False}
     assert sorted(opened.pages) == sorted(f"{site.base}/" for site in sites)
     assert "robotstxt/forbidden" not in opened.robots_stats()
+
+
+async def test_a_site_whose_robots_txt_stays_unreachable_for_five_minutes_is_given_up_as_in_a_queue() -> None:
+    site = site_of(503)
+    async with serving(site):
+        async with Gatekeeper(USER_AGENT, cache=CacheOptions(retry_min_s=400.0)) as gate:
+            queue: PoliteQueue[str] = PoliteQueue(gate)
+            await queue.put(f"{site.base}/")
+            queue.close()
+            with pytest.raises(QueueClosed):
+                await queue.turn().__aenter__()
+            assert queue.statistics().given_up == 1
+        done = await crawl([f"{site.base}/"], ADDON | QUICK | {"POLITESSE_CACHE": {"retry_min_s": 400.0}})
+    assert site.robots_count == 2  # once by the queue, and once by Scrapy
+    assert f"{site.base} is given up" in done.log
+    assert "robots.txt is unreachable" in done.ignored[f"{site.base}/"]
 
 
 async def test_an_expired_copy_is_fetched_again_with_its_validator_alone(tmp_path: Path) -> None:
@@ -210,7 +227,7 @@ async def test_errback_of_a_site_that_cannot_be_reached_gets_the_exception_of_pl
     urls = [f"http://127.0.0.1:{free_port()}/", "http://host.invalid/"]
     retried = {"RETRY_TIMES": 2, "HTTPERROR_ALLOW_ALL": True}
     plain = await crawl(urls, retried)
-    done = await crawl(urls, ADDON | QUICK | {"POLITESSE_MAX_WAIT": 1} | retried)
+    done = await crawl(urls, ADDON | QUICK | {"POLITESSE_MAX_WAIT": 1, "POLITESSE_MAX_UNREACHABLE": 1} | retried)
     for url in urls:
         assert set(plain.types[url]) < set(done.types[url])
         assert "scrapy.exceptions.IgnoreRequest" in done.types[url]
@@ -235,7 +252,10 @@ async def test_denied_private_address_is_not_requested_even_if_a_store_has_its_r
             assert await gate.check(f"{by_name}/")
         urls.append(f"{by_name}/")
         asked = len(site.exchanges)
-        done = await crawl(urls, kept | {"POLITESSE_PRIVATE_ADDRESSES": "deny", "POLITESSE_MAX_WAIT": 1})
+        done = await crawl(
+            urls,
+            kept | {"POLITESSE_PRIVATE_ADDRESSES": "deny", "POLITESSE_MAX_WAIT": 1, "POLITESSE_MAX_UNREACHABLE": 1},
+        )
     assert done.pages == []
     assert set(done.ignored) == set(urls)
     assert all("private" in why for why in done.ignored.values()), done.ignored

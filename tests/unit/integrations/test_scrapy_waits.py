@@ -35,7 +35,7 @@ def ended() -> list[str | None]:
 
 @pytest.fixture
 def waits(clock: ManualClock, tally: CrawlTally, ended: list[str | None]) -> Waits:
-    return Waits(clock, 600.0, tally, ended.append)
+    return Waits(clock, 600.0, 300.0, tally, ended.append)
 
 
 def wait(waits: Waits, clock: ManualClock, seconds: float, bound_by: Bound) -> None:

@@ -46,12 +46,16 @@ class PolitesseAddon:
         The same as in FetchOptions: give ``"deny"`` if strangers provide the URLs that you crawl.
     ``POLITESSE_MAX_WAIT``
         How long a site may make its requests wait before it is given up, in seconds; 3600 by default, 0 or more.
-        Requests wait if the robots.txt of their site is unreachable or was answered with 429. Requests also wait after
-        an answer of 429, 502, 503 or 504, and for a Visit-time, Crawl-delay or Request-rate. Until the site is given
-        up, the spider stays open for it. A site is given up as soon as it is certain that the wait will be longer than
-        this. The wait counts from the first of the consecutive failures in this run. With ``JOBDIR`` the requests stay
-        in the queue for the next run. Without ``JOBDIR``, each request ends in its errback with IgnoreRequest, when the
-        spider has no other work. If the site opens while the spider is busy with other sites, its requests are made.
+        Requests wait if the robots.txt of their site was answered with 429, after an answer of 429, 502, 503 or 504,
+        for a Visit-time, Crawl-delay or Request-rate, and for the delay by which the pace follows a slow server. Until
+        the site is given up, the spider stays open for it. A site is given up as soon as it is certain that the wait
+        will be longer than this. The wait counts from the first of the consecutive failures in this run. With
+        ``JOBDIR`` the requests stay in the queue for the next run. Without ``JOBDIR``, each request ends in its errback
+        with IgnoreRequest, when the spider has no other work. If the site opens while the spider is busy with other
+        sites, its requests are made.
+    ``POLITESSE_MAX_UNREACHABLE``
+        The same for a site whose robots.txt is unreachable; 300 by default. A host name without an address, or with a
+        denied address, is given up at once.
     ``POLITESSE_CACHE``
         A CacheOptions.
     ``POLITESSE_PACING``

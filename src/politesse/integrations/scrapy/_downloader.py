@@ -85,6 +85,8 @@ class PoliteDownloader(_internals.SteppedDownloader):
 
     def __init__(self, crawler: Crawler) -> None:
         self._max_wait_s = seconds_of("POLITESSE_MAX_WAIT", crawler.settings.get("POLITESSE_MAX_WAIT", 3600.0))
+        name = "POLITESSE_MAX_UNREACHABLE"
+        max_unreachable_s = seconds_of(name, crawler.settings.get(name, 300.0))
         super().__init__(crawler)
         self.queues: list[PolitePriorityQueue] = []  # each queue adds itself
         self._handed_out: WeakSet[Request] = WeakSet()
@@ -105,7 +107,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
             self._fetcher, self._gate = self._robots.fetcher, self._robots.gate
         self._clock = self._gate.clock
         self.tally: CrawlTally = CrawlTally(crawler)
-        self.waits: Waits = Waits(self._clock, self._max_wait_s, self.tally, self._wake)
+        self.waits: Waits = Waits(self._clock, self._max_wait_s, max_unreachable_s, self.tally, self._wake)
         self._in_fleet = fleet_of(crawler.settings) is not None
         self._gate.subscribe(self.waits.note)
         crawler.signals.connect(self._spider_opened, signals.spider_opened)

@@ -4,7 +4,8 @@ Theory of operation. A site waits in one of two ways. A *host* waits for the pac
 backoff, a Visit-time or an interval. An *origin* waits for its robots.txt, which was unreachable or answered with 429;
 other origins of the host go on. While a site waits, the scheduler's queue hands out none of its requests.
 
-A whole site is given up if its wait would be longer than ``POLITESSE_MAX_WAIT`` seconds. If fetches or requests have
+A whole site is given up if its wait would be longer than ``POLITESSE_MAX_WAIT`` seconds, or, if its robots.txt is
+unreachable, longer than ``POLITESSE_MAX_UNREACHABLE`` seconds, as in a queue of politesse. If fetches or requests have
 failed, the wait counts from the first of the consecutive failures in this run, otherwise from now. A site that has
 refused the crawler three times in a row is given up, too. A host name without an address, or with a denied address, is
 given up at once. The crawler's own ``DOWNLOAD_DELAY`` is no reason to give up. Giving up loses no request: the requests
@@ -24,12 +25,11 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from politesse._base.text import printable, shortened
-from politesse._cache.options import is_fault_of_kind
 from politesse._pacing.refusals import is_served
 from politesse.errors import InvalidURL
 from politesse.events import Decided, Event, FleetAway, FleetBack, HostClosed, RobotsFetched
 from politesse.origin import Origin
-from politesse.ports import FaultKind
+from politesse.queue._robots import WAITS_OF_SITE, is_fetched_too_late
 from politesse.verdict import CLOSINGS, Bound, NotYet, Reason, Verdict, utc
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ logger = logging.getLogger(__name__)
 DEFERRING: Final = frozenset({Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS})
 """The reasons that deny only until robots.txt is fetched again."""
 
-_OF_SITE: Final = CLOSINGS | {Bound.VISIT_TIME, Bound.CRAWL_DELAY, Bound.REQUEST_RATE}
 _MAX_REFUSALS: Final = 3
 _LONG_S: Final = 60.0  # a longer wait is logged
 _HTTP: Final = ("http://", "https://")
@@ -180,6 +179,7 @@ class Waits:
     Args:
         clock: the gate's clock.
         max_wait_s: how long a site may wait before it is given up, in seconds.
+        max_unreachable_s: the same for a site whose robots.txt is unreachable.
         tally: counts the waits.
         ended: called with each site whose wait has ended; with None if all sites may go on.
 
@@ -187,10 +187,18 @@ class Waits:
         fleet_lost: the answer to all requests, if the Redis of the fleet has been away for too long; else None.
     """
 
-    def __init__(self, clock: Clock, max_wait_s: float, tally: CrawlTally, ended: Callable[[str | None], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        max_wait_s: float,
+        max_unreachable_s: float,
+        tally: CrawlTally,
+        ended: Callable[[str | None], None],
+    ) -> None:
         self._clock = clock
         self._started_wall = clock.wall()
         self._max_wait_s = max_wait_s
+        self._max_unreachable_s = max_unreachable_s
         self._tally = tally
         self._ended = ended
         self._waiting: dict[str, SiteWait] = {}
@@ -219,9 +227,9 @@ class Waits:
         wait_s = answer.not_before - self._clock.wall()
         waited_s = now_mono - self._refused_mono.get(host, now_mono) if bound_by in CLOSINGS else 0.0
         refusals = 0 if answer.refusal is None else answer.refusal.times
-        too_late = refusals >= _MAX_REFUSALS or (bound_by in _OF_SITE and waited_s + wait_s > self._max_wait_s)
+        too_late = refusals >= _MAX_REFUSALS or (bound_by in WAITS_OF_SITE and waited_s + wait_s > self._max_wait_s)
         is_closed = bound_by in CLOSINGS or bound_by is Bound.VISIT_TIME
-        if bound_by in _OF_SITE - CLOSINGS and wait_s >= _LONG_S and self._tally.is_first("slow", host):
+        if bound_by in WAITS_OF_SITE - CLOSINGS and wait_s >= _LONG_S and self._tally.is_first("slow", host):
             # The pacer logs the closures.
             logger.info("%s is waited for until %s, for %.0f s: %s", host, utc(answer.not_before), wait_s, bound_by)
         if too_late:
@@ -241,16 +249,13 @@ class Waits:
     def wait_for_robots(self, origin: Origin, verdict: Verdict) -> None:
         """Let an origin wait until its robots.txt may be fetched again."""
         now_wall, source = self._clock.wall(), verdict.source
-        not_before, since_wall, stays_closed = verdict.not_before or now_wall, now_wall, False
-        if source is not None:
-            # Failures of earlier runs do not count.
-            since_wall = max(source.failing_since_wall or now_wall, self._started_wall)
-            stays_closed = any(is_fault_of_kind(source, kind) for kind in (FaultKind.DNS, FaultKind.ADDRESS))
-        too_late = stays_closed or not_before - since_wall > self._max_wait_s
+        since_wall = now_wall if source is None or source.failing_since_wall is None else source.failing_since_wall
+        since_wall = max(since_wall, self._started_wall)  # failures of earlier runs do not count
+        too_late = is_fetched_too_late(verdict, since_wall, self._max_unreachable_s, self._max_wait_s)
         why = str(verdict).partition(" (")[2].removesuffix(")")
         wait = SiteWait(self._clock.monotonic(), is_closed=True, is_given_up=too_late)
         self._begin(str(origin), origin.pacing_host, wait, why)
-        self._clock.call_later(max(0.0, not_before - now_wall), partial(self.end, str(origin)))
+        self._clock.call_later(max(0.0, (verdict.not_before or now_wall) - now_wall), partial(self.end, str(origin)))
 
     def answer_of(self, host: str) -> NotYet | None:
         """Return the pacer's answer that made the crawl give up a host; None after the host's next request."""
@@ -324,6 +329,6 @@ class Waits:
         if wait.is_given_up and self._tally.given_up(site, host, why):
             logger.warning(
                 "%s is given up, unless it opens while the spider is busy with others: it refuses the crawler, or its "
-                "wait would be longer than POLITESSE_MAX_WAIT, %g s (%s)",
-                *(site, self._max_wait_s, printable(why)),
+                "wait would be longer than POLITESSE_MAX_WAIT, %g s, or POLITESSE_MAX_UNREACHABLE, %g s (%s)",
+                *(site, self._max_wait_s, self._max_unreachable_s, printable(why)),
             )
