@@ -1,6 +1,7 @@
 """What is wrong with a Redis: an error that says so, or a wait, and never a start."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -88,20 +89,22 @@ async def command(client: Redis, *words: str | int) -> object:
     ],
     ids=str,
 )
-async def test_nonsense_in_a_key_is_an_error_that_names_its_field(
+async def test_nonsense_in_a_key_closes_the_host_and_the_error_names_its_field(
     fleet: Members, redis: Redis, prefix: str, fields: Mapping[str, str]
 ) -> None:
     key = f"{prefix}host:{HOST}"
     await redis.hset(key, mapping={str(k): v for k, v in (("format", "1"), *fields.items())})
     name = next(iter(fields)).partition(":")[0]
     name = "why" if "a whim" in fields.values() else name
-    with pytest.raises(ConfigurationError, match=rf"{key}.*nonsense in its field {name}.*another prefix"):
-        await fleet.member().start(wants())
+    with pytest.raises(TooFar, match="backoff"):
+        await fleet.member().start(wants(), 30.0)
+    (failure,) = failures(fleet)
+    assert re.search(rf"{key}.*nonsense in its field {name}.*another prefix", failure)
     assert {text_of(name) for name in await redis.hkeys(key)} == {"format", *fields}, "it is left alone"
 
 
 @pytest.mark.parametrize("kind", first_of(1, ["list", "set", "stream"]))
-async def test_a_value_of_another_type_is_an_error_that_names_the_key(
+async def test_a_value_of_another_type_closes_the_host_and_the_error_names_the_key(
     fleet: Members, redis: Redis, prefix: str, kind: str
 ) -> None:
     key = f"{prefix}host:{HOST}"
@@ -111,21 +114,24 @@ async def test_a_value_of_another_type_is_an_error_that_names_the_key(
         "stream": ("XADD", key, "*", "a", "b"),
     }
     await command(redis, *words[kind])
-    with pytest.raises(ConfigurationError, match=rf"{key}.*WRONGTYPE.*another prefix"):
-        await fleet.member().start(wants())
+    with pytest.raises(TooFar, match="backoff"):
+        await fleet.member().start(wants(), 30.0)
+    (failure,) = failures(fleet)
+    assert re.search(rf"{key}.*WRONGTYPE.*another prefix", failure)
 
 
 async def test_a_key_that_is_overwritten_is_reported_once_and_only_its_host_waits(
-    fleet: Members, redis: Redis, prefix: str
+    fleet: Members, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("politesse._pacing.fleet.session._UNUSABLE_S", 2.0)
     pacer = fleet.member(PacingOptions(min_delay_s=0.05, max_concurrent=3, adaptive_factor=0.0))
     permits = [await pacer.start(wants()) for _ in range(3)]
     await redis.set(f"{prefix}host:{HOST}", "1")
     for permit in permits:
         finish(permit, 200)
     finish(await pacer.start(wants(host="other.example")), 200)
-    with pytest.raises(ConfigurationError, match="WRONGTYPE"):
-        await pacer.start(wants())
+    with pytest.raises(TooFar, match="backoff"):
+        await pacer.start(wants(), 0.5)
     assert len(failures(fleet)) == 1
     await redis.delete(f"{prefix}host:{HOST}")
     await visit(pacer)
@@ -143,11 +149,15 @@ async def test_a_key_that_is_overwritten_is_reported_once_and_only_its_host_wait
         "{key}\nclosed\n\n1\n" + "9" * 4000 + "\n0\nbackoff",
         "{key}\nclosed\n\n1\n1\n0\na whim",
         "{key}\ngiven\n{own}.1\n1\n0\n0\n\n0\n0\n0\n",
+        "{roster}",
+        "{roster}\nmember\n{other}\nx\n2\n",
+        "{roster}\nmember\n" + "9" * 4000,
+        b"\xff\xfe",
     ],
     ids=repr,
 )
 async def test_a_message_of_somebody_else_has_no_effect(
-    fleet: Members, redis: Redis, prefix: str, message: str
+    fleet: Members, redis: Redis, prefix: str, caplog: pytest.LogCaptureFixture, message: str | bytes
 ) -> None:
     pacer, other = [fleet.member(link=fleet.link()) for _ in range(2)]
     await pacer.closed_until(HOST)
@@ -155,14 +165,16 @@ async def test_a_message_of_somebody_else_has_no_effect(
     other_owner = (await lease_of(redis, f"{prefix}host:{HOST}")).removeprefix("lease:").partition(".")[0]
     owners = {text_of(name).rpartition(":")[2] for name in await redis.pubsub_channels(f"{prefix}to:*")}
     (own,) = owners - {other_owner, "all"}
-    text = message.format(key=f"{prefix}host:{HOST}", own=own, other=other_owner)
+    if isinstance(message, str):
+        message = message.format(key=f"{prefix}host:{HOST}", roster=f"{prefix}members", own=own, other=other_owner)
     for _ in range(3):
-        assert await redis.publish(f"{prefix}to:{own}", text) == 1
+        assert await redis.publish(f"{prefix}to:0:{own}", message) == 1
     with pytest.raises(TooFar, match="in-flight"):
         await pacer.start(wants(), 0.3)
     finish(held, 200)
     await visit(pacer)
     assert fleet.events == []
+    assert caplog.text.count("sent a message that politesse cannot read: ") == 1
 
 
 async def lease_of(redis: Redis, key: str) -> str:
@@ -399,7 +411,7 @@ async def test_a_grant_that_is_heard_of_twice_does_not_free_the_host(fleet: Memb
     ticket = (await lease_of(redis, key)).removeprefix("lease:")
     seconds, micros = await redis.time()
     message = f"{key}\ngranted\n{ticket}\n{seconds * 1_000_000 + micros}\n0\n0\n\n10000\n0\n0\n\n"
-    await redis.publish(f"{prefix}to:{ticket.partition('.')[0]}", message)
+    await redis.publish(f"{prefix}to:0:{ticket.partition('.')[0]}", message)
     with pytest.raises(TooFar, match="in-flight"):
         await other.start(wants(), 0.5)
     finish(permit, 200)

@@ -61,6 +61,16 @@ async def test_a_start_that_is_given_back_costs_the_fleet_nothing(fleet: Members
     finish(await other.start(wants(), 1.5), 200)
 
 
+async def test_fleets_in_two_databases_of_a_server_do_not_hear_each_other(fleet: Members, server: RedisServer) -> None:
+    address = server.url.rpartition("/")[0]
+    first = fleet.member(link=fleet.link(f"{address}/0"))
+    finish(await first.start(wants(), 5.0), 200)
+    other = fleet.member(link=fleet.link(f"{address}/1"))  # it joins a roster of another epoch, and says so
+    finish(await other.start(wants(), 5.0), 200)
+    finish(await first.start(wants(), 5.0), 200)
+    assert fleet.events == []
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("pause_s", [0.0, 0.3])
 async def test_a_member_whose_tasks_are_cancelled_by_others_goes_on(fleet: Members, pause_s: float) -> None:

@@ -15,7 +15,7 @@ from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions, Limit
 from politesse.queue import QueueClosed
 from politesse.testing import ScriptedFetcher
-from politesse.verdict import NotYet
+from politesse.verdict import NotYet, Verdict
 from tests.integration.fleet.members import CountingWire, Members
 from tests.integration.sites import UA
 from tests.support.pacing import HOST, Resolving, finish, wants
@@ -195,17 +195,27 @@ async def test_a_worker_of_a_queue_finds_no_turn_before_its_time(server: RedisSe
         assert all(after[0] - before[1] >= 0.2 for before, after in pairwise(visits))
 
 
-async def test_a_key_that_cannot_be_used_is_an_error_of_the_queue(
-    server: RedisServer, prefix: str, redis: Redis
+async def test_a_key_that_cannot_be_used_closes_its_host_and_ends_no_crawl(
+    server: RedisServer, prefix: str, redis: Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("politesse._pacing.fleet.session._UNUSABLE_S", 2.0)
     await redis.set(f"{prefix}host:{HOST}", "1")
-    site = ScriptedFetcher({f"https://{HOST}": 404})
-    async with Gatekeeper(UA, fetcher=site, fleet=FleetOptions(server.url, prefix=prefix)) as gate:
-        queue: PoliteQueue[None] = PoliteQueue(gate)
-        await queue.put(f"https://{HOST}/")
-        with pytest.raises(ConfigurationError, match="cannot be used"):
-            async with asyncio.timeout(10.0), queue.turn():
-                pytest.fail("a turn without a pace")
+    refused: list[str] = []
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), fleet=FleetOptions(server.url, prefix=prefix)) as gate:
+        queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=lambda url, _: refused.append(url))
+        for url in (f"https://{HOST}/", "https://other.example/"):
+            await queue.put(url)
+        async with asyncio.timeout(10.0), queue.turn() as turn:
+            assert turn.url == "https://other.example/"
+        closed_until = gate.hosts()[HOST].closed_until
+        assert closed_until is not None
+        assert 0.0 < closed_until - time.time() <= 2.0
+        await redis.delete(f"{prefix}host:{HOST}")
+        async with asyncio.timeout(30.0), queue.turn() as turn:
+            assert turn.url == f"https://{HOST}/"
+            assert time.time() >= closed_until
+    assert refused == []
+    assert caplog.text.count(f"the key '{prefix}host:{HOST}' at ") == 1
 
 
 async def test_a_hundred_hosts_are_granted_in_one_round_trip(server: RedisServer, prefix: str, fleet: Members) -> None:
@@ -233,7 +243,8 @@ async def test_one_host_that_cannot_be_used_costs_no_other_its_turn(
     async with Gatekeeper(UA, fetcher=site, pacing=pacing, fleet=FleetOptions(server.url, prefix=prefix)) as gate:
         await gate.check_batch(urls)
         first, second, third = await gate.try_turns(urls)
-        assert isinstance(second, NotYet)
+        assert isinstance(second, Verdict)
+        assert second.not_before is not None  # the host is closed for a time
         for turn in (first, third):
             assert isinstance(turn, Turn)
             with turn:

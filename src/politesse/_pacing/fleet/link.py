@@ -100,7 +100,7 @@ class FleetLink(Session):
         return f"{self.owner}.{self._tickets}"
 
     async def ask(self, script: Script, key: str, *args: str | int) -> FleetAnswer:
-        """Run a script and return its answer; raises WireLost, and ConfigurationError for an unusable key."""
+        """Run a script and return its answer; raises WireLost."""
         if not self.is_up:
             raise WireLost("it is away")
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -164,7 +164,7 @@ class FleetLink(Session):
         """Connect, and reconnect after each loss, until the close."""
         while True:
             try:
-                opening = self._wire.open(*(f"{self.options.prefix}to:{name}" for name in (self.owner, _ALL)))
+                opening = self._wire.open(f"{self.channels}{self.owner}", f"{self.channels}{_ALL}")
                 self._begin(await self._bounded(opening, _OPENING * self.options.timeout_s))
                 await self._serve()
             except ConfigurationError as error:

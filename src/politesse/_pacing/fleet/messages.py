@@ -154,7 +154,7 @@ class Outbox:
 
     Args:
         clock: its monotonic time measures how long a call has waited.
-        prefix: the prefix of all keys and channels.
+        channels: the start of the name of each channel.
         is_cluster: whether Redis is a cluster, which may run the calls of a batch in any order; see ``wire.py``.
 
     Attributes:
@@ -163,12 +163,12 @@ class Outbox:
         under_way: the batch that was sent.
     """
 
-    def __init__(self, clock: Clock, prefix: str, *, is_cluster: bool) -> None:
+    def __init__(self, clock: Clock, channels: str, *, is_cluster: bool) -> None:
         self.work = asyncio.Event()
         self.waiting: deque[Sent] = deque()
         self.under_way: list[Sent] = []
         self._clock = clock
-        self._prefix = prefix
+        self._channels = channels
         self._is_cluster = is_cluster
 
     def put(
@@ -208,7 +208,7 @@ class Outbox:
 
     def _call(self, sent: Sent) -> ScriptCall:
         waited = microseconds(self._clock.monotonic() - sent.posted_mono - 1e-6)  # rounding must not lengthen the wait
-        common = (f"{self._prefix}to:", int(not self._is_cluster), max(0, waited))
+        common = (self._channels, int(not self._is_cluster), max(0, waited))
         return ScriptCall(sent.script, sent.key, (*common, *sent.args))
 
 

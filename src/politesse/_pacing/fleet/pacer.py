@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.offers import Offers, try_all
 from politesse._pacing.reports import PermitExpiry
 from politesse.errors import ClosedError, ConfigurationError, TooFar
-from politesse.events import ComponentFailed, Publisher
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from politesse._pacing.pace import PacingOptions
     from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock
+    from politesse.events import Publisher
     from politesse.ports import PacedLine, Permit, TurnRequest
     from politesse.status import HostStatus
 
@@ -37,7 +36,7 @@ class FleetPacer:
         link: the link of this process, which several pacers may share.
         make: makes the pacer of this process.
         clock: the clocks and the timer.
-        publisher: receives TurnExpired and ComponentFailed.
+        publisher: receives TurnExpired.
     """
 
     def __init__(
@@ -52,7 +51,6 @@ class FleetPacer:
         self._own = make(replace(options, max_turn_s=inf))
         self._link = link
         self._clock = clock
-        self._publish = publisher.publish
         self._scope = f"{options.key}:"
         self._reserver = Reserver(link, self._own, self._scope, clock)
         self._offers: Offers[FleetPermit] = Offers(self.start, clock)
@@ -77,12 +75,10 @@ class FleetPacer:
 
         Raises:
             ClosedError: if the pacer is closed.
-            ConfigurationError: Redis refuses this client. A single request also raises this if another program has
-                written its key. With several requests, such a key is published as ComponentFailed, and its request gets
-                NotYet.
+            ConfigurationError: Redis refuses this client.
         """
         self._reserver.check_open()
-        return await try_all(partial(self._try_now, is_only=len(requests) == 1), requests)
+        return await try_all(self._try_now, requests)
 
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
@@ -93,7 +89,7 @@ class FleetPacer:
             TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
             ClosedError: if the pacer is closed.
             WrongEventLoop: if the pacer was first used in another event loop.
-            ConfigurationError: Redis refuses this client, or another program has written the key.
+            ConfigurationError: Redis refuses this client.
         """
         self._reserver.check_open()
         limit_s = inf if max_wait_s is None else max_wait_s
@@ -200,7 +196,7 @@ class FleetPacer:
     def __repr__(self) -> str:
         return f"<FleetPacer {self._scope}* at {self._link!r}: {self._own!r}>"
 
-    async def _try_now(self, request: TurnRequest, *, is_only: bool) -> FleetPermit | NotYet:
+    async def _try_now(self, request: TurnRequest) -> FleetPermit | NotYet:
         """Return a permit if Redis grants one at once."""
         if (permit := self._offers.take(request)) is not None:
             return permit
@@ -213,11 +209,6 @@ class FleetPacer:
             reservation = await self._reserver.reserve(request, own, self._clock.monotonic(), 0.0)
         except TooFar as far:
             answer = far.not_yet
-        except ConfigurationError as error:
-            self._link.check()  # this call raises the errors that do not depend on a key
-            if is_only:
-                raise
-            self._publish(ComponentFailed(None, "pacer", error))
         finally:
             if reservation is None:
                 own.give_back()

@@ -70,16 +70,16 @@ class Roster:
                 self._sessions[owner] = int(session)
         self._reports_until_mono[key] = now_mono + int(wait_us) / _US
 
-    def hear(self, key: str, owner: str, session: str, phase: str, epoch: str) -> None:
+    def hear(self, key: str, owner: str, session: int, phase: str, epoch: str) -> None:
         """Handle a message: another process has joined, reported or left; raises RoundOver for another round."""
         self.check_epoch(key, epoch)
         members = self._members.setdefault(key, {})
-        if session == "0":
+        if not session:
             members.pop(owner, None)
         else:
             members[owner] = phase == _REPORTED
         if phase == _REPORTED:
-            self._sessions[owner] = int(session)
+            self._sessions[owner] = session
 
     def check_epoch(self, key: str, epoch: str | None) -> None:
         """Raise RoundOver if another round has begun since this process has reported."""

@@ -8,16 +8,19 @@ After that it sends the calls of its pacers, reads messages, and reports again e
 from __future__ import annotations
 
 import asyncio
+import logging
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from politesse._base.tasks import is_anything_left
+from politesse._base.text import shortened
 from politesse._pacing.fleet.messages import FleetAnswer, Outbox, Reply, Sent, Server, WireLost, bounded, microseconds
 from politesse._pacing.fleet.roster import Roster
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClocks
 from politesse.errors import ConfigurationError
 from politesse.events import ComponentFailed, FleetAway, FleetBack, Publisher
+from politesse.verdict import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+logger = logging.getLogger("politesse.pacing")
+
 HOLD_S: Final = 1.0
 """The least time from a connection to the first request, in seconds: other processes need time to connect, too."""
 
@@ -38,8 +43,8 @@ _LOOK_S: Final = 5.0  # the time between two reports; a third of lease_s if that
 _OTHERS_S: Final = 1.0  # replaces _LOOK_S while other processes have to report; a longer wait for them is published
 _ROSTER: Final = "members"
 _MOST_NAMES: Final = 10  # a message names at most this many processes
+_UNUSABLE_S: Final = 60.0  # a host whose key cannot be used is closed for this time, and then its key is tried again
 _MOST_UNUSABLE: Final = 1_000  # this many unusable keys are remembered, so that each key is reported once
-_MEMBER_WORDS: Final = 5
 
 
 class Session:
@@ -58,6 +63,7 @@ class Session:
         clocks: the clocks of the server or of its nodes.
         is_up: whether the connection is open.
         losses: how many times the connection was lost.
+        channels: the start of the name of each channel.
     """
 
     def __init__(
@@ -73,7 +79,9 @@ class Session:
         self._clock = clock
         self._publish = publisher.publish
         self._members: list[Reserver] = []
-        self._outbox = Outbox(clock, options.prefix, is_cluster=wire.is_cluster)
+        # Channels belong to the whole server, keys to one database of it.
+        self.channels = f"{options.prefix}to:{wire.database}:"
+        self._outbox = Outbox(clock, self.channels, is_cluster=wire.is_cluster)
         self._is_closed = False
         self._tried = asyncio.Event()
         self._fault: ConfigurationError | None = None
@@ -87,6 +95,7 @@ class Session:
         self._answered_at = 0.0
         self._waiting_since = inf  # when this process began to wait for the reports of other processes
         self._unusable: set[str] = set()
+        self._has_warned = False
 
     def hold_s(self, interval_s: float) -> float | None:
         """Return for how many seconds no request to a host may start; None if the time is unknown.
@@ -270,7 +279,7 @@ class Session:
                 self._push(sent.key, FleetAnswer.of(reply))
 
     def _take_fault(self, sent: Sent, error: Exception) -> None:
-        """Raise the error of a key in the task that waits for the answer; if no task waits, publish the error."""
+        """Close the host whose key cannot be used, and publish the error once; raise the error of a roster."""
         fault = ConfigurationError(
             f"the key {sent.key!r:.200} at {self._wire.name} cannot be used: {error}. Remove it, or give the fleet "
             "another prefix"
@@ -278,8 +287,9 @@ class Session:
         fault.__cause__ = error
         if sent.script is Script.MEMBER:
             raise fault
-        sent.settle(fault)
-        if sent.answered is None and sent.key not in self._unusable and len(self._unusable) < _MOST_UNUSABLE:
+        closed_us = str(microseconds(_UNUSABLE_S))
+        sent.settle(["closed", "", "0", closed_us, "0", Bound.BACKOFF.value, "0", "0", "0", "0", "", ""])
+        if sent.key not in self._unusable and len(self._unusable) < _MOST_UNUSABLE:
             self._unusable.add(sent.key)
             self._publish(ComponentFailed(None, "pacer", fault))
 
@@ -288,28 +298,33 @@ class Session:
     async def _read(self) -> None:
         async for message in self._wire.pushes():
             key, *words = message.split("\n")
-            if key in self._keys:
-                self._hear(key, words)
-                continue
             try:
+                if key in self._keys:
+                    self._hear(key, words)
+                    continue
                 answer = FleetAnswer.of(words)
             except ValueError:
+                if not self._has_warned:
+                    self._has_warned = True
+                    name, text = self._wire.name, shortened(message)
+                    logger.warning("%s sent a message that politesse cannot read: %s", name, text)
                 continue  # another program has sent the message
             if not answer.ticket or answer.ticket.partition(".")[0] == self.owner:
                 self._check_clock(key, answer.at_us, -inf)
                 self._push(key, answer)
 
     def _hear(self, key: str, words: Sequence[str]) -> None:
-        """Handle a message about a roster."""
-        if words[0] == "probed":
+        """Handle a message about a roster; raises ValueError if it cannot be read."""
+        if words[:1] == ["probed"]:
             self._echo.set()
-        elif len(words) == _MEMBER_WORDS:
-            self.roster.hear(key, *words[1:])
-            if self.roster.has_reported(len(self._keys)) and self.hold_s(0.0) is None:
-                self._look_at = 0.0
-                self._outbox.work.set()
-            for member in self._members:
-                member.wake()
+            return
+        _, owner, session, phase, epoch = words
+        self.roster.hear(key, owner, int(session), phase, epoch)
+        if self.roster.has_reported(len(self._keys)) and self.hold_s(0.0) is None:
+            self._look_at = 0.0
+            self._outbox.work.set()
+        for member in self._members:
+            member.wake()
 
     def _push(self, key: str, answer: FleetAnswer) -> None:
         """Pass a message about a key to its pacer."""

@@ -123,6 +123,7 @@ class RedisWire(_Wire[_redis.Redis]):
 
     def __init__(self, client: _redis.Redis) -> None:
         super().__init__(client)
+        self.database: int = client.connection_pool.connection_kwargs.get("db", 0)
         self._connection: AbstractConnection | None = None
         self._shas: dict[Script, str] = {}
 
@@ -221,6 +222,7 @@ class ClusterWire(_Wire[_redis.RedisCluster]):
     """The connections to a Redis Cluster. Calls have no common order. A node counts only its own subscribers."""
 
     is_cluster = True
+    database = 0
 
     async def open(self, *channels: str) -> Server:
         """Connect and subscribe; a script is loaded into a node when it is first run there."""
