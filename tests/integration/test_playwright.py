@@ -765,22 +765,55 @@ GUIDE = (Path(__file__).parents[2] / "src/politesse/guides/browsers.md").read_te
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("opens", ["<a id=x target=_blank href=/b>x</a>", "<a id=x onclick=window.open('/b')>x</a>"])
-async def test_route_of_the_guide_refuses_popups_and_nothing_else(
-    site: HtmlSite, context: BrowserContext, gate: Gatekeeper, opens: str
+async def test_route_of_the_guide_refuses_requests_of_pages_that_are_not_polite_and_nothing_else(
+    site: HtmlSite, context: BrowserContext, gate: Gatekeeper
 ) -> None:
-    [code] = [code for code in re.findall(r"^```py\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE) if "popups" in code]
+    [code] = [
+        code for code in re.findall(r"^```py\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE) if "polite_pages" in code
+    ]
     names: dict[str, Any] = {}
     exec(compile(code, "browsers.md", "exec"), names)  # noqa: S102 - our own guide
     await names["prepare"](context)
-    site.html["/"] = f"{opens}<img src=/a.png>"
+    site.html["/"] = """<img src=/a.png>
+        <a id=blank target=_blank href=/b>x</a> <a id=noopener target=_blank rel=noopener href=/b>x</a>
+        <a id=open onclick="window.open('/b')">x</a>
+        <a id=later onclick="const w = window.open(); w.location = '/b'; w.document.write('<img src=/b>')">x</a>"""
     page = await context.new_page()
     tab = await polite_page(page, gate)
+    names["polite_pages"].add(page)
     await tab.goto(f"{site.base}/")
-    async with context.expect_page():
-        await page.click("#x")
+    for opens in ("blank", "noopener", "open", "later"):
+        await page.click(f"#{opens}")
+    await asyncio.sleep(2.5)  # Chromium loads the error page of a failed navigation again after 1.5 s
+    opened = await context.new_page()  # as a tab that a click with Ctrl has opened
+    with pytest.raises(Error, match="ERR_ABORTED"):
+        await opened.goto(f"{site.base}/b")
     await tab.goto(f"{site.base}/c")
     assert site.pages == ["/", "/a.png", "/c"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "script", ["document.forms[0].submit()", "fetch('/up', {method: 'POST', body: new FormData(document.forms[0])})"]
+)
+async def test_upload_from_disk_is_sent_with_its_content_or_not_at_all(
+    site: HtmlSite, page: Page, gate: Gatekeeper, tmp_path: Path, caplog: pytest.LogCaptureFixture, script: str
+) -> None:
+    tab = await polite_page(page, gate, subresources=True)
+    site.html["/"] = "<form action=/up method=post enctype=multipart/form-data><input type=file name=u></form>"
+    (tmp_path / "a.txt").write_text("on disk")
+    await tab.goto(f"{site.base}/")
+    await page.set_input_files("input", tmp_path / "a.txt")
+    with caplog.at_level(logging.INFO, "politesse.integrations.playwright"):
+        await page.evaluate(f"() => {{ {script} }}")
+        await until(lambda: "not loaded" in caplog.text)
+    assert "the upload of 'a.txt': Playwright hands over no file that the page reads from disk" in caplog.text
+    assert site.pages == ["/"]
+    await page.set_input_files("input", {"name": "b.txt", "mimeType": "text/plain", "buffer": b"in memory"})
+    await page.evaluate(f"() => {{ {script} }}")
+    await until(lambda: len(site.pages) == 2)
+    assert site.pages == ["/", "/up"]
+    await until(lambda: turns(gate) == 0)
 
 
 @pytest.mark.full

@@ -55,6 +55,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 _MAX_HOPS: Final = 20
 _WEB: Final = re.compile("^https?:", re.IGNORECASE)
+_EMPTY_FILE: Final = re.compile(rb'; filename="([^"\r\n]+)"\r\n(?:[^\r\n]+\r\n)*\r\n\r\n--')
 
 
 async def polite_page(
@@ -75,6 +76,8 @@ async def polite_page(
     A second call for the same page replaces the first. ``goto`` puts the route of politesse before all other routes of
     the page. A route that you add later precedes it until the next ``goto``, so it must end in ``route.fallback()``,
     not in ``route.continue_()``.
+
+    A form that uploads a file from disk is not sent: give ``set_input_files`` the content of the file as ``buffer``.
 
     Args:
         page: a page of ``playwright.async_api``. Its context should have the options
@@ -295,6 +298,12 @@ class PolitePage:
         headers.pop("cookie", None)  # ``route.fetch`` adds all cookies, including cookies that a redirect has set
         url = request.url.partition("#")[0]
         hop = Hop(url, cast("Method", request.method), headers, request.post_data_buffer)
+        if (lost := _EMPTY_FILE.search(hop.payload or b"")) is not None:
+            # Chromium passes a file on disk to the network by its path, so the body here lacks the content of the file.
+            raise Error(
+                f"the upload of {lost[1].decode(errors='replace')!r:.100}: Playwright hands over no file that the page "
+                "reads from disk, and no empty file. Give set_input_files a dict with name, mimeType and buffer"
+            )
         limit = None if visit is None else 0  # the timeout of ``goto`` ends the request
         for _ in range(_MAX_HOPS + 1):
             check_sent(hop.url, path_of(hop.url), [hop.headers["host"]] if "host" in hop.headers else [])
