@@ -63,6 +63,9 @@ async def print_verdicts(
             for page in pages:
                 page.cancel()
             await asyncio.gather(*pages, return_exceptions=True)
+        if with_hosts:
+            for verdict in verdicts:  # the store may keep a closure of a host that this process has not asked
+                await gate.state.pacer.closed_until(Origin.of(verdict.url).pacing_host)
         for status in gate.hosts().values() if with_hosts else ():
             _print_host(_host_record(status), out, as_json=as_json)
     if faults or any(verdict.reason in UNDECIDED for verdict in verdicts):

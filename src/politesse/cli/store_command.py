@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import aclosing
+import time
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +19,9 @@ from politesse.errors import StoreError
 from politesse.origin import Origin
 from politesse.stores import SqliteStore, StoredRecord
 from politesse.verdict import utc
+
+if TYPE_CHECKING:
+    from politesse._pacing.host_state import HostState
 
 app: typer.Typer = typer.Typer(
     name="store",
@@ -58,6 +62,15 @@ def show(
     with checked_arguments():
         parsed = Origin.of(origin)
     run(_show_origin(store, parsed, as_json=as_json, with_body=body))
+
+
+@app.command()
+def hosts(store: StoreFile, *, as_json: AsJson = False) -> None:
+    """Show the hosts, addresses and domains that are closed now: until when, and why.
+
+    With --json, for each host: the keys of show --json.
+    """
+    run(_print_closed_hosts(store, as_json=as_json))
 
 
 @app.command()
@@ -103,6 +116,22 @@ async def _print_statistics(path: Path, *, as_json: bool) -> int:
         **record_of(statistics, "record_bytes file_bytes oldest_wall newest_wall"),
     }
     say_record(output(), found, as_json=as_json)
+    return 0
+
+
+async def _print_closed_hosts(path: Path, *, as_json: bool) -> int:
+    out, closed = output(), 0
+    async with aclosing(SqliteStore(path)) as store:
+        async for stored in store.records():
+            with suppress(StoreError):  # ``export`` counts the records that cannot be read
+                if not stored.key.startswith(PACE_KEYS) or _closed_until(_state(stored)) <= time.time():
+                    continue
+                closed += 1
+                record = _decoded(stored)[0]
+                line = "{key}: closed until {closed_until}, since {noted} at the latest: {closed_by}"
+                say_json(out, record) if as_json else say(out, printable(line.format_map(record)))
+    if not closed and not as_json:
+        say(out, "no host is closed", "yellow")
     return 0
 
 
@@ -176,15 +205,25 @@ def _exported(record: dict[str, Any], body: bytes) -> dict[str, Any]:
     return record | as_text(body) if body else record
 
 
+def _state(stored: StoredRecord) -> HostState:
+    """Return the state of a host; raises StoreError if it cannot be read."""
+    return decode_state(stored.record, stored.key.removeprefix(PACE_KEYS).partition("/")[2])
+
+
+def _closed_until(state: HostState) -> float:
+    """Return the Unix time until which a host is closed; the past if it is open."""
+    return state.wall + (0.0 if state.answers is None else state.answers.closed_s)
+
+
 def _host(stored: StoredRecord) -> dict[str, Any]:
-    state = decode_state(stored.record, stored.key.removeprefix(PACE_KEYS).partition("/")[2])
+    state = _state(stored)
     answers = state.answers
     closed = answers if answers is not None and answers.closed_s > 0 else None
     return {
         "noted": utc(state.wall),
         "asked": None if state.asked_s is None else utc(state.wall - state.asked_s),
         "under_way": state.under_way,
-        "closed_until": None if closed is None else utc(state.wall + closed.closed_s),
+        "closed_until": None if closed is None else utc(_closed_until(state)),
         "closed_by": None if closed is None else closed.closed_by.value,
         "backoff_s": 0.0 if answers is None else answers.backoff_s,
     }

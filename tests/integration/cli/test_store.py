@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from politesse import Gatekeeper
 from politesse.stores import SqliteStore
 from tests.integration.cli.command import Done, Origin, politesse, serving
 
@@ -44,11 +45,32 @@ async def test_a_closed_host_is_closed_for_the_next_run(tmp_path: Path) -> None:
         second = await checked(store, f"{origin.base}/")
         assert len(origin.requests) == 1
         shown = await politesse("store", "show", f"{origin.base}/page", "--store", str(store), "--json")
+        listed = await politesse("store", "hosts", "--store", str(store))
+        closed = await politesse("store", "hosts", "--store", str(store), "--json")
     assert second.code == 2
     assert "not before" in second.out
     robots, host = (json.loads(line) for line in shown.out.splitlines())
     assert robots["trouble"]["result"] == "too-many-requests"
     assert (host["key"], host["closed_by"]) == ("pace/host/127.0.0.1", "retry-after")
+    assert host["closed_until"] is not None
+    assert listed.out == (
+        f"pace/host/127.0.0.1: closed until {host['closed_until']}, since {host['noted']} at the latest: retry-after\n"
+    )
+    assert json.loads(closed.out) == host
+
+
+async def test_a_host_that_a_page_has_closed_is_shown_as_closed(tmp_path: Path) -> None:
+    store = tmp_path / "robots.db"
+    async with serving(Origin()) as origin:
+        await checked(store, f"{origin.base}/")
+        open_ = await politesse("store", "hosts", "--store", str(store))
+        async with Gatekeeper("politesse-test", store=store) as gate, gate.turn(f"{origin.base}/") as turn:
+            turn.observe(503, {"Retry-After": "3600"})
+        shown = await checked(store, "--host", "--json", f"{origin.base}/")
+        assert [request.path for request in origin.requests] == ["/robots.txt"]
+    assert open_.out == "no host is closed\n"
+    host = json.loads(shown.out.splitlines()[-1])
+    assert (host["host"], host["closed_by"]) == ("127.0.0.1", "retry-after")
     assert host["closed_until"] is not None
 
 
