@@ -130,6 +130,12 @@ def test_requests_of_another_agent_are_named() -> None:
         assert_polite(trace[:1], ROBOTS, agent="Example")
 
 
+def test_address_in_a_user_agent_does_not_name_the_crawler() -> None:
+    trace = [fetched(100.0, agent="OtherBot/1.0 (+https://bot.example/ExampleBot)")]
+    with pytest.raises(AssertionError, match="another User-Agent"):
+        assert_polite(trace, ROBOTS, agent="ExampleBot")
+
+
 def test_empty_trace_proves_nothing() -> None:
     with pytest.raises(AssertionError, match="empty"):
         assert_polite(iter(()), ROBOTS, agent="x")

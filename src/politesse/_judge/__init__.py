@@ -5,6 +5,6 @@ site.
 """
 
 from politesse._judge.trace import CLOSING, TraceJudge
-from politesse._judge.violation import Exchange, Expectation, Kind, Promises, Violation
+from politesse._judge.violation import Exchange, Expectation, Kind, Promises, Violation, token_finder
 
-__all__ = ["CLOSING", "Exchange", "Expectation", "Kind", "Promises", "TraceJudge", "Violation"]
+__all__ = ["CLOSING", "Exchange", "Expectation", "Kind", "Promises", "TraceJudge", "Violation", "token_finder"]

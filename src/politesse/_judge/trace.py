@@ -187,7 +187,7 @@ class TraceJudge:
         if not exchange.started <= exchange.ended:
             yield Kind.BACKWARDS, f"it starts at {exchange.started} and ends at {exchange.ended}", 0.0
         agent = self._promises.agent
-        if agent is not None and exchange.agent is not None and agent.search(exchange.agent) is None:
+        if agent is not None and exchange.agent is not None and agent(exchange.agent) is None:
             yield Kind.AGENT, f"{exchange.agent!r:.100}", 0.0
 
     def _fetching(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory | None) -> Found:

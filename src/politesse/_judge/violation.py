@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -11,7 +12,9 @@ from politesse._base.constants import DAY_S
 from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    import re
+    from collections.abc import Callable, Iterable
+
+_WEB_ADDRESS = re.compile(r"https?://[^\s();,]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class Promises:
         slack_s: the tolerance for errors of the clocks in the log, in seconds.
         wall_slack_s: the tolerance for Retry-After and for fetching robots.txt again, in seconds. The crawler may
             measure both times by another clock.
-        agent: a pattern that each logged User-Agent must contain; None for any User-Agent.
+        agent: finds the crawler's product token in a logged User-Agent; None if any User-Agent is permitted.
         one_at_a_time: whether the crawler makes one request at a time to a host, even if no pace is stated.
         max_hosts: the number of hosts that the judge remembers.
 
@@ -119,7 +122,7 @@ class Promises:
     max_age_s: float = DAY_S
     slack_s: float = 0.0
     wall_slack_s: float = 0.0
-    agent: re.Pattern[str] | None = None
+    agent: Callable[[str], str | None] | None = None
     one_at_a_time: bool = True
     max_hosts: float = inf
 
@@ -127,3 +130,18 @@ class Promises:
         for name in ("min_delay_s", "min_refetch_s", "max_age_s", "slack_s", "wall_slack_s"):
             if not getattr(self, name) >= 0:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: give seconds, 0 or more")
+
+
+def token_finder(tokens: Iterable[str]) -> Callable[[str], str | None]:
+    """Return a function that finds the first of some product tokens in a User-Agent; it returns None without any.
+
+    Many a User-Agent holds a web address or an e-mail address with the name of another crawler of its operator.
+    """
+    names = {token.lower(): token for token in tokens}
+    search = re.compile(rf"(?<![\w./@-])(?:{'|'.join(map(re.escape, names))})(?![\w.@-])").search
+
+    def find(user_agent: str) -> str | None:
+        found = search(_WEB_ADDRESS.sub(" ", user_agent.lower()))
+        return None if found is None else names[found[0]]
+
+    return find

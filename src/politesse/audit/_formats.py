@@ -33,18 +33,23 @@ _ALIASES: Final = {
     "http_user_agent": "user_agent useragent user-agent agent",
     "time_iso8601": "time timestamp @timestamp ts started",
     "request_method": "method",
-    "request_time": "duration elapsed_s",
+    "request_time": "duration request_s",
     "request_uri": "path target",
     "sent_http_location": "location",
     "sent_http_retry_after": "retry_after retry-after",
     "status": "status_code",
 }
 _NAMES: Final = {alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()}
-_NESTED: Final = ("request", "headers")  # Caddy nests these objects
+# Names count only at their place. Caddy also logs the request headers, whose names the audited crawler chooses, and the
+# records of a crawl also have the members that the handler returned.
+_CADDY_REQUEST: Final = {"method": "request_method", "host": "host", "uri": "request_uri"}
+_CADDY_SENT: Final = {"user-agent": "http_user_agent"}
+_CADDY_ANSWER: Final = {"retry-after": "sent_http_retry_after", "location": "sent_http_location"}
+_OF_A_RECORD: Final = ("url", "status", "started", "request_s", "location")
 
 _REQUEST = re.compile(r"([A-Za-z]+) ((?:/|https?:).*?)(?: HTTP/[\d.]*)?", re.DOTALL)
 _PLAIN = re.compile(r"[!#-\[\]-~]*")  # neither quotes, backslashes nor blanks
-_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|([\"\\]))")  # of nginx and Apache
+_ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|([\"\\]))")  # of nginx and Apache
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _NUMBER = re.compile(r"\d{9,13}(?:\.\d{1,9})?")
@@ -89,9 +94,17 @@ def line_parser(template: str) -> Parse:
     def parse(line: str) -> Fields:
         if (found := match(line)) is None:
             raise ValueError("not of the format")
-        return found.groupdict()
+        fields = found.groupdict()
+        return {name: _unescaped(value) for name, value in fields.items()} if "\\" in line else fields
 
     return parse
+
+
+def _unescaped(text: str) -> str:
+    """Return a text without the escapes of nginx and Apache, each of which stands for an octet."""
+    octets = text.encode("utf-8", "surrogateescape")
+    octets = _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()) if found[1] else found[2], octets)
+    return octets.decode("utf-8", "surrogateescape")
 
 
 def parse_json(line: str) -> Fields | None:
@@ -99,19 +112,28 @@ def parse_json(line: str) -> Fields | None:
     record = json.loads(line)
     if not isinstance(record, dict):
         raise ValueError("no JSON object")  # noqa: TRY004 - as for other lines
-    if "outcome" in record and "started" not in record:  # of ``politesse crawl --out``
-        return None
-    for name in _NESTED:
-        record |= nested if isinstance(nested := record.get(name), dict) else {}
-    fields: dict[str, str] = {}
-    for key, given in record.items():
-        value = given[0] if isinstance(given, list) and given else given
-        if isinstance(value, str | int | float):
-            fields.setdefault(_NAMES.get(key.lower(), key.lower()), str(value))
+    if "outcome" in record:  # of ``politesse crawl --out``
+        if "started" not in record:
+            return None
+        record = {name: record.get(name) for name in _OF_A_RECORD}
+    fields = _named(record, lambda key: _NAMES.get(key, key))
+    if isinstance(request := record.get("request"), dict):
+        fields |= _named(request, _CADDY_REQUEST.get) | _named(request.get("headers"), _CADDY_SENT.get)
+    fields |= _named(record.get("resp_headers"), _CADDY_ANSWER.get)
     if "started" in record:  # other logs have the time of the end
         fields["msec"] = repr(unix_time(str(record["started"]), UTC) + float(fields.get("request_time", 0)))
     if fields.keys().isdisjoint(TIMES):
         raise ValueError("no time")
+    return fields
+
+
+def _named(members: object, name_of: Callable[[str], str | None]) -> dict[str, str]:
+    """Return the members of a JSON object as texts, by the names of nginx's variables."""
+    fields: dict[str, str] = {}
+    for key, given in members.items() if isinstance(members, dict) else ():
+        value = ", ".join(map(str, given)) if isinstance(given, list) else given  # RFC 9110 5.3: lines of a field
+        if isinstance(value, str | int | float) and (name := name_of(key.lower())):
+            fields.setdefault(name, str(value))
     return fields
 
 
@@ -169,9 +191,7 @@ def target_of(fields: Fields) -> tuple[str, str]:
     if found is None:
         raise ValueError("no method and URL")
     method, target = found.groups()
-    if _PLAIN.fullmatch(target) is None:
-        target = escaped(_ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], target))
-    return method, target
+    return method, target if _PLAIN.fullmatch(target) else escaped(target)
 
 
 def of_answer(fields: Fields, header: str) -> str:

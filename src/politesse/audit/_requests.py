@@ -21,13 +21,14 @@ from importlib import import_module
 from io import BufferedReader, FileIO
 from itertools import chain, islice
 from os.path import realpath
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from politesse._base.constants import DAY_S, ROBOTS_TXT
 from politesse._base.text import needs_extra, shortened
 from politesse._http.freshness import retry_after_s
-from politesse._judge import CLOSING, Exchange
+from politesse._judge import CLOSING, Exchange, token_finder
 from politesse.audit import _formats
 from politesse.errors import ConfigurationError, PolitesseError
 from politesse.origin import Origin, split
@@ -129,10 +130,7 @@ class LogReader:
         self.examples: dict[Note, str] = {}
         self.slack_s = LATE_S if options.slack_s is None else options.slack_s
         self._options = options
-        self._tokens = {token.lower(): token for token in options.agents}
-        names = "|".join(map(re.escape, options.agents))
-        self._named = re.compile(rf"(?<![\w.-])(?:{names})(?![\w.-])", re.IGNORECASE)
-        self._token_of = lru_cache(_MAX_AGENTS)(self._token)
+        self._token_of = lru_cache(_MAX_AGENTS)(token_finder(options.agents))
         self._site = None if options.site is None else Origin.of(options.site)
         try:
             self._zone = ZoneInfo(options.zone)
@@ -189,7 +187,7 @@ class LogReader:
         if self._parse is _formats.parse_warc or (self._parse is None and magic.startswith(_WARC)):
             warc = _imported("warcio", f"{name}: a WARC file", "warc")
             faults = (*faults, warc.exceptions.ArchiveLoadFailed)
-            return self._guarded(name, iter(warc.ArchiveIterator(stream)), faults), _formats.parse_warc
+            return self._guarded(name, _records(stream, warc.ArchiveIterator), faults), _formats.parse_warc
         lines = self._guarded(name, _lines(stream), faults)
         sample = list(islice(lines, _SAMPLE))
         return chain(sample, lines), self._parser(name, sample)
@@ -257,10 +255,6 @@ class LogReader:
         while window:
             yield heappop(window)[2]
 
-    def _token(self, user_agent: str) -> str | None:
-        found = self._named.search(user_agent)
-        return found and self._tokens[found[0].lower()]
-
     def _request(self, fields: Fields, place: str) -> Request | None:
         """Return the request of a line; None if it is not by an audited crawler. Raises ValueError."""
         user_agent = fields.get("http_user_agent")
@@ -313,6 +307,25 @@ def _lines(stream: BufferedReader | gzip.GzipFile) -> Iterator[str]:
         yield octets.decode("utf-8", "surrogateescape").rstrip("\r\n")
         while len(octets) == _MAX_LINE_BYTES and octets[-1:] != b"\n":
             octets = stream.readline(_MAX_LINE_BYTES)
+
+
+def _records(stream: BufferedReader | gzip.GzipFile, iterator: Callable[..., Any]) -> Iterator[Any]:
+    """Yield the records of a WARC file. At the end of a file that is cut, raise EOFError or OSError.
+
+    warcio takes each end of a file, also an EOFError, for the end of the records. ``read1`` returns the octets before
+    the cut, and raises the error in the next call.
+    """
+    archive = iterator(SimpleNamespace(read=stream.read1), no_record_parse=True)
+    for record in archive:
+        length, url = record.rec_headers.get_header("Content-Length"), record.rec_headers.get_header("WARC-Target-URI")
+        with suppress(EOFError):  # if the file is cut here, reading the rest of the record fails, too
+            load = archive.loader.load_http_headers  # warcio fails on a record without a URL
+            record.http_headers = load(record.rec_type, url or "http:", record.raw_stream, record.length)
+        yield record
+        archive.read_to_end()
+        if length != str(record.length) or record.raw_stream.limit:
+            raise OSError("its last record is cut")
+    stream.read(1)
 
 
 def _imported(module: str, feature: str, extra: str) -> Any:  # noqa: ANN401 - a module

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import DAY_S
-from politesse._judge import Promises, TraceJudge
+from politesse._judge import Promises, TraceJudge, token_finder
 from politesse.errors import ConfigurationError
 from politesse.origin import Origin, split
 from politesse.testing._literal import LiteralRules
@@ -88,7 +88,7 @@ def assert_polite(
         max_age_s=max_age_s,
         slack_s=slack_s,
         wall_slack_s=slack_s,
-        agent=re.compile(rf"(?<![\w.-]){re.escape(stated)}(?![\w.-])", re.IGNORECASE),
+        agent=token_finder([stated]),
     )
     exchanges = list(trace)
     if not exchanges:

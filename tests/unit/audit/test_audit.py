@@ -280,3 +280,38 @@ def test_logs_of_several_servers_are_judged_together(tmp_path: Path) -> None:
 def test_invalid_options_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Audit(AuditOptions(**{"agents": ("ExampleBot",), **options}))
+
+
+@pytest.mark.parametrize(
+    ("agent", "sent"),
+    [
+        ("DuckDuckBot", "DuckDuckBot/1.1; (+http://duckduckgo.com/duckduckbot.html)"),
+        (
+            "GPTBot",
+            "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)",
+        ),
+        ("PetalBot", "Mozilla/5.0 (compatible;PetalBot;+https://webmaster.petalsearch.com/site/petalbot)"),
+        ("Bytespider", "Mozilla/5.0 (Linux; Android 5.0) (compatible; Bytespider; spider-feedback@bytedance.com)"),
+        ("bingbot", "Mozilla/5.0+(compatible;+bingbot/2.0;++http://www.bing.com/bingbot.htm)"),
+        ("ExampleBot", "ExampleBot/1.0+https://bot.example/"),
+        ("ExampleBot", r"\x22ExampleBot/1.0\x22"),
+    ],
+)
+def test_crawler_is_found_by_the_product_token_in_its_user_agent(agent: str, sent: str, judge: Judge) -> None:
+    assert judge(combined(0, "/private", agent=sent), agents=(agent,))[1] == [(FORBIDDEN, "/private")]
+
+
+@pytest.mark.parametrize(
+    ("agent", "sent"),
+    [
+        ("DuckDuckBot", "DuckDuckBot-Https/1.1; (+https://duckduckgo.com/duckduckbot)"),
+        ("SearchBot", "Mozilla/5.0 (compatible; OAI-SearchBot/1.0; +https://openai.com/searchbot)"),
+        ("ExampleBot", "OtherBot/1.0 (+HTTPS://bot.example/?from=ExampleBot)"),
+        ("ExampleBot", "OtherBot/1.0 (bot.example/ExampleBot)"),
+        ("ExampleBot", "OtherBot/1.0 (ExampleBot@bot.example, abuse@ExampleBot.example)"),
+    ],
+)
+def test_crawler_is_not_blamed_for_the_address_of_another_crawler(agent: str, sent: str, judge: Judge) -> None:
+    audit, found = judge(combined(0, "/private", agent=sent), combined(9, "/a", agent=agent), agents=(agent,))
+    assert found == []
+    assert audit.counts()["requests"] == 1
