@@ -121,6 +121,23 @@ async def test_every_client_crawls_and_the_servers_find_no_fault(
 
 
 @pytest.mark.realtime
+async def test_request_of_a_record_ends_before_the_work_of_the_handler(
+    gate: Gatekeeper, web_client: Any, site: LinkedSite
+) -> None:
+    async def work(_: CrawlPage[object], response: Any) -> None:
+        await body(response)
+        await asyncio.sleep(0.2)
+
+    found: list[dict[str, Any]] = []
+    queue = PoliteQueue[object](gate)
+    await queue.put(f"{site.base}/")
+    async with asyncio.timeout(30):
+        await queue.crawl(web_client, work, out=found.append)
+    [record] = found
+    assert record["elapsed_s"] - record["request_s"] > 0.19
+
+
+@pytest.mark.realtime
 @pytest.mark.parametrize("web_client", first_of(1, CLIENTS), indirect=True)
 async def test_every_client_reads_sitemaps_as_streams(
     gate: Gatekeeper, web_client: Any, site: LinkedSite, other: LinkedSite

@@ -232,11 +232,12 @@ def crawl(  # noqa: PLR0913 - the options of the command
     command line is disallowed. (A URL is given up if its robots.txt is unreachable, or if its site makes the crawl wait
     too long.) 3 if a site refuses the crawler. 2 if an option is invalid or a file cannot be written. 130 after Ctrl-C.
 
-    With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, depth, started, elapsed_s,
-    links, queued; redirect: status, location, started, elapsed_s; sitemap: status, started, elapsed_s; failed: error,
-    status, hops, attempt, depth, started, elapsed_s; disallowed, given-up, refused: reason, rule {line, field, value},
-    robots_url, note; left: no other keys. With a journal, the remaining URLs (outcome left) are not recorded, and a
-    continued crawl appends to the file of --out. --warc keeps the first 8 MiB of each page.
+    With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, depth, started, request_s,
+    elapsed_s, links, queued; redirect: status, location, started, request_s, elapsed_s; sitemap: status, started,
+    request_s, elapsed_s; failed: error, status, hops, attempt, depth, started, request_s, elapsed_s; disallowed,
+    given-up, refused: reason, rule {line, field, value}, robots_url, note; left: no other keys. request_s lasts until
+    the answer was read, elapsed_s until the URL was done. With a journal, the remaining URLs (outcome left) are not
+    recorded, and a continued crawl appends to the file of --out. --warc keeps the first 8 MiB of each page.
     """
     options = GateOptions.of(agent, timeout, store, fleet, fleet_prefix)
     with checked_arguments():

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -228,6 +229,8 @@ class Crawl(Generic[Item, Response]):
         """Request the URL of a turn and settle the URL in one of the four ways that the module lists."""
         queued, page = visit.queued, visit.page
         mark = queued.trail.sitemap
+        if self._options.out is not None:
+            turn.on_end = partial(self.tally.note_end, visit)
         try:
             async with self._client.request(turn) as response:
                 visit.answer = answer = await self._client.observe(turn, response, is_file=page.is_sitemap)

@@ -279,9 +279,10 @@ class PoliteQueue(Generic[Item]):
             out: a file, to which the crawl appends a record of each finished URL as a line of JSON; or a function that
                 gets each record as a dict. A record has ``url``, ``outcome`` ("page", "redirect", "sitemap", "failed",
                 "disallowed", "given-up" or "refused"), ``status``, ``hops``, ``attempt``, ``depth``, ``started`` (UTC),
-                ``elapsed_s``, and a ``location`` or an ``error``. The record of a page also has the members of a dict
-                that ``handle`` returns. The record of a URL that was not requested has ``reason``, ``rule``,
-                ``robots_url`` and ``note``.
+                ``request_s`` (until the end of the turn), ``elapsed_s`` (until the end of ``handle``), and a
+                ``location`` or an ``error``. The record of a page also has the members of a dict that ``handle``
+                returns. The record of a URL that was not requested has ``reason``, ``rule``, ``robots_url`` and
+                ``note``.
             on_progress: called whenever a URL is finished or refused; must not block.
             on_error: called with a page and its error: an error of ``handle`` or of the request, or PageFailed.
             stop_on_error: whether the first error of ``handle`` ends the crawl and is raised. The journal then keeps

@@ -42,6 +42,7 @@ class Visit(Generic[Item]):
         page: the same URL, as the program sees it.
         started_wall: the Unix time of the request.
         started_mono: the monotonic time of the request.
+        ended_mono: the monotonic time of the end of its turn, or None; noted only for records.
         answer: the answer, or None before the answer has come.
         result: the result of ``handle``; a dict adds its members to the record.
         is_handed: whether ``handle`` was called.
@@ -52,6 +53,7 @@ class Visit(Generic[Item]):
     page: CrawlPage[Item]
     started_wall: float
     started_mono: float
+    ended_mono: float | None = None
     answer: Answer | None = None
     result: object = None
     is_handed: bool = False
@@ -89,10 +91,16 @@ class RunningCounts:
         self.counts[count] += 1
         self.show_progress(url)
 
+    def note_end(self, visit: Visit[Any]) -> None:
+        """Note that the turn of a visit has ended: ``handle`` may take longer."""
+        visit.ended_mono = self._clock.monotonic()
+
     def settle_visit(self, count: str, visit: Visit[Any], **more: object) -> bool:
         """Count and record the URL of a visit, and report progress; return False if no record could be written."""
         page, answer = visit.page, visit.answer
         if self._options.out is not None:
+            now_mono = self._clock.monotonic()
+            ended_mono = now_mono if visit.ended_mono is None else visit.ended_mono
             record = {
                 "url": page.url,
                 "outcome": _OUTCOMES[count],
@@ -101,7 +109,8 @@ class RunningCounts:
                 "attempt": page.attempt,
                 "depth": page.depth,
                 "started": _utc(visit.started_wall),
-                "elapsed_s": round(self._clock.monotonic() - visit.started_mono, 3),
+                "request_s": round(ended_mono - visit.started_mono, 3),
+                "elapsed_s": round(now_mono - visit.started_mono, 3),
                 **more,
             }
             more_of_handle = visit.result if isinstance(visit.result, dict) else {}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper
+from politesse.audit import Audit, AuditOptions
 from politesse.queue import CrawlPage, PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, Queue
@@ -47,7 +48,7 @@ async def test_each_url_appends_one_record_with_its_outcome(clock: ManualClock, 
     found.pop("of an earlier crawl")
     problem = "was answered with 503 to 5 attempts"
     request = {"hops": [], "attempt": 1, "depth": 0}
-    without = {"url", "started", "elapsed_s"}
+    without = {"url", "started", "request_s", "elapsed_s"}
     shown = {url: {name: record[name] for name in record if name not in without} for url, record in found.items()}
     assert {url.removeprefix(A): record for url, record in shown.items()} == {
         "/moved": {"outcome": "redirect", "status": 301, "location": "/a", **request},
@@ -141,3 +142,22 @@ async def test_wrong_values_of_out_are_named(queue: Queue, tmp_path: Path) -> No
     with pytest.raises(IsADirectoryError):
         await queue.crawl(SimulatedWeb(), Pages(), out=tmp_path)
     assert (await queue.crawl(SimulatedWeb(), Pages())).pages == 0
+
+
+async def test_polite_crawl_with_a_slow_handler_is_acquitted_by_its_own_records(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    async def parse(page: CrawlPage[object], _: Reply) -> None:
+        await clock.sleep(30.0)
+
+    robots = "User-agent: *\nCrawl-delay: 5\n"
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({A: robots}), clock=clock) as gate:
+        queue: Queue = PoliteQueue(gate)
+        for path in ("/1", "/2", "/3"):
+            await queue.put(f"{A}{path}")
+        await queue.crawl(SimulatedWeb(clock=clock, took_s=2.0), parse, out=tmp_path / "pages.jsonl", workers=3)
+    audit = Audit(AuditOptions(agents=("ExampleBot",), robots={A: robots}))
+    assert list(audit.findings([tmp_path / "pages.jsonl"])) == []
+    assert audit.counts()["requests"] == 3
+    durations = [(record["request_s"], record["elapsed_s"]) for record in records(tmp_path / "pages.jsonl").values()]
+    assert durations == [(2.0, 32.0)] * 3
