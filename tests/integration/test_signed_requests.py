@@ -32,6 +32,7 @@ from tests.support.signatures import AGENT, COVERED, Key, key_file, public_keys,
 
 DEMAND: Final = 'sig1=("@authority" "@method" "@path");tag="web-bot-auth"'
 SIGNED: Final = {"Signature", "Signature-Input", "Signature-Agent"}
+HOST: Final = {"Host": "bot.example"}  # of AGENT
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Strict(Site):
     async def verify(self, request_: web.Request) -> None:
         kid = re.search('keyid="([^"]+)"', request_.headers.get("Signature-Input", ""))
         if kid is not None and kid[1] not in self.keys:
-            async with aiohttp.ClientSession() as session, session.get(self.directory) as response:
+            async with aiohttp.ClientSession() as session, session.get(self.directory, headers=HOST) as response:
                 self.keys = public_keys(await response.json(content_type=None))
         message = request(request_.method, str(request_.url), request_.headers)
         found = verified(message, self.keys, *COVERED, '"signature-agent";key="sig1"')
@@ -104,7 +105,7 @@ def trust(authority: trustme.CA) -> ssl.SSLContext:
 
 @pytest.fixture
 async def directory(path: Path) -> AsyncIterator[str]:
-    async with TestServer(directory_app(path)) as server:
+    async with TestServer(directory_app(path, agent=AGENT)) as server:
         yield str(server.make_url("/.well-known/http-message-signatures-directory"))
 
 

@@ -151,6 +151,8 @@ def read_keys(path: Path) -> list[SigningKey]:
 
 def write_keys(path: Path, keys: Iterable[SigningKey], *, is_new: bool) -> None:
     """Write a key file that only its owner may read; raises OSError, also if ``is_new`` and the file exists."""
+    if not is_new:
+        path = path.resolve()  # a new file in place of a link would leave the link's target without the new key
     blocks = []
     for key in keys:
         pem = key.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()

@@ -104,7 +104,7 @@ class WebBotAuth:
         check_choice("when", when, ("always", "asked"), "'always' or 'asked'")
         check_range("lifetime_s", lifetime_s, 10.0, 86_400.0)
         check_types({"agent": (agent, str)}, required=True)
-        agent = _checked_agent(agent)
+        agent = checked_agent(agent)
         self._agent = agent.removesuffix(WELL_KNOWN) if form == "legacy" else agent
         self._is_legacy = form == "legacy"
         self._when = when
@@ -123,12 +123,17 @@ class WebBotAuth:
 
         Raises:
             ConfigurationError: no key may be used now.
-            InvalidURL: ``url`` is not an absolute http(s) URL.
+            InvalidURL: ``url`` is not an absolute http(s) URL, or is to be signed and has a blank or another character
+                that clients escape.
         """
         origin, target = split(url)
         asked = self._asked.get(origin.text)
         if origin.scheme != "https" or (self._when == "asked" and asked is None and not demand):
             return {}
+        if not target.isascii() or " " in target:
+            raise InvalidURL(
+                url, "has an unescaped character; percent-encode it as it is sent, or nobody can verify the signature"
+            )
         key = self._keys.current()
         wish = (_wish(demand, [key]) if demand else None) or asked or _USUAL
         path, _, query = target.partition("?")
@@ -229,7 +234,7 @@ def _components(items: list[tuple[object, dict[str, object]]], label: str) -> tu
     return names if "@authority" in names or "@target-uri" in names else ("@authority", *names)
 
 
-def _checked_agent(agent: str) -> str:
+def checked_agent(agent: str) -> str:
     """Return the URL of a directory; raises ConfigurationError if it is not an https URL that can be sent."""
     try:
         is_https = split(agent)[0].scheme == "https"

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from politesse import RobotsTxt
 from politesse.cli.app import app
 from politesse.signing import WebBotAuth
+from politesse.testing import ManualClock
 from tests.support.signatures import AGENT, Key, key_file, public_keys, request, verified
 
 BOT: Final[dict[str, object]] = {
@@ -97,6 +98,20 @@ def test_rotation_leaves_no_time_without_a_key(run: Any, left_days: float, start
     key_file(Path("bot.pem"), Key(0.0, now_wall + left_days * DAY_S))
     run("key", "rotate", "bot.pem")
     assert keys_of(run)[-1]["nbf"] == pytest.approx(now_wall + starts_days * DAY_S, abs=60)
+
+
+def test_rotation_through_a_symbolic_link_changes_the_file_that_others_read(run: Any) -> None:
+    Path("keys").mkdir()
+    key_file(Path("keys/real.pem"), Key())
+    Path("bot.pem").symlink_to("keys/real.pem")
+    signer = WebBotAuth("keys/real.pem", agent=AGENT, clock=(clock := ManualClock(wall=time.time())))
+    new = run("key", "rotate", "bot.pem").stdout.split("Key: ")[-1].split()[0]
+    clock.advance(5.0)
+    assert [key["kid"] for key in keys_of(run)][-1] == new
+    assert new in repr(signer)
+    assert Path("bot.pem").readlink() == Path("keys/real.pem")
+    assert stat.S_IMODE(Path("keys/real.pem").stat().st_mode) == 0o600
+    assert [path.name for path in Path("keys").iterdir()] == ["real.pem"]
 
 
 def test_rotation_ends_a_key_without_an_end(run: Any) -> None:

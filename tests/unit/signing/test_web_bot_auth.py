@@ -97,6 +97,15 @@ def test_each_signature_has_a_nonce_of_its_own(path: Path) -> None:
     assert len(nonces) == 2
 
 
+@pytest.mark.parametrize(
+    "url", ["https://example.com/\u00e9", "https://example.com/a b", "https://example.com/?q=\u00e9"]
+)
+def test_url_that_no_client_sends_as_it_is_written_is_refused(path: Path, url: str) -> None:
+    with pytest.raises(InvalidURL, match="percent-encode it as it is sent, or nobody can verify the signature"):
+        WebBotAuth(path, agent=AGENT).sign("GET", url)
+    assert WebBotAuth(path, agent=AGENT, when="asked").sign("GET", url) == {}
+
+
 def test_http_is_never_signed(path: Path) -> None:
     signer = WebBotAuth(path, agent=AGENT)
     assert signer.sign("GET", "http://example.com/") == {}
