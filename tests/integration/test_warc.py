@@ -2,6 +2,10 @@
 
 import asyncio
 import gzip
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +141,47 @@ async def test_closed_file_takes_no_response(site: Packed, tmp_path: Path) -> No
         with pytest.raises(ValueError, match="closed file"):
             await archive.add(response)
     assert len(read(tmp_path / "a.warc")) == 1
+
+
+@pytest.mark.parametrize("library", ["aiohttp", "httpx"])
+@pytest.mark.parametrize("kind", ["form", "stream"])
+async def test_request_record_states_no_length_of_a_body_that_it_lacks(
+    site: Packed, tmp_path: Path, library: str, kind: str
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"q=1"
+
+    sent: Any = {"q": "1"} if kind == "form" else chunks()
+    async with WarcFile(tmp_path / "a.warc") as archive:
+        if library == "aiohttp":
+            async with aiohttp.ClientSession() as web, web.post(f"{site.base}/packed", data=sent) as response:
+                await archive.add(response)
+        else:
+            async with httpx.AsyncClient() as client:
+                given: Any = {"data": sent} if kind == "form" else {"content": sent}
+                await archive.add(await client.post(f"{site.base}/packed", **given))
+    _, _, (kind_of_record, _, record, payload) = read(tmp_path / "a.warc")
+    headers = record.http_headers
+    assert (kind_of_record, payload) == ("request", b"")
+    assert headers.get_header("Content-Length") is headers.get_header("Transfer-Encoding") is None
+    stated = {name: headers.get_header(f"X-Archive-Orig-{name}") for name in ("Content-Length", "Transfer-Encoding")}
+    wanted = {"Content-Length": "3", "Transfer-Encoding": None}
+    assert stated == (wanted if kind == "form" else {"Content-Length": None, "Transfer-Encoding": "chunked"})
+
+
+async def test_record_has_the_time_of_the_call_even_if_the_disk_is_slow(site: Packed, tmp_path: Path) -> None:
+    may_write = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        asyncio.get_running_loop().set_default_executor(executor)
+        async with WarcFile(tmp_path / "a.warc") as archive, httpx.AsyncClient() as client:
+            response = await client.get(f"{site.base}/packed")
+            before = asyncio.get_running_loop().run_in_executor(None, may_write.wait)
+            added = asyncio.create_task(archive.add(response))
+            await asyncio.sleep(0.01)
+            called = datetime.now(UTC)
+            await asyncio.sleep(0.01)
+            may_write.set()
+            await asyncio.gather(before, added)
+    _, (_, _, record, _), (_, _, request, _) = read(tmp_path / "a.warc")
+    for one in (record, request):
+        assert datetime.fromisoformat(one.rec_headers.get_header("WARC-Date")) <= called

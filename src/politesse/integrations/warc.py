@@ -54,9 +54,10 @@ class WarcFile:
     """Writes a new WARC file, with a ``response`` record and a ``request`` record for each response.
 
     Bodies are kept decoded. So the header fields Content-Encoding, Content-Length and Transfer-Encoding of the server
-    get the prefix ``X-Archive-Orig-``. The fields Authorization, Proxy-Authorization and Cookie of requests are left
-    out. A thread writes each record as a whole, even if the task is cancelled. Each record is compressed alone, so a
-    killed program loses at most the last record.
+    get the prefix ``X-Archive-Orig-``. Bodies of requests are not kept, so these fields get the prefix there, too. The
+    fields Authorization, Proxy-Authorization and Cookie of requests are left out. A thread writes each record as a
+    whole, even if the task is cancelled. Each record is compressed alone, so a killed program loses at most the last
+    record.
 
     Args:
         path: the name of the file. If the name ends with ``.gz``, the file is compressed.
@@ -93,7 +94,7 @@ class WarcFile:
     async def add(
         self, response: ClientResponse | Response, body: bytes | None = None, *, truncated: bool = False
     ) -> None:
-        """Write a response and its request.
+        """Write a response and its request, with the time of this call. Call it before slow work on the page.
 
         Args:
             response: a response of aiohttp or httpx.
@@ -118,9 +119,10 @@ class WarcFile:
             sent, raw, protocol = response.request, response.headers.raw, response.http_version
         asked = [(name, value) for name, value in sent.headers.items() if name.lower() not in _SECRET]
         answered = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
-        request = StatusAndHeaders(f"{sent.method} {target} {protocol}", asked, is_http_request=True)
+        request = StatusAndHeaders(f"{sent.method} {target} {protocol}", _renamed(asked), is_http_request=True)
         answer = StatusAndHeaders(status, _of_body(answered, len(body)), protocol=protocol)
-        write = partial(self._write, str(sent.url), request, answer, body, truncated=truncated)
+        named = {"WARC-Date": _date(datetime.now(UTC)), **({"WARC-Truncated": "length"} if truncated else {})}
+        write = partial(self._write, str(sent.url), request, answer, body, named)
         await asyncio.to_thread(write)
 
     def add_ledger(self, ledger: LedgerReader) -> int:
@@ -147,7 +149,7 @@ class WarcFile:
     def _recorded(self, content: dict[str, Any], text: bytes, body: bytes) -> ArcWarcRecord:
         make = partial(self._writer.create_warc_record, content["url"])
         date = datetime.fromtimestamp(content["fetched_wall" if "result" in content else "decided_wall"], UTC)
-        named = {"WARC-Date": date.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+        named = {"WARC-Date": _date(date)}
         if "status" not in content:
             return make("metadata", BytesIO(text), len(text), "application/json", named)
         fields = _of_body([*content.get("headers", {}).items()], len(body))
@@ -155,12 +157,11 @@ class WarcFile:
         return make("response", BytesIO(body), len(body), warc_headers_dict=named, http_headers=answer)
 
     def _write(
-        self, url: str, request: StatusAndHeaders, answer: StatusAndHeaders, body: bytes, *, truncated: bool
+        self, url: str, request: StatusAndHeaders, answer: StatusAndHeaders, body: bytes, named: dict[str, str]
     ) -> None:
-        cut = {"WARC-Truncated": "length"} if truncated else {}
         with self._lock:
             make = self._writer.create_warc_record
-            stored = make(url, "response", BytesIO(body), len(body), warc_headers_dict=cut, http_headers=answer)
+            stored = make(url, "response", BytesIO(body), len(body), warc_headers_dict=named, http_headers=answer)
             self._writer.write_request_response_pair(make(url, "request", http_headers=request), stored)
             self._file.flush()
 
@@ -173,9 +174,15 @@ def _phrase(status: int) -> str:
     return HTTPStatus(status).phrase if status in _STATUSES else "Unknown"
 
 
+def _date(date: datetime) -> str:
+    return date.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _renamed(fields: Fields) -> Fields:
+    """Return header fields with a prefix before those of the transfer."""
+    return [(f"X-Archive-Orig-{name}" if name.lower() in _OF_THE_TRANSFER else name, value) for name, value in fields]
+
+
 def _of_body(fields: Fields, octets: int) -> Fields:
     """Return the header fields of a response for a decoded body."""
-    renamed = [
-        (f"X-Archive-Orig-{name}" if name.lower() in _OF_THE_TRANSFER else name, value) for name, value in fields
-    ]
-    return [*renamed, ("Content-Length", str(octets))]
+    return [*_renamed(fields), ("Content-Length", str(octets))]

@@ -2,9 +2,9 @@
 
 A client sent the same ten requests to each of the three servers: a robots.txt, then every six seconds the next page of
 ExampleBot, but ``/b/`` two seconds after ``/a/``. A browser requested ``/private/x``, and ExampleBot-Image
-``/private/z``. The request for ``/private/y`` had header fields such as ``Url: http://shop.test/a/`` and ``Status: 404``. The answer to
-``/busy`` had the status 503 and ``Retry-After: 60``, and ``/c/`` came twelve seconds later. Scrapy and wget requested
-nearly the same pages of the same nginx.
+``/private/z``. The request for ``/private/y`` had header fields such as ``Url: http://shop.test/a/`` and
+``Status: 404``. The answer to ``/busy`` had the status 503 and ``Retry-After: 60``, and ``/c/`` came twelve seconds
+later. Scrapy and wget requested nearly the same pages of the same nginx.
 """
 
 from pathlib import Path
