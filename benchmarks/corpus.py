@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -35,7 +36,7 @@ class RobotsFile:
     """Attributes:
     host: whose it is; made up, one for each file.
     body: its octets.
-    text: its octets decoded, for the peers that take text.
+    text: its octets decoded, for the peers that take text; a byte order mark states the encoding.
     patterns: the path patterns for all agents.
     """
 
@@ -54,7 +55,18 @@ class RobotsFile:
         """Make one of a body that was fetched."""
         body = body[:MAX_BODY_BYTES]
         lines = (line for group in RobotsTxt.parse(body).groups if "*" in group.agents for line in group.rules)
-        return cls(host, body, body.decode("utf-8-sig", "ignore"), tuple(line.value for line in lines if line.value))
+        return cls(
+            host, body, in_utf_8(body).decode("utf-8-sig", "ignore"), tuple(line.value for line in lines if line.value)
+        )
+
+
+def in_utf_8(body: bytes) -> bytes:
+    """Return a file in UTF-8 if its byte order mark states UTF-16 or UTF-32."""
+    marks = {"utf-32": (BOM_UTF32_LE, BOM_UTF32_BE), "utf-16": (BOM_UTF16_LE, BOM_UTF16_BE)}  # the longer marks first
+    for encoding, some in marks.items():
+        if body.startswith(some):
+            return body.decode(encoding, "ignore").encode()
+    return body
 
 
 def load(settings: Settings) -> list[RobotsFile]:

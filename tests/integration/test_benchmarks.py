@@ -130,6 +130,15 @@ def test_answer_that_differs_for_no_known_reason_is_an_error(
     [
         (b"User-agent: *\nDisallow: *=\n", "/page/member%3Duser", "decodes escapes of reserved"),
         (b"User-agent: *\nDisallow: /*?q=*\nAllow: *.xml*\n", "/a.xml?q=1", "as the three octets of their escapes"),
+        (b"User-agent: *\nCrawl-delay: 2\n\nUser-agent: Other\nDisallow: /a\n", "/a", "starts another group after"),
+        (
+            b"User-agent: A\nSitemap: /x\nRequest-rate: 1/5\nUser-agent: *\r\nNoindex: /\nUser-agent: B\nDisallow: /",
+            "/a",
+            "starts another group after",
+        ),
+        (b"User-agent: *\nAllow: /*.js*****\nDisallow: /private\n", "/private/a.js", "counts each of several stars"),
+        (b"User-agent: *\nDisallow: /soci\xe9t\xe9\n", "/soci%E9t%E9", "lacks the octets that are not UTF-8"),
+        ("User-agent: *\nCrawl-delay: 2\nUser-agent: A\nDisallow: /a\n".encode("utf-16"), "/a", "starts another group"),
     ],
 )
 def test_known_differences_of_protego_are_named(body: bytes, path: str, reason: str) -> None:
@@ -141,12 +150,38 @@ def test_known_differences_of_protego_are_named(body: bytes, path: str, reason: 
 
 
 @pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        # Protego agrees with politesse on these files, so the opposite answer has no reason, whatever lint reports.
+        (b"User-agent: A\nCrawl-delay: 2\nUser-agent: *\nDisallow: /a\n", "/a"),
+        (b"User-agent: *\nSitemap: /x\nHost: a\nUser-agent: A\nDisallow: /a\n", "/a"),
+        (b"User-agent: *\nAllow: /*.js*****\nDisallow: /private\n", "/private/a"),
+        ("User-agent: *\nDisallow: /a\n".encode("utf-16"), "/a"),
+    ],
+)
+def test_difference_that_its_reason_does_not_explain_is_an_error(body: bytes, path: str) -> None:
+    file = RobotsFile.of("www.example.com", body)
+    url = f"https://{file.host}{path}"
+    assert POLITESSE.judge(file)([url]) == PROTEGO.judge(file)([url]) == [False]
+    with pytest.raises(Disagreement, match="politesse and Protego differ"):
+        compare([_answer(file, url, politesse=False, protego=True)])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_file_in_another_encoding_is_a_leniency_of_politesse(encoding: str) -> None:
+    file = RobotsFile.of("www.example.com", "User-agent: *\nDisallow: /a\n".encode(encoding))
+    answer = _answer(file, f"https://{file.host}/a", politesse=False, protego=False)
+    assert "reads UTF-16 and UTF-32" in compare([answer])
+
+
+@pytest.mark.parametrize(
     ("rule", "reason"),
     [
         (b"Dissallow: /private/", "reads misspelled names of Disallow"),
         (b"Disallow /private/ # secret", "reads two words without a colon"),
         (b"disalow /private/", "reads misspelled names of Disallow and reads two words without a colon"),
         (b"Disallow: /private/\nAllow: /private/a\x01", "ignores lines with control characters"),
+        (b"Disallow: /*a%*", "lets a pattern end within an escape"),
     ],
 )
 def test_leniencies_of_politesse_are_named(rule: bytes, reason: str) -> None:
