@@ -19,6 +19,10 @@ _DIRECTIVE = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _SECONDS = re.compile(r"[0-9]{1,10}")
+_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]*)?")
+# The comma within an HTTP date is followed by a day and a month; any other comma separates two values.
+_COMMA = re.compile(r",(?![ \t]*[0-9]{1,2}[ -][A-Za-z])")
+_MAX_VALUES: Final = 16
 _FOREVER_S: Final = 9_999_999_999.0
 _MAX_DATE: Final = 64  # the longest HTTP date has 33 characters, the longest ISO 8601 date 35
 
@@ -35,10 +39,10 @@ def freshness_lifetime_s(headers: Mapping[str, str], received_wall: float) -> fl
         return 0.0
     lifetime = _max_age(directives)
     if lifetime is None and "expires" in headers:
-        expires = http_date(headers["expires"])
-        if expires is None:
+        expires = readings(headers["expires"], http_date)
+        if not expires:
             return 0.0  # RFC 9111 5.3: an invalid date, "0" in particular, is in the past
-        lifetime = expires - dated_wall(headers, received_wall)
+        lifetime = expires[0] - dated_wall(headers, received_wall)  # RFC 9111 4.2.1: the first of several counts
     if lifetime is None:
         return None
     age, _, _ = headers.get("age", "").partition(",")  # RFC 9111 5.1: the first of several values counts
@@ -51,20 +55,32 @@ def retry_after_s(headers: Mapping[str, str], now_wall: float) -> float | None:
     """Return the seconds to wait by ``Retry-After``, 0 or more; None if the header is absent or invalid.
 
     RFC 9110 10.2.3: the value is seconds or a date. A date is by the server's clock, so it is compared with the
-    response's ``Date``.
+    response's ``Date``. Decimals count, and the longest of several waits.
     """
-    value = headers.get("retry-after", "").strip()
-    seconds = _seconds(value)
-    if seconds is not None:
-        return seconds
-    date = http_date(value)
-    return None if date is None else max(0.0, date - dated_wall(headers, now_wall))
+    value = headers.get("retry-after", "")
+    dates = readings(value, http_date)
+    waits = [*readings(value, decimal), *(max(0.0, date - dated_wall(headers, now_wall)) for date in dates)]
+    return max(waits, default=None)
 
 
 def dated_wall(headers: Mapping[str, str], received_wall: float) -> float:
-    """Return the ``Date`` of a response, by the server's clock; ``received_wall`` if the header is missing."""
-    date = http_date(headers.get("date", ""))
-    return received_wall if date is None else date
+    """Return the ``Date`` of a response, by the server's clock; ``received_wall`` if the header is missing.
+
+    The earliest of several dates counts, because it makes waits longer and copies older.
+    """
+    return min(readings(headers.get("date", ""), http_date), default=received_wall)
+
+
+def readings(value: str, read: Callable[[str], float | None]) -> list[float]:
+    """Return each value of a field that should have one value, such as ``2814, 2``; skip the unreadable ones."""
+    found = map(read, _COMMA.split(value, _MAX_VALUES)) if value else ()
+    return [reading for reading in found if reading is not None]
+
+
+def decimal(text: str) -> float | None:
+    """Return a number with or without decimals; None if it is invalid."""
+    text = text.strip()
+    return min(float(text), _FOREVER_S) if _DECIMAL.fullmatch(text) is not None else None
 
 
 def varies_by(headers: Mapping[str, str], name: str) -> bool:

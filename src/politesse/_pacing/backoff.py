@@ -323,7 +323,7 @@ class HostBackoff:
             return tuple(IgnoredHeader(field, shown(headers[field]), None) for field in fields)
         remaining, asked_s = quota
         reset_s = min(asked_s, options.backoff_max_s)
-        if remaining <= 0:
+        if remaining < 1:  # a part of a request is no request
             self.close(now_mono + reset_s, Bound.RATE_LIMIT)
         else:
             self._quota_interval_s, self.quota_until_mono = reset_s / remaining, now_mono + reset_s

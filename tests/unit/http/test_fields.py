@@ -115,6 +115,25 @@ def test_max_age_counts_before_expires() -> None:
     assert _lifetime(cache_control="max-age=86400", expires="0", date=DATE) == 86_400.0
 
 
+@pytest.mark.clause("RFC 9111 4.2.1")
+def test_first_of_several_values_is_the_lifetime() -> None:
+    assert _lifetime(cache_control="max-age=60, public, max-age=3600", date=DATE) == 60.0
+    assert _lifetime(cache_control="max-age=3600, max-age=60", date=DATE) == 3600.0
+    assert _lifetime(expires=f"{HOUR_LATER}, {DAY_LATER}", date=DATE) == 3600.0
+    assert _lifetime(expires=f"{DAY_LATER},{HOUR_LATER}", date=DATE) == 86_400.0
+
+
+@pytest.mark.clause("RFC 9111 5.1")
+def test_first_of_several_ages_counts() -> None:
+    assert _lifetime(cache_control="max-age=3600", age="3000, 100") == 600.0
+
+
+def test_earliest_of_several_dates_counts() -> None:
+    for date in (f"{DATE}, {HOUR_EARLIER}", f"{HOUR_EARLIER}, {DATE}"):
+        assert _lifetime(cache_control="max-age=7200", date=date) == 3600.0
+        assert retry_after_s({"retry-after": DATE, "date": date}, SPECIMEN_WALL) == 3600.0
+
+
 @pytest.mark.clause("RFC 9111 4.2.3")
 def test_age_is_taken_off_the_lifetime() -> None:
     assert _lifetime(cache_control="max-age=3600", age="3000") == 600.0
@@ -193,6 +212,8 @@ def test_no_headers_make_the_lifetime_raise_or_infinite(headers: dict[str, str],
     ("value", "seconds"),
     [
         *(("120", 120.0), ("0", 0.0), (" 120 ", 120.0), ("0120", 120.0)),
+        *(("1.5", 1.5), ("120.", 120.0), ("120, 240", 240.0), ("240,120", 240.0), ("soon, 120", 120.0)),
+        *((f"7, {HOUR_LATER}", 3600.0), (f"{HOUR_LATER}, 7", 3600.0), (f"{HOUR_LATER}, {DAY_LATER}", 86_400.0)),
         *((HOUR_LATER, 3600.0), ("Sunday, 06-Nov-94 09:49:37 GMT", 3600.0), ("Sun Nov  6 09:49:37 1994", 3600.0)),
     ],
 )
@@ -209,7 +230,7 @@ def test_retry_after_as_a_date_counts_from_the_date_of_its_answer(date: str, sec
 
 
 @pytest.mark.parametrize(
-    "value", ["", "soon", "-120", "1.5", "1e3", "120s", "120, 240", "٣", "0x10", "\udcff", "x" * 9_999]
+    "value", ["", "soon", "-120", "1.5.5", ".", "1e3", "120s", "soon, later", ",", "٣", "0x10", "\udcff", "x" * 9_999]
 )
 def test_an_unreadable_retry_after_says_nothing(value: str) -> None:
     assert retry_after_s({"retry-after": value}, SPECIMEN_WALL) is None
@@ -281,6 +302,8 @@ QUOTA_WALL = 1_800_000_000.0
         ({"ratelimit": '"default"; r=50; t=30'}, (50, 30)),
         ({"ratelimit": '"default";t=30;r=50'}, (50, 30)),
         ({"ratelimit": '"default";r=0;t=30'}, (0, 30)),
+        ({"ratelimit": '"default";r=5.5;t=3.5'}, (5.5, 3.5)),
+        ({"ratelimit": '"default";r=5;t=0'}, (5, 0)),
         ({"ratelimit": '"burst";r=9;t=3, "daily";r=2;t=600'}, (2, 600)),  # the slowest binds
         ({"ratelimit": '"daily";r=2;t=600, "burst";r=9;t=3'}, (2, 600)),
         ({"ratelimit": '"daily";r=1000;t=600, "burst";r=0;t=3'}, (0, 3)),
@@ -331,7 +354,7 @@ def test_remaining_quota_is_read_in_every_form(headers: dict[str, str], expected
         {"ratelimit": '"default";t=50'},
         {"ratelimit": '"default";r=-5;t=30'},
         {"ratelimit": '"default";r=5;t=-30'},
-        {"ratelimit": '"default";r=5.5;t=3.5'},
+        {"ratelimit": '"default";r=5.5.5;t=3.5'},
         {"ratelimit": '"default";r=nan;t=inf'},
         {"ratelimit": '"default";r=1e9;t=1e9'},
         {"ratelimit": '"default";r=5;t=9999999999999999'},

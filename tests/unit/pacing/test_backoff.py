@@ -100,13 +100,11 @@ def test_a_retry_after_closes_with_any_status_and_without_a_backoff(status: int)
         # ... or no licence to go on at once ...
         ("0", 10.0, Bound.RETRY_AFTER),
         ("9", 10.0, Bound.RETRY_AFTER),
+        ("1.5", 10.0, Bound.RETRY_AFTER),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 10.0, Bound.RETRY_AFTER),
         (formatdate(NOW - 1, usegmt=True), 10.0, Bound.RETRY_AFTER),
         # ... or ignored.
-        *(
-            (value, 10.0, Bound.BACKOFF)
-            for value in ("-1", "soon", "", "nan", "inf", "1e3", "1.5", "5 minutes", "\u0665")
-        ),
+        *((value, 10.0, Bound.BACKOFF) for value in ("-1", "soon", "", "nan", "inf", "1e3", "5 minutes", "\u0665")),
         ("Fri, 31 Dec 10000 23:59:59 GMT", 10.0, Bound.BACKOFF),
         ("Fri, 99 Dec 2026 99:99:99 GMT", 10.0, Bound.BACKOFF),
         ("x" * 100_000, 10.0, Bound.BACKOFF),

@@ -1,0 +1,73 @@
+"""How the gate reads the header fields of an answer: lines of one name, numbers, challenges."""
+
+from typing import Any, Final
+
+import pytest
+
+from politesse import Bound, Gatekeeper, NotYet, PacingOptions
+from politesse.testing import ManualClock, ScriptedFetcher
+
+UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
+SITE: Final = "https://example.com"
+PAGE: Final = f"{SITE}/page"
+WALL: Final = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
+DATE: Final = "Fri, 15 Jan 2027 08:00:00 GMT"
+BURST: Final = '"burst";r=0;t=100'
+DAILY: Final = '"daily";r=1000;t=3600'
+
+
+async def wait_after(status: int, headers: Any, **pacing: float) -> tuple[float, Bound]:
+    """Return how long the next request waits after an answer, and what makes it wait."""
+    clock = ManualClock(WALL - 60)
+    options = PacingOptions(**{"min_delay_s": 1.0, "adaptive_factor": 0.0, **pacing})  # type: ignore[arg-type]
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: 404}), clock=clock, pacing=options) as gate:
+        await gate.check(PAGE)
+        clock.advance(60)  # beyond the interval after robots.txt
+        async with gate.turn(PAGE) as turn:
+            turn.observe(status, headers)
+        refused = gate.try_turn(PAGE)
+        assert isinstance(refused, NotYet)
+        return round(refused.not_before - WALL, 3), refused.bound_by
+
+
+NUMBERS: Final[dict[str, tuple[dict[str, str], float]]] = {
+    "no request remains, as a decimal": ({"x-ratelimit-remaining": "0.0", "x-ratelimit-reset": "90"}, 90.0),
+    "less than one request remains": ({"x-ratelimit-remaining": "0.4", "x-ratelimit-reset": "90"}, 90.0),
+    "a decimal remains": ({"x-ratelimit-remaining": "9.0", "x-ratelimit-reset": "90"}, 10.0),
+    "reset with a fraction": ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "90.5"}, 90.5),
+    "Unix time with a fraction": ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{WALL + 90.5:.3f}"}, 90.5),
+    "Unix time in ms": ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{(WALL + 90) * 1000:.0f}"}, 90.0),
+    "Unix time in ms, by Date": (
+        {"ratelimit-remaining": "0", "ratelimit-reset": f"{WALL * 1000:.0f}", "date": "Fri, 15 Jan 2027 07:58:30 GMT"},
+        90.0,
+    ),
+    "reset with its unit": ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "90000ms"}, 90.0),
+    "reset with seconds as its unit": ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "90 s"}, 90.0),
+    "two lines of each": ({"x-ratelimit-remaining": "0, 99", "x-ratelimit-reset": "90, 7"}, 90.0),
+    "two lines of each, the other way round": ({"x-ratelimit-remaining": "99, 0", "x-ratelimit-reset": "7,90"}, 90.0),
+    "an unreadable line": ({"x-ratelimit-remaining": "many, 0", "x-ratelimit-reset": "soon, 90"}, 90.0),
+    "decimals of a member": ({"ratelimit": '"a";r=0.0;t=90.5'}, 90.5),
+    "two members of one name": ({"ratelimit": '"a";r=0;t=90, "a";r=100;t=5'}, 90.0),
+    "a parameter twice": ({"ratelimit": '"a";r=0;r=100;t=90;t=5'}, 90.0),
+    "two lines of the older form": (
+        {"ratelimit": "limit=10, remaining=0, reset=90, limit=1000, remaining=999, reset=80"},
+        90.0,
+    ),
+    "a number at the limit of reading": ({"ratelimit": '"a";r=0;t=90, "' + "x" * 998 + '";r=0;t=4000'}, 90.0),
+    "Retry-After with a fraction": ({"retry-after": "90.5"}, 90.5),
+    "two lines of Retry-After": ({"retry-after": "2814, 2"}, 2814.0),
+    "two lines of Retry-After, the other way round": ({"retry-after": "2,2814"}, 2814.0),
+    "an unreadable Retry-After first": ({"retry-after": "soon, 90"}, 90.0),
+    "seconds and a date": ({"retry-after": "7, Fri, 15 Jan 2027 08:01:30 GMT"}, 90.0),
+    "two dates": ({"retry-after": "Fri, 15 Jan 2027 08:01:30 GMT, Fri, 15 Jan 2027 08:00:09 GMT"}, 90.0),
+    "two lines of Date": (
+        {"retry-after": DATE, "date": f"{DATE}, Fri, 15 Jan 2027 07:58:30 GMT"},
+        90.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+async def test_decimals_count_and_of_two_readings_the_slower_one(case: str) -> None:
+    headers, wait_s = NUMBERS[case]
+    assert (await wait_after(200, headers))[0] == wait_s
