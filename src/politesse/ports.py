@@ -147,7 +147,8 @@ class FetchResponse:
     Attributes:
         status: the HTTP status of the last hop.
         final_url: the URL of the last hop.
-        headers: the headers of the last hop; names in lower case. If a header has several lines, only the first line.
+        headers: the headers of the last hop; names in lower case. Several lines of one header are joined with commas,
+            in order (RFC 9110 5.3).
         body: the decoded body, up to the fetcher's limit; a cut body ends with a complete line.
         truncated: whether the body was longer than the limit.
         conditional: whether the last hop was requested with validators, so that a 304 has a meaning.

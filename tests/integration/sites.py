@@ -87,6 +87,7 @@ class Site(Server):
     drops: int = 0
     work_s: float = 0.0
     pings: int = 0
+    fields: CIMultiDict[str] = field(default_factory=CIMultiDict)  # of pages
 
     @property
     def host(self) -> str:
@@ -121,7 +122,7 @@ class Site(Server):
 
     async def page(self, request: web.Request) -> web.Response:
         await asyncio.sleep(self.work_s)
-        response = web.Response(text=f"page {request.path_qs}")
+        response = web.Response(text=f"page {request.path_qs}", headers=self.fields)
         response.set_cookie("seen", "yes")
         return response
 

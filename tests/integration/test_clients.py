@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -75,6 +76,17 @@ async def test_answer_that_closes_the_host_ends_its_turn(site: Site, client: Cli
     assert isinstance(refused, NotYet)
     assert refused.bound_by is Bound.RETRY_AFTER
     assert turns(gate) == 0
+
+
+@pytest.mark.clause("RFC 9110 5.3")
+async def test_all_lines_of_a_header_set_the_pace(site: Site, client: Client, gate: Gatekeeper) -> None:
+    for line in ('"burst";r=0;t=100', '"daily";r=1000;t=3600'):
+        site.fields.add("RateLimit", line)
+    assert await client.get(f"{site.base}/page") == 200
+    refused = gate.try_turn(f"{site.base}/page")
+    assert isinstance(refused, NotYet)
+    assert refused.bound_by is Bound.RATE_LIMIT
+    assert refused.not_before - time.time() > 90
 
 
 async def test_crossed_redirects_do_not_wait_for_each_other(

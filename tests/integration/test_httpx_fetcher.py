@@ -97,9 +97,10 @@ async def test_file_comes_as_it_is(site: Site, fetcher: Fetcher) -> None:
     assert site.seen[0].headers["User-Agent"] == UA
 
 
-async def test_first_of_each_header_counts(site: Site, fetcher: Fetcher) -> None:
-    site.headers = CIMultiDict([("ETag", '"one"'), ("ETag", '"two"')])
-    assert (await response_of(fetcher, site.ask())).headers["etag"] == '"one"'
+@pytest.mark.clause("RFC 9110 5.3")
+async def test_lines_of_a_header_are_joined(site: Site, fetcher: Fetcher) -> None:
+    site.headers = CIMultiDict([("Retry-After", "2"), ("retry-after", "2814")])
+    assert (await response_of(fetcher, site.ask())).headers["retry-after"] == "2, 2814"
 
 
 @pytest.mark.parametrize("status", [401, 404, 410, 429, 500, 503])

@@ -18,6 +18,7 @@ import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from http_message_signatures import InvalidSignature
+from multidict import CIMultiDict
 
 from politesse import FetchOptions, Gatekeeper, PacingOptions
 from politesse.events import Event, HostClosed
@@ -43,7 +44,7 @@ class Strict(Site):
     keys: dict[str, Any] = field(default_factory=dict)
     nonces: set[str | None] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
-    refusal: tuple[int, dict[str, str]] = (401, {})
+    refusal: tuple[int, Mapping[str, str]] = (401, {})
     open_paths: frozenset[str] = frozenset()
     is_endless: bool = False
 
@@ -224,6 +225,15 @@ async def test_demand_is_answered_by_one_signed_request_that_counts_no_refusal(
     assert strict.paths == ["/robots.txt", "/robots.txt", "/1", "/2"]  # the origin has asked, so pages are signed
     assert strict.refused == ["/robots.txt"]
     assert [event for event in events if isinstance(event, HostClosed)] == []
+
+
+@pytest.mark.clause("RFC 9421 5.1")
+async def test_demand_may_be_any_line_of_its_header(opened: Callable[..., Any], strict: Strict, path: Path) -> None:
+    other = 'sig2=("content-digest");tag="other"'
+    strict.refusal = (401, CIMultiDict([("Accept-Signature", other), ("Accept-Signature", DEMAND)]))
+    async with opened(WebBotAuth(path, agent=AGENT, when="asked")) as (_, get):
+        assert await get(f"{strict.base}/1") == 200
+    assert strict.paths == ["/robots.txt", "/robots.txt", "/1"]
 
 
 @pytest.mark.realtime

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 from weakref import ref
 
 from politesse._base.text import printable
+from politesse._http.fields import joined_fields
 from politesse._pacing.refusals import PACE_HEADERS, may_close
 from politesse.errors import ConfigurationError
 from politesse.events import TurnDropped
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from politesse._gate.state import GateState
+    from politesse._http.fields import Headers
     from politesse.ports import PacedLine, Pacer, Permit
     from politesse.verdict import Verdict
 
@@ -85,7 +87,7 @@ class Turn:
         """The URL that may be requested."""
         return self.verdict.url
 
-    def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
+    def observe(self, status: int, headers: Headers | None = None) -> None:
         """Record the answer of the server as soon as its headers arrive: the headers set the pace of this host.
 
         A 429 or 503 closes the host from now on, for all other turns as well. Other refusals may close the host, too:
@@ -95,7 +97,8 @@ class Turn:
 
         Args:
             status: the HTTP status.
-            headers: the headers of the answer, names in any case.
+            headers: the headers of the answer, in the type of your HTTP client; see ``politesse.page.Headers``. Several
+                lines of one header count as one, joined with commas (RFC 9110 5.3).
 
         Raises:
             TypeError: if ``status`` is not an int.
@@ -105,11 +108,11 @@ class Turn:
         if self._permit is None or (self._claimed and self._observed):
             return
         self._observed, self._status = True, status
-        lower = {name.lower(): value for name, value in headers.items()} if headers else _NO_HEADERS
-        if PACE_HEADERS.isdisjoint(lower):
-            lower = _NO_HEADERS
-        self.may_close = self.may_close or may_close(status, lower)
-        self._permit.observe(status, lower)
+        fields = joined_fields(headers) if headers else _NO_HEADERS
+        if PACE_HEADERS.isdisjoint(fields):
+            fields = _NO_HEADERS
+        self.may_close = self.may_close or may_close(status, fields)
+        self._permit.observe(status, fields)
 
     def claim(self) -> None:
         """Claim an unused turn for a request; for integrations.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from politesse._http.fields import joined_fields
+
 if TYPE_CHECKING:
     from collections.abc import Container, Generator, Mapping, MutableMapping
 
+    from politesse._http.fields import Headers
     from politesse.ports import Signer
 
 _DEMANDING: Final = frozenset({401, 403, 429})
@@ -64,20 +67,21 @@ class RequestSignature:
             for name in made:
                 headers.pop(name, None)
 
-    def is_asked(self, status: int, headers: Mapping[str, str]) -> bool:
+    def is_asked(self, status: int, headers: Headers) -> bool:
         """Return whether to repeat the request once, with the signature for which the answer asks.
 
         An answer with Retry-After closes the host. The request is then not repeated.
 
         Args:
             status: the status of the answer.
-            headers: the headers of the answer: a dict with lower-case names, or a case-insensitive mapping.
+            headers: the headers of the answer. RFC 9421 5.1: Accept-Signature may have several lines.
         """
         if self._signer is None or self._demand or status not in _DEMANDING:
             return False
-        demand = headers.get("accept-signature", "")
+        fields = joined_fields(headers)
+        demand = fields.get("accept-signature", "")
         if not demand or not self._signer.heeds(self._url, demand, self._sent):
             return False
         self._demand = demand
-        self.is_repeated = self._may_repeat and "retry-after" not in headers
+        self.is_repeated = self._may_repeat and "retry-after" not in fields
         return self.is_repeated

@@ -30,6 +30,8 @@ line of a host.
 Where to change what:
 
 * A new spelling of a quota: change only ``_http/ratelimit.py``.
+* A type of headers of another HTTP client: ``_http/fields.py`` joins the lines of each header of an answer before
+  anything reads them.
 * A new header that slows the pace: put its parser into ``_http``. Add the name of the header to ``PACE_HEADERS`` in
   ``refusals.py``. ``HostBackoff.observe`` reads the header. If the value sets a pace, ``slow`` applies it. If the value
   is a time without requests, ``observe`` calls ``close``. ``remembered_until_mono`` must include the time until which

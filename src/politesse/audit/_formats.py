@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from politesse._http.fields import joined_fields
 from politesse.errors import ConfigurationError
 from politesse.origin import escaped
 
@@ -157,9 +158,10 @@ def parse_warc(record: Any) -> Fields | None:  # noqa: ANN401 - warcio has no ty
     head, answer = record.rec_headers, record.http_headers
     if record.rec_type not in {"response", "revisit"} or answer is None:
         return None
-    fields = {"sent_http_retry_after": answer.get_header("Retry-After"), "url": head.get_header("WARC-Target-URI")}
+    sent = joined_fields(answer.headers)
+    fields = {"sent_http_retry_after": sent.get("retry-after"), "url": head.get_header("WARC-Target-URI")}
     fields |= {"time_iso8601": head.get_header("WARC-Date"), "status": answer.get_statuscode()}
-    fields |= {"sent_http_location": answer.get_header("Location")}
+    fields |= {"sent_http_location": sent.get("location")}
     return {name: value for name, value in fields.items() if value}
 
 

@@ -39,6 +39,7 @@ from politesse._base.checks import check_types
 from politesse._base.constants import SUCCESSFUL
 from politesse._base.text import without_tls
 from politesse._http.body import BodyError, BoundedBody
+from politesse._http.fields import joined_fields
 from politesse._http.redirects import REDIRECTS, Hops
 from politesse.errors import ConfigurationError
 from politesse.fetch._addresses import GUARD, AddressGuard, resolver_of
@@ -46,8 +47,6 @@ from politesse.fetch._client import SharedClient, WatchedResponse
 from politesse.fetch._options import FetchOptions
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver
 
-# RFC 9110 5.3: several lines of these headers are one list. Of all other headers only the first line is read.
-_LISTS: Final = frozenset({"cache-control", "content-encoding", "transfer-encoding", "vary"})
 _INSPECT_S: Final = 1.0
 # A response may take 8 octets on the wire for each octet of ``max_body_bytes``. A chunk of 1 octet takes 6 octets on
 # the wire; the other 2 are for chunk extensions and trailers.
@@ -213,7 +212,7 @@ class AiohttpFetcher:
                 return replace(target, private=guard.private)
             hops.seen.append(target[1])
             return None
-        headers = _headers(response)
+        headers = joined_fields(response.headers)
         if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self.options.proxy is not None:
             raise aiohttp.ClientConnectionError("the proxy requires credentials")
         if response.status not in SUCCESSFUL:  # only a successful response has a file to read
@@ -231,15 +230,6 @@ def _verifies(connector: aiohttp.BaseConnector | None) -> bool:
     # aiohttp has no public attribute for the TLS settings of a connector.
     setting = getattr(connector, "_ssl", True)
     return setting is not False and not (isinstance(setting, ssl.SSLContext) and setting.verify_mode is ssl.CERT_NONE)
-
-
-def _headers(response: aiohttp.ClientResponse) -> Mapping[str, str]:
-    headers: dict[str, str] = {}
-    for name, value in response.headers.items():
-        headers.setdefault(name.lower(), value)
-    for name in _LISTS & headers.keys():
-        headers[name] = ", ".join(response.headers.getall(name))
-    return headers
 
 
 async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], limit: int) -> tuple[bytes, bool]:

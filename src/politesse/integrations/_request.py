@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from politesse._gate.turn import Turn, claim_turn, entered_turns
 from politesse._gate.turns import TurnWait
 from politesse._gate.view import AgentView
+from politesse._http.fields import header_pairs
 from politesse._http.redirects import REDIRECTS, resolved
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.origin import Origin
 from politesse.page import Headers, PageDirectives, may_be_html
-from politesse.page.headers import content_type, header_pairs
+from politesse.page.headers import content_type
 from politesse.queue._web import resolved_location
 from politesse.robots.pattern import has_dot_segments
 from politesse.verdict import Reason

@@ -234,7 +234,7 @@ class _Attempts(NamedTuple):
                     response.release_conn()
                     turn.end()
                     continue
-                turn.observe(response.status, dict(response.headers.itermerged()))
+                turn.observe(response.status, response.headers)
                 response.turn = turn
                 response.__class__ = _TurnResponse
             except BaseException as error:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from politesse._http.fields import Headers, header_pairs
 from politesse._http.freshness import http_date, iso_date
-from politesse.page.headers import Headers, content_type, cut_lines, header_lines, header_pairs
+from politesse.page.headers import content_type, cut_lines, header_lines
 from politesse.page.html import MAX_BYTES, Html, Meta, read_html
 from politesse.page.statements import DirectiveStatement, parse_members, parse_scoped, parse_unscoped
 from politesse.robots.agents import product_token

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
+from politesse._http.fields import Headers, header_pairs
 from politesse.origin import StrOrURL, escaped, split, url_text
 from politesse.page.directives import PageDirectives
-from politesse.page.headers import Headers, content_type, header_pairs
+from politesse.page.headers import content_type
 from politesse.page.html import MAX_BYTES, read_html
 
 MAX_URL: Final = 8_192

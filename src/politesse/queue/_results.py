@@ -12,9 +12,10 @@ from politesse.errors import ClosedError, WrongEventLoop
 from politesse.verdict import Reason, Verdict, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from politesse._gate.turn import Turn
+    from politesse._http.fields import Headers
     from politesse.queue._frontier import Frontier
 
 Item = TypeVar("Item")
@@ -129,12 +130,12 @@ class QueuedTurn(Generic[Item]):
         self.verdict: Verdict = turn.verdict
         self._turn = turn
 
-    def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
+    def observe(self, status: int, headers: Headers | None = None) -> None:
         """Report the response as soon as its headers have come, because they set the pace; see ``Turn.observe``.
 
         Args:
             status: the HTTP status.
-            headers: the headers of the response; names in any case.
+            headers: the headers of the response, in the type of your HTTP client.
         """
         self._turn.observe(status, headers)
 

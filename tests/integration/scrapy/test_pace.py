@@ -41,6 +41,22 @@ HURRIED: Final = ADDON | {
 }
 
 
+@pytest.mark.clause("RFC 9110 5.3")
+async def test_all_lines_of_a_header_set_the_pace() -> None:
+    def limited() -> web.Response:
+        answer = html("/a")()
+        for line in ('"daily";r=1000;t=1000', '"burst";r=0;t=4'):
+            answer.headers.add("RateLimit", line)
+        return answer
+
+    site = Site(404, {"/": limited, "/a": html()})
+    async with serving(site):
+        await crawl([f"{site.base}/"], HURRIED)
+    assert site.page_paths == ["/", "/a"]
+    first, second = site.page_exchanges
+    assert second.started - first.ended >= 3.9
+
+
 async def test_each_of_many_hosts_keeps_its_pace_whatever_slots_and_throttle_say() -> None:
     wide = Site(f"{ONE_S}Disallow: /private\n", {"/": html(*MANY, "/private"), **dict.fromkeys(MANY, html())})
     # Each with a download_slot of its own: as many slots, and still one host.

@@ -217,6 +217,27 @@ def test_warc_record_without_a_url_is_a_line_that_cannot_be_read(name: str, judg
     assert audit.counts()["lines that cannot be read"] == 1
 
 
+@pytest.mark.clause("RFC 9110 5.3")
+def test_all_lines_of_retry_after_in_a_warc_file_count(judge: Judge) -> None:
+    octets = BytesIO()
+    writer = WARCWriter(octets, gzip=False)
+    for at, path, headers in ((0, "/b", [("Retry-After", "2"), ("retry-after", "60")]), (12, "/c", [])):
+        answer = StatusAndHeaders("503 No", headers, protocol="HTTP/1.1")
+        dated = {"WARC-Date": f"2026-11-26T10:00:{at:02}Z"}
+        writer.write_record(
+            writer.create_warc_record(
+                SITE + path,
+                "response",
+                payload=BytesIO(b"x"),
+                length=1,
+                http_headers=answer,
+                warc_headers_dict=dated,
+            )
+        )
+    _, found = judge(octets.getvalue(), name="crawl.warc", site=None)
+    assert found == [(EARLY, "/c")]
+
+
 @pytest.mark.parametrize(
     ("time", "second"),
     [

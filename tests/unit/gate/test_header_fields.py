@@ -1,8 +1,13 @@
 """How the gate reads the header fields of an answer: lines of one name, numbers, challenges."""
 
+from email.message import Message
 from typing import Any, Final
 
+import httpx
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+from scrapy.http.headers import Headers as ScrapyHeaders
+from urllib3 import HTTPHeaderDict
 
 from politesse import Bound, Gatekeeper, NotYet, PacingOptions
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -28,6 +33,38 @@ async def wait_after(status: int, headers: Any, **pacing: float) -> tuple[float,
         refused = gate.try_turn(PAGE)
         assert isinstance(refused, NotYet)
         return round(refused.not_before - WALL, 3), refused.bound_by
+
+
+def in_two_lines() -> dict[str, Any]:
+    """Return two lines of one field in the types of several clients."""
+    lines = [("Server", "x"), ("RateLimit", BURST), ("ratelimit", DAILY)]
+    message, merged = Message(), HTTPHeaderDict()
+    for name, value in lines:
+        message[name] = value
+        merged.add(name, value)
+    return {
+        "CIMultiDict": CIMultiDict(lines),
+        "CIMultiDictProxy": CIMultiDictProxy(CIMultiDict(lines)),
+        "httpx.Headers": httpx.Headers(lines),
+        "raw octets": tuple((name.encode(), value.encode()) for name, value in lines),
+        "pairs": lines,
+        "pairs that are read once": iter(lines),
+        "http.client": message,
+        "urllib3": merged,
+        "Scrapy": ScrapyHeaders({"Server": "x", "RateLimit": [BURST, DAILY]}),
+        "lists of lines": {"server": ["x"], "ratelimit": [BURST, DAILY]},
+    }
+
+
+@pytest.mark.clause("RFC 9110 5.3")
+@pytest.mark.parametrize("kind", in_two_lines())
+async def test_all_lines_of_a_field_count(kind: str) -> None:
+    assert await wait_after(200, in_two_lines()[kind]) == (100.0, Bound.RATE_LIMIT)
+
+
+@pytest.mark.clause("RFC 9110 5.3")
+async def test_lines_of_a_field_are_read_in_any_order() -> None:
+    assert await wait_after(200, [("RateLimit", DAILY), ("RateLimit", BURST)]) == (100.0, Bound.RATE_LIMIT)
 
 
 NUMBERS: Final[dict[str, tuple[dict[str, str], float]]] = {

@@ -37,7 +37,6 @@ from politesse._gate.turns import TurnWait, try_turn
 from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, TooFar
 from politesse.integrations.scrapy import _internals
-from politesse.integrations.scrapy._http_cache import header_texts
 from politesse.integrations.scrapy._middleware import RobotsTxtMiddleware
 from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, RobotsTxtFailed
 from politesse.integrations.scrapy._settings import fleet_of, make_gate, seconds_of
@@ -137,10 +136,9 @@ class PoliteDownloader(_internals.SteppedDownloader):
             await self._fetcher.check_host(origin.host.strip("[]"))
             with signature.added_to(request.headers):
                 response = await transmit()
-            headers = header_texts(response.headers)
-            if not signature.is_asked(response.status, headers):
+            if not signature.is_asked(response.status, response.headers):
                 self.waits.note_status(origin.pacing_host, response.status)
-                turn.observe(response.status, headers)
+                turn.observe(response.status, response.headers)
                 return response
         return await self.send(request, transmit, signature)
 

@@ -20,6 +20,7 @@ from scrapy import Request
 from scrapy.robotstxt import RobotParser as ScrapyRobotParser
 
 from politesse._http.body import BodyError, BoundedBody
+from politesse._http.fields import joined_fields
 from politesse.fetch._options import MIN_BODY_BYTES
 from politesse.integrations.scrapy._internals import http_cache, is_fresh, store_response, stored_response
 from politesse.origin import Origin
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
     from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
-    from scrapy.http import Headers, Response
+    from scrapy.http import Response
 
 _MAX_PARSERS: Final = 1000
-_COMBINED: Final = frozenset({"cache-control", "vary"})
 
 
 class RobotParser(ScrapyRobotParser):
@@ -136,19 +136,9 @@ class HttpCache:
         if response.status // 100 == 4:  # noqa: PLR2004 - RFC 9309 2.3.1.3: unavailable, everything is allowed
             return RobotParser(b"")
         try:
-            return RobotParser(decoded_body(response, header_texts(response.headers))[0])
+            return RobotParser(decoded_body(response, joined_fields(response.headers))[0])
         except BodyError:
             return None
-
-
-def header_texts(headers: Headers) -> dict[str, str]:
-    """Return the first value of each name, in lower case; Cache-Control and Vary combined (RFC 9110 5.3)."""
-    texts: dict[str, str] = {}
-    for name in headers:
-        if values := [value.decode("utf-8", "surrogateescape") for value in headers.getlist(name)]:
-            key = name.decode("latin-1").lower()
-            texts[key] = ", ".join(values) if key in _COMBINED else values[0]
-    return texts
 
 
 def settles(status: int) -> bool:

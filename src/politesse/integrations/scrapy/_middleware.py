@@ -12,6 +12,7 @@ from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, NotConfigured
 
 from politesse._base.text import printable
+from politesse._http.fields import header_pairs
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 from politesse.integrations._request import StatedAgents, check_sent, content_codings, headers_alone, may_have_page
 from politesse.integrations.scrapy._http_cache import HttpCache
@@ -20,7 +21,6 @@ from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, Rob
 from politesse.integrations.scrapy._settings import make_gate
 from politesse.integrations.scrapy._waits import DEFERRING, count
 from politesse.page import PageDirectives
-from politesse.page.headers import header_pairs
 from politesse.verdict import Reason, Verdict
 
 if TYPE_CHECKING:

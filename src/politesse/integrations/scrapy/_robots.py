@@ -19,11 +19,12 @@ from yarl import URL
 from politesse._base.text import printable, printable_traceback
 from politesse._cache.options import is_fault_of_kind
 from politesse._http.body import BodyError
+from politesse._http.fields import joined_fields
 from politesse._http.redirects import REDIRECTS, Hops
 from politesse.fetch._addresses import AddressGuard
 from politesse.fetch._lookups import SystemResolver
 from politesse.fetch._options import MIN_BODY_BYTES, FetchOptions
-from politesse.integrations.scrapy._http_cache import HttpCache, decoded_body, header_texts, settles
+from politesse.integrations.scrapy._http_cache import HttpCache, decoded_body, settles
 from politesse.integrations.scrapy._internals import patiently
 from politesse.integrations.scrapy._waits import count
 from politesse.origin import Origin
@@ -185,7 +186,7 @@ class EngineFetcher:
         response = await self._download(hops)
         if isinstance(response, FetchFault):
             return response
-        headers = header_texts(response.headers)
+        headers = joined_fields(response.headers)
         redirect = hops.redirect(response.status, headers.get("location", "")) if response.status in REDIRECTS else None
         if not isinstance(redirect, FetchFault) or hops.request.last or not redirect.location:
             self._count(hops, "response_count")  # if a redirect is followed, only the answer of the next hop is counted
