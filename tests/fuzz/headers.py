@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from politesse import CacheOptions, PacingOptions
 from politesse._cache.outcome import advance, standing
+from politesse._http.fields import joined_fields
 from politesse._http.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
 from politesse._pacing.backoff import HostBackoff
 from politesse._pacing.pace import Pace
-from politesse._pacing.refusals import Meaning, meaning_of
+from politesse._pacing.refusals import Meaning, challenge_of, meaning_of
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult, Bound
@@ -73,11 +74,8 @@ def check(octets: bytes) -> None:
     site = Site(policy, choose(octets[1:2], _PACING))
     for number, block in enumerate(text(octets[2:]).split("\n\n")[:20]):
         first, *lines = block.lstrip("\n").split("\n")
-        headers: dict[str, str] = {}
-        for line in lines:
-            name, colon, value = line.partition(":")
-            if colon:
-                headers.setdefault(name.strip().lower(), value.strip(" \t"))
+        pairs = [line.partition(":") for line in lines]
+        headers = joined_fields([(name.strip(), value.strip(" \t")) for name, colon, value in pairs if colon])
         wait_s, what, *flags = [*first.split(" "), "", ""][:3]
         site.now_wall += _number(wait_s, 8)
         jitter = number % 11 / 10
@@ -150,6 +148,8 @@ def _meaning(result: FetchResult, site: Site) -> AccessResult:
         }
         return meanings.get(result.kind, AccessResult.UNREACHABLE)
     status = result.status
+    if challenge_of(result.headers):
+        return AccessResult.UNREACHABLE
     confirms = status == 304 and result.conditional and site.file is not None and _names_the_copy(result, site.record)
     if confirms or (200 <= status <= 299 and status != 206):
         return AccessResult.SUCCESSFUL

@@ -183,8 +183,8 @@ class Refusal(NamedTuple):
 
     Attributes:
         times: how many times in a row refusals have closed the host; a success lowers the number.
-        answer: the status of the last such answer, and its headers ``cf-mitigated``, ``crawler-price`` and
-            ``WWW-Authenticate: License``; empty if another process received that answer.
+        answer: the status of the last such answer, and its headers ``cf-mitigated``, ``x-amzn-waf-action``,
+            ``crawler-price`` and ``WWW-Authenticate: License``; empty if another process received that answer.
     """
 
     times: int

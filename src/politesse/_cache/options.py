@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from politesse._base.checks import check_choice, check_ranges
 from politesse._base.constants import DAY_S, SUCCESSFUL
 from politesse._cache.record import FetchConditions
+from politesse._pacing.refusals import challenge_of
 from politesse.ports import FaultKind, FetchResponse, FetchResult
 from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult, Source
@@ -158,7 +159,9 @@ class AccessPolicy:
         return meaning in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE, None}
 
     def classify(self, response: FetchResponse) -> AccessResult | None:
-        """Return the meaning of a status; None for a 304 that confirms the copy."""
+        """Return the meaning of a response; None for a 304 that confirms the copy."""
+        if challenge_of(response.headers):
+            return AccessResult.UNREACHABLE  # whatever the status: the server has not shown the file
         if response.status == HTTPStatus.NOT_MODIFIED and response.conditional:
             return None
         return self.result_of(response.status)
@@ -181,7 +184,8 @@ class AccessPolicy:
 def fault_in_words(result: FetchResult) -> str:
     """Return the failure of an answer or a fault as a phrase."""
     if isinstance(result, FetchResponse):
-        return f"the server answered with status {result.status}"
+        challenge = challenge_of(result.headers)
+        return f"the server answered with status {result.status}{challenge and f', {challenge}'}"
     return result.detail if result.kind is FaultKind.REDIRECT_LIMIT else f"{result.kind}: {result.detail}"
 
 

@@ -12,6 +12,7 @@ The *copy* of a Record is the last definite answer (2xx, 4xx). Its *trouble* sta
     other 4xx, too many redirects  new, unavailable          none
     the same, with a usable copy   kept                      unavailable, retry at R
     anything else, any fault       kept                      unreachable, retry at R
+    any status with a challenge    kept                      unreachable, retry at R
 
     trouble             copy                                   means                until        refreshed behind
     none                fresh                                  the copy             it is stale  from 90 % of its life

@@ -44,6 +44,8 @@ Where to change what:
   other processes call the new pace ``adaptive`` (``earliest`` in ``state.lua``).
 * A status or header that means BUSY or REFUSED: change ``meaning_of`` and the table in ``refusals.py``. Add the name of
   the header to ``PACE_HEADERS``.
+* A header that marks a challenge: add it to ``_CHALLENGES`` and the table in ``refusals.py``. It counts for pages and
+  for robots.txt.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``_base/reasons.py`` and of ``state.lua``.
 * A new statement of robots.txt: add its name to ``_OTHER_FIELDS`` in ``robots/dialect.py``, and its parser to
   ``DIRECTIVES`` in ``robots/other_records.py``. ``RuleSet._obey`` keeps its value. Add the value to ``StatedPace`` in

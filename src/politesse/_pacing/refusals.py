@@ -3,7 +3,9 @@
     answer                                                means    what follows (``backoff.py``)
     429, 502, 503, 504                                    BUSY     the host is closed for the backoff
     any other 5xx                                         ERROR    the delay doubles; the third in a row counts as BUSY
-    any status with ``cf-mitigated: challenge``           REFUSED  the host is closed for ``refused_min_s``, doubled
+    any status with a challenge: ``cf-mitigated:          REFUSED  the host is closed for ``refused_min_s``, doubled
+    challenge``, or ``x-amzn-waf-action: challenge`` or
+    ``captcha``
     402 with ``crawler-price``                            REFUSED  the same
     401, 403                                              DENIED   each counts as REFUSED from the tenth without a
                                                                    success on (``refused_after``), or while an earlier
@@ -17,7 +19,7 @@ request. politesse never evades a challenge: a closed host gets no request. A ``
 the status is.
 
 ``meaning_of`` and ``AnswersInRow`` implement this table, the only one for pages. For answers to robots.txt, see
-``FETCH_CLOSING`` (``backoff.py``) and ``_cache/outcome.py``.
+``FETCH_CLOSING`` (``backoff.py``) and ``_cache/outcome.py``; ``challenge_of`` finds the challenges in both.
 """
 
 from __future__ import annotations
@@ -36,10 +38,14 @@ if TYPE_CHECKING:
     from politesse._pacing.pace import PacingOptions
 
 _PRICE: Final = "crawler-price"
-_MITIGATED: Final = "cf-mitigated"
+# Cloudflare, "Detect a Challenge Page response"; AWS WAF, "CAPTCHA and Challenge actions".
+_CHALLENGES: Final = {
+    "cf-mitigated": frozenset({"challenge"}),
+    "x-amzn-waf-action": frozenset({"challenge", "captcha"}),
+}
 _AUTHENTICATE: Final = "www-authenticate"
 
-PACE_HEADERS: Final = QUOTA_FIELDS | {"retry-after", _PRICE, _MITIGATED, _AUTHENTICATE}
+PACE_HEADERS: Final = QUOTA_FIELDS | {"retry-after", _PRICE, *_CHALLENGES, _AUTHENTICATE}
 """The headers that may slow or close a host, in lower case; an answer without them needs no further reading."""
 
 BUSY_STATUSES: Final = frozenset({429, 502, 503, 504})
@@ -68,7 +74,7 @@ class Meaning(Enum):
 
 def meaning_of(status: int, headers: Mapping[str, str]) -> Meaning:
     """Return the meaning of an answer; the names of ``headers`` are in lower case."""
-    if headers and (_is_challenge(headers) or (status == _PAYMENT_REQUIRED and _PRICE in headers)):
+    if headers and (challenge_of(headers) or (status == _PAYMENT_REQUIRED and _PRICE in headers)):
         return Meaning.REFUSED
     if status in _SUCCESSES:
         return Meaning.SUCCESS
@@ -144,8 +150,8 @@ def may_close(status: int, headers: Mapping[str, str]) -> bool:
 def described_refusal(status: int, headers: Mapping[str, str]) -> str:
     """Return the status and the headers by which an answer refuses, such as ``402, crawler-price: USD 0.01``."""
     words = [str(status)]
-    if _is_challenge(headers):
-        words.append(f"{_MITIGATED}: challenge")
+    if challenge := challenge_of(headers):
+        words.append(challenge)
     if _PRICE in headers:
         words.append(f"{_PRICE}: {shown(headers[_PRICE])}")
     if (license_ := headers.get(_AUTHENTICATE, "")).lower().startswith("license"):
@@ -153,8 +159,13 @@ def described_refusal(status: int, headers: Mapping[str, str]) -> str:
     return ", ".join(words)
 
 
-def _is_challenge(headers: Mapping[str, str]) -> bool:
-    return headers.get(_MITIGATED, "").strip().lower() == "challenge"
+def challenge_of(headers: Mapping[str, str]) -> str:
+    """Return the header by which an answer is a challenge, such as ``cf-mitigated: challenge``; empty if it is none."""
+    for name, challenges in _CHALLENGES.items():
+        for action in headers.get(name, "").split(","):
+            if action.strip().lower() in challenges:
+                return f"{name}: {action.strip().lower()}"
+    return ""
 
 
 def shown(value: str) -> str:

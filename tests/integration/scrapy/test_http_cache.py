@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.integration.scrapy.crawling import ADDON, Crawl, Site, answering, crawl, html, serving, text
+from tests.integration.scrapy.crawling import ADDON, Crawl, Site, answering, crawl, html, serving, status, text
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
@@ -74,6 +74,20 @@ async def test_stale_pages_are_served_when_the_server_is_down(tmp_path: Path) ->
     done = await crawl([f"{site.base}/"], ADDON | NO_DELAY | cached_in(tmp_path) | RFC2616)
     assert_served(site, done)
     assert done.stats["httpcache/errorrecovery"] == 20
+
+
+@pytest.mark.parametrize("action", ["challenge", "captcha"])
+async def test_challenge_in_place_of_robots_txt_opens_no_site_and_is_not_cached(tmp_path: Path, action: str) -> None:
+    refusal = status(202 if action == "challenge" else 405, x_amzn_waf_action=action)
+    site = Site(answering(refusal), {"/": html()})
+    settings = ADDON | NO_DELAY | cached_in(tmp_path) | {"POLITESSE_MAX_WAIT": 1}
+    async with serving(site):
+        first = await crawl([f"{site.base}/"], settings)
+        second = await crawl([f"{site.base}/"], settings)
+    assert site.page_paths == []
+    assert "robots.txt is unreachable" in first.ignored[f"{site.base}/"]
+    assert f"x-amzn-waf-action: {action}" in first.ignored[f"{site.base}/"]
+    assert set(second.ignored) == {f"{site.base}/"}
 
 
 async def test_robots_txt_is_fetched_from_the_server_before_a_page_that_is_not_cached(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """How the gate reads the header fields of an answer: lines of one name, numbers, challenges."""
 
+import asyncio
 from email.message import Message
 from typing import Any, Final
 
@@ -9,8 +10,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from scrapy.http.headers import Headers as ScrapyHeaders
 from urllib3 import HTTPHeaderDict
 
-from politesse import Bound, Gatekeeper, NotYet, PacingOptions
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse import Bound, Gatekeeper, NotYet, PacingOptions, Reason
+from politesse.ports import FetchResponse
+from politesse.robots import Dialect
+from politesse.testing import Answer, ManualClock, ScriptedFetcher
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE: Final = "https://example.com"
@@ -108,3 +111,67 @@ NUMBERS: Final[dict[str, tuple[dict[str, str], float]]] = {
 async def test_decimals_count_and_of_two_readings_the_slower_one(case: str) -> None:
     headers, wait_s = NUMBERS[case]
     assert (await wait_after(200, headers))[0] == wait_s
+
+
+CHALLENGES: Final = {
+    "cf-mitigated: challenge": (403, {"cf-mitigated": "challenge"}),
+    "x-amzn-waf-action: challenge": (202, {"x-amzn-waf-action": "challenge"}),
+    "x-amzn-waf-action: captcha": (405, {"x-amzn-waf-action": "captcha"}),
+}
+
+
+@pytest.mark.parametrize("shown", CHALLENGES)
+@pytest.mark.parametrize("status", [200, 202, 304, 403, 405, 503])
+async def test_challenge_is_a_refusal_with_any_status(shown: str, status: int) -> None:
+    clock, (_, headers) = ManualClock(WALL, autojump=True), CHALLENGES[shown]
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: 404}), clock=clock) as gate:
+        async with gate.turn(PAGE) as turn:
+            turn.observe(status, {name.title(): value.title() for name, value in headers.items()})
+        refused = gate.try_turn(PAGE)
+        assert isinstance(refused, NotYet)
+        assert refused.bound_by is Bound.REFUSED
+        assert refused.not_before - clock.wall() == pytest.approx(900.0, rel=0.2)
+        assert str(refused.refusal) == f"refused 1 time in a row: {status}, {shown}"
+
+
+async def test_other_action_of_the_firewall_is_no_challenge() -> None:
+    for headers in ({"x-amzn-waf-action": "allow"}, {"cf-mitigated": "captcha"}):
+        assert await wait_after(200, headers) == (1.0, Bound.FLOOR)
+
+
+@pytest.mark.parametrize("shown", CHALLENGES)
+@pytest.mark.parametrize("body", [b"", b"<html>", b"User-agent: *\nAllow: /\n"])
+@pytest.mark.parametrize("dialect", [Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_1996])
+async def test_challenge_in_place_of_robots_txt_closes_the_site(shown: str, body: bytes, dialect: Dialect) -> None:
+    status, headers = CHALLENGES[shown]
+    answers: list[Answer] = [FetchResponse(status, f"{SITE}/robots.txt", headers, body), 404]
+    clock, fetcher = ManualClock(WALL), ScriptedFetcher({SITE: answers})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, dialect=dialect) as gate:
+        verdict = await gate.check(PAGE)
+        assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
+        assert verdict.source is not None
+        assert verdict.source.fault == f"the server answered with status {status}, {shown}"
+        assert verdict.not_before is not None
+        clock.advance(verdict.not_before - WALL)
+        assert dialect is Dialect.GOOGLE or await gate.check(PAGE)  # Google closes a site for 12 hours
+
+
+async def test_challenge_in_place_of_robots_txt_does_not_replace_a_copy() -> None:
+    status, headers = CHALLENGES["x-amzn-waf-action: challenge"]
+    challenge = FetchResponse(status, f"{SITE}/robots.txt", headers)
+    clock, fetcher = ManualClock(WALL), ScriptedFetcher({SITE: ["User-agent: *\nDisallow: /private\n", challenge]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        assert await gate.check(PAGE)
+        clock.advance(23 * 3_600)
+        await gate.check(PAGE)
+        await asyncio.sleep(0.05)
+        verdict = await gate.check(f"{SITE}/private")
+        assert verdict.reason is Reason.DISALLOW_RULE
+
+
+@pytest.mark.parametrize("status", [202, 204])
+@pytest.mark.clause("RFC 9309 2.3.1.1")
+async def test_empty_answer_without_a_challenge_is_a_file(status: int) -> None:
+    fetcher = ScriptedFetcher({SITE: status})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(WALL)) as gate:
+        assert await gate.check(PAGE)

@@ -21,6 +21,7 @@ from scrapy.robotstxt import RobotParser as ScrapyRobotParser
 
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.fields import joined_fields
+from politesse._pacing.refusals import challenge_of
 from politesse.fetch._options import MIN_BODY_BYTES
 from politesse.integrations.scrapy._internals import http_cache, is_fresh, store_response, stored_response
 from politesse.origin import Origin
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
     from scrapy.http import Response
+
+    from politesse.ports import FetchResponse
 
 _MAX_PARSERS: Final = 1000
 
@@ -114,7 +117,7 @@ class HttpCache:
         """Store the response to a request for robots.txt, if its status decides which pages may be requested."""
         request = Request(url)
         cache = self._middleware(request)
-        if cache is not None and settles(response.status):
+        if cache is not None and settles(response):
             store_response(cache, self._crawler, request, response)
 
     def _middleware(self, request: Request) -> HttpCacheMiddleware | None:
@@ -131,7 +134,7 @@ class HttpCache:
     def _read(self, request: Request) -> RobotParser | None:
         cache = self._middleware(request)
         response = None if cache is None else self._stored(cache, request)
-        if response is None or not settles(response.status):
+        if response is None or not settles(response):
             return None
         if response.status // 100 == 4:  # noqa: PLR2004 - RFC 9309 2.3.1.3: unavailable, everything is allowed
             return RobotParser(b"")
@@ -141,9 +144,13 @@ class HttpCache:
             return None
 
 
-def settles(status: int) -> bool:
-    """Return whether a status decides which pages may be requested; 206 (a part of the file) and 429 do not."""
-    return status // 100 in {2, 4} and status not in {206, 429}
+def settles(response: Response | FetchResponse) -> bool:
+    """Return whether a response decides which pages may be requested.
+
+    206 (a part of the file), 429 and a challenge do not.
+    """
+    status = response.status
+    return status // 100 in {2, 4} and status not in {206, 429} and not challenge_of(joined_fields(response.headers))
 
 
 def decoded_body(response: Response, headers: Mapping[str, str]) -> tuple[bytes, bool]:

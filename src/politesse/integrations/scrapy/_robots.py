@@ -244,14 +244,14 @@ class EngineFetcher:
         signal = getattr(signals, "robots_parsed", None)
         if signal is None or cause is None or response.status == 304:  # noqa: PLR2004 - 304: the rules have not changed
             return
-        closes = not settles(response.status) and not self.excuses_faults
+        closes = not settles(response) and not self.excuses_faults
         # If the server has no robots.txt, the body is empty.
         parser = build_from_crawler(self._parser, self._crawler, _EVERYTHING_DISALLOWED if closes else response.body)
         await self._crawler.signals.send_catch_log_async(signal=signal, robotparser=parser, request=cause)
 
     def _excused(self, result: FetchResult) -> FetchResult:
         """Return ``result``, or an outcome that allows the site if ``result`` would close it."""
-        if isinstance(result, FetchResponse) and (result.conditional or settles(result.status)):
+        if isinstance(result, FetchResponse) and (result.conditional or settles(result)):
             return result
         fault = result.detail if isinstance(result, FetchFault) else f"the server answered with {result.status}"
         # REDIRECT_LIMIT is the only fault that opens a site (RFC 9309 2.3.1.2).
