@@ -3,8 +3,8 @@
 Theory of operation. The gate's Publisher calls an EventLog with each event. The EventLog writes at most one line for an
 event. The logger is the child of ``politesse`` with the name of the publisher's package. The levels:
 
-    WARNING   a site is closed for a long time; a turn is held while others wait; a turn was dropped or has expired; a
-              bound was reached; a fleet loses its Redis or has it back
+    WARNING   a site is closed for a long time, or refuses this crawler; a turn is held while others wait; a turn was
+              dropped or has expired; a bound was reached; a fleet loses its Redis or has it back
     INFO      a host closes and opens again; robots.txt is unreachable, and reachable again; a wait of over a minute
     DEBUG     each denial, each fetch
     ERROR     a component raised an unexpected exception
@@ -151,7 +151,8 @@ class EventLog:
 
     @staticmethod
     def _host_closed(event: events.HostClosed) -> None:
-        level = logging.WARNING if event.closed_s >= _LONG_S else logging.INFO
+        is_long = event.closed_s >= _LONG_S or event.bound_by is Bound.REFUSED
+        level = logging.WARNING if is_long else logging.INFO
         closed = shortened(event.host), utc(event.until_wall), event.closed_s
         if event.status is None or not event.url:
             PACING.log(level, "%s is closed until %s, for %.0f s: %s", *closed, event.bound_by)
@@ -159,6 +160,17 @@ class EventLog:
             text = "%s is closed until %s, for %.0f s, by %d for %s (%s)"
             why = event.bound_by if event.refusal is None else event.refusal
             PACING.log(level, text, *closed, event.status, shortened(event.url), why)
+
+    def _header_overruled(self, event: events.HeaderOverruled) -> None:
+        if not self._is_new(event.host, event.field):
+            return
+        why, applied_s, asked_s = "unreadable", event.applied_s, event.asked_s
+        if asked_s is not None:
+            is_short = applied_s is not None and asked_s < applied_s
+            why = "too short, because the own backoff is longer" if is_short else "too long"
+        done = "it is ignored" if applied_s is None else f"waiting {applied_s:.0f} s"
+        text = "%s: %s from %s is %s; %s"
+        PACING.info(text, event.field, shortened(event.value), shortened(event.host), why, done)
 
     def _paced(self, event: events.Event) -> None:
         match event:
@@ -177,11 +189,8 @@ class EventLog:
             case events.TurnDropped(host, url):
                 text = "The turn of %s was dropped before its end: use it with `async with`. %s serves the next request"
                 PACING.warning(text, shortened(url), shortened(host))
-            case events.HeaderOverruled(host, field, value, applied_s):
-                if self._is_new(host, field):
-                    done = "ignored" if applied_s is None else f"waiting {applied_s:.0f} s"
-                    text = "%s sent %s: %s, which is unreadable or out of range; %s"
-                    PACING.info(text, shortened(host), field, shortened(value), done)
+            case events.HeaderOverruled():
+                self._header_overruled(event)
             case events.AddressNotFound(host, error):
                 if self._is_new(host, "address"):
                     PACING.info("%s is paced by its name: it has no address (%s)", shortened(host), shortened(error))

@@ -294,12 +294,14 @@ class HeaderOverruled(Event):
         field: the name of the header, in lower case.
         value: the first 100 characters of its value, printable.
         applied_s: seconds without a request to the host, instead of the value; None if the header has no effect.
+        asked_s: the seconds for which the value asks; None if it is unreadable.
     """
 
     host: str
     field: str
     value: str
     applied_s: float | None
+    asked_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,9 @@ LINES: Final[dict[str, Event]] = {
     "WARNING pacing: a.test is closed until 2027-01-15T08:15:00Z, for 900 s: retry-after": HostClosed(
         "a.test", AT + 900.0, Bound.RETRY_AFTER, 900.0
     ),
+    "WARNING pacing: a.test is closed until 2027-01-15T08:01:00Z, for 60 s: refused": HostClosed(
+        "a.test", AT + 60.0, Bound.REFUSED, 60.0
+    ),
     "INFO pacing: a.test is closed until 2027-01-15T08:14:59Z, for 899 s: backoff": HostClosed(
         "a.test", AT + 899.0, Bound.BACKOFF, 899.0
     ),
@@ -96,10 +99,16 @@ LINES: Final[dict[str, Event]] = {
     f"WARNING pacing: The turn of {SITE}/1 was dropped before its end: use it with `async with`. {SERVES}": TurnDropped(
         "a.test", f"{SITE}/1"
     ),
-    "INFO pacing: a.test sent retry-after: soon, which is unreadable or out of range; waiting 60 s": HeaderOverruled(
+    "INFO pacing: retry-after: soon from a.test is unreadable; waiting 60 s": HeaderOverruled(
         "a.test", "retry-after", "soon", 60.0
     ),
-    "INFO pacing: a.test sent ratelimit: ?, which is unreadable or out of range; ignored": HeaderOverruled(
+    "INFO pacing: retry-after: 3 from a.test is too short, because the own backoff is longer; waiting 60 s": (
+        HeaderOverruled("a.test", "retry-after", "3", 60.0, 3.0)
+    ),
+    "INFO pacing: retry-after: 99999 from a.test is too long; waiting 86400 s": HeaderOverruled(
+        "a.test", "retry-after", "99999", 86_400.0, 99_999.0
+    ),
+    "INFO pacing: ratelimit: ? from a.test is unreadable; it is ignored": HeaderOverruled(
         "a.test", "ratelimit", "?", None
     ),
     "INFO pacing: a.test is paced by its name: it has no address (OSError: no such host)": AddressNotFound(

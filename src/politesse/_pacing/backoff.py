@@ -309,7 +309,7 @@ class HostBackoff:
             self.close(now_mono + closed_s, bound_by)
         if asked_s == closed_s or "retry-after" not in headers:
             return ()
-        return (IgnoredHeader("retry-after", shown(headers["retry-after"]), closed_s or None),)
+        return (IgnoredHeader("retry-after", shown(headers["retry-after"]), closed_s or None, asked_s),)
 
     def _meter(
         self, headers: Mapping[str, str], now_mono: float, now_wall: float, options: PacingOptions
@@ -329,7 +329,7 @@ class HostBackoff:
             self._quota_interval_s, self.quota_until_mono = reset_s / remaining, now_mono + reset_s
         if reset_s == asked_s:
             return ()
-        return tuple(IgnoredHeader(field, shown(headers[field]), reset_s) for field in fields)
+        return tuple(IgnoredHeader(field, shown(headers[field]), reset_s, asked_s) for field in fields)
 
 
 def _first_s(options: PacingOptions, interval_s: float) -> float:

@@ -93,11 +93,13 @@ class IgnoredHeader:
         field: the name of the header, in lower case.
         value: the first 100 characters of its value, printable.
         applied_s: the time that is applied in place of the value, in seconds, or None if the header has no effect.
+        asked_s: the time for which the value asks, in seconds, or None if it is unreadable.
     """
 
     field: str
     value: str
     applied_s: float | None
+    asked_s: float | None = None
 
 
 @dataclass(slots=True, eq=False)

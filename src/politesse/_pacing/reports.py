@@ -56,7 +56,7 @@ class Reports:
     def overruled(self, host: str, headers: Iterable[IgnoredHeader]) -> None:
         """Publish the headers of an answer that are not obeyed literally."""
         for header in headers:
-            self.publish(HeaderOverruled(host, header.field, header.value, header.applied_s))
+            self.publish(HeaderOverruled(host, header.field, header.value, header.applied_s, header.asked_s))
 
     def closed(
         self, host: PacedHost, now_mono: float, now_wall: float, url: str = "", status: int | None = None
@@ -65,7 +65,8 @@ class Reports:
         closed_until_mono, bound_by = host.backoff.closing
         if closed_until_mono <= now_mono or closed_until_mono - host.closed_mono < _SAME_S:
             return
-        closed_s, host.closed_mono = closed_until_mono - now_mono, closed_until_mono
+        # Rounded, because the difference of two times may lack a part of a microsecond of a closure of 900 s.
+        closed_s, host.closed_mono = round(closed_until_mono - now_mono, 6), closed_until_mono
         url = "" if status is None else url
         refusal = host.backoff.refusal(host.options) if bound_by is Bound.REFUSED else None
         self.publish(HostClosed(host.host, now_wall + closed_s, bound_by, closed_s, url, status, refusal))

@@ -1,6 +1,7 @@
 """How the gate reads the header fields of an answer: lines of one name, numbers, challenges."""
 
 import asyncio
+import logging
 from email.message import Message
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from scrapy.http.headers import Headers as ScrapyHeaders
 from urllib3 import HTTPHeaderDict
 
 from politesse import Bound, Gatekeeper, NotYet, PacingOptions, Reason
+from politesse.events import Event, HostClosed
 from politesse.ports import FetchResponse
 from politesse.robots import Dialect
 from politesse.testing import Answer, ManualClock, ScriptedFetcher
@@ -175,3 +177,47 @@ async def test_empty_answer_without_a_challenge_is_a_file(status: int) -> None:
     fetcher = ScriptedFetcher({SITE: status})
     async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(WALL)) as gate:
         assert await gate.check(PAGE)
+
+
+@pytest.mark.parametrize("at_s", [n / 10 + n * n / 7 for n in range(40)])
+@pytest.mark.parametrize(("status", "headers"), [(403, {"cf-mitigated": "challenge"}), (200, {"retry-after": "900"})])
+async def test_closing_for_900_s_is_a_warning_at_any_time(
+    status: int, headers: dict[str, str], at_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, closed = ManualClock(WALL), list[float]()
+
+    def note(event: Event) -> None:
+        if isinstance(event, HostClosed):
+            closed.append(event.closed_s)
+
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: 404}), clock=clock) as gate:
+        gate.subscribe(note)
+        await gate.check(PAGE)
+        clock.advance(60 + at_s)
+        with caplog.at_level(logging.INFO, "politesse.pacing"):
+            async with gate.turn(PAGE) as turn:
+                turn.observe(status, headers)
+    assert [record.levelname for record in caplog.records if "is closed until" in record.message] == ["WARNING"]
+    assert closed == [900.0]
+
+
+async def test_closing_by_refusal_is_a_warning_even_if_it_is_short(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "politesse.pacing"):
+        await wait_after(403, {"cf-mitigated": "challenge"}, refused_min_s=60.0)
+    assert [record.levelname for record in caplog.records if "is closed until" in record.message] == ["WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("value", "begin"),
+    [
+        ("12", "retry-after: 12 from example.com is too short, because the own backoff is longer; waiting 20 s"),
+        ("soon", "retry-after: soon from example.com is unreadable; waiting 2"),  # with the jitter of the backoff
+        ("999999", "retry-after: 999999 from example.com is too long; waiting 86400 s"),
+    ],
+)
+async def test_header_that_is_not_obeyed_is_logged_with_the_reason(
+    value: str, begin: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "politesse.pacing"):
+        await wait_after(429, {"retry-after": value}, backoff_min_s=20.0)
+    assert [line for line in caplog.messages if line.startswith(begin)] != []

@@ -340,20 +340,20 @@ def ignored(status: int, **headers: str) -> list[IgnoredHeader]:
 
 
 @pytest.mark.parametrize(
-    ("value", "applied_s"),
+    ("value", "applied_s", "asked_s"),
     [
-        ("-1", 10.0),
-        ("soon", 10.0),
-        ("", 10.0),
-        ("0", 10.0),
-        ("9", 10.0),
-        ("Thu, 01 Jan 1970 00:00:00 GMT", 10.0),
-        ("99999999999", DAY_S),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", DAY_S),
+        ("-1", 10.0, None),
+        ("soon", 10.0, None),
+        ("", 10.0, None),
+        ("0", 10.0, 0.0),
+        ("9", 10.0, 9.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 10.0, 0.0),
+        ("99999999999", DAY_S, 9_999_999_999.0),  # the largest number that is read
+        ("Fri, 31 Dec 9999 23:59:59 GMT", DAY_S, 253_402_300_799.0 - NOW),
     ],
 )
-def test_a_retry_after_that_is_ignored_or_capped_is_told(value: str, applied_s: float) -> None:
-    assert ignored(429, retry_after=value) == [IgnoredHeader("retry-after", value, applied_s)]
+def test_a_retry_after_that_is_ignored_or_capped_is_told(value: str, applied_s: float, asked_s: float | None) -> None:
+    assert ignored(429, retry_after=value) == [IgnoredHeader("retry-after", value, applied_s, asked_s)]
 
 
 @pytest.mark.parametrize("value", ["10", "120", "86400", formatdate(NOW + 300, usegmt=True)])
@@ -374,8 +374,11 @@ def test_what_is_told_of_a_header_is_short_and_printable() -> None:
     [
         ({"ratelimit": "garbage"}, [IgnoredHeader("ratelimit", "garbage", None)]),
         ({"ratelimit": '"a";r=5;t=-1'}, [IgnoredHeader("ratelimit", '"a";r=5;t=-1', None)]),
-        ({"ratelimit": '"a";r=5;t=86401'}, [IgnoredHeader("ratelimit", '"a";r=5;t=86401', DAY_S)]),
-        ({"ratelimit": '"a";r=0;t=99999999999'}, [IgnoredHeader("ratelimit", '"a";r=0;t=99999999999', DAY_S)]),
+        ({"ratelimit": '"a";r=5;t=86401'}, [IgnoredHeader("ratelimit", '"a";r=5;t=86401', DAY_S, 86_401.0)]),
+        (
+            {"ratelimit": '"a";r=0;t=99999999999'},
+            [IgnoredHeader("ratelimit", '"a";r=0;t=99999999999', DAY_S, 99_999_999_999.0)],
+        ),
         ({"ratelimit_policy": "soon"}, [IgnoredHeader("ratelimit-policy", "soon", None)]),
         ({"x_ratelimit_remaining": "many"}, [IgnoredHeader("x-ratelimit-remaining", "many", None)]),
         ({"ratelimit": '"a";r=5;t=30'}, []),
