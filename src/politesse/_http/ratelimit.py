@@ -17,7 +17,7 @@ from politesse._http.freshness import dated_wall, decimal, readings
 
 _PARAMETER = re.compile(r"(?:^|[;,\s])(r|t|q|w|remaining|reset)\s*=\s*([0-9]{1,15}(?:\.[0-9]{0,15})?)(?=$|[;,\s])")
 _TIMES: Final = frozenset({"t", "w", "reset"})
-_RESET = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{0,15})?)\s*(s|ms)?\s*", re.ASCII)
+_RESET = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,15})?)[ \t]*(s|ms)?")
 _UNIT = re.compile(r";\s*qu\s*=\s*\"?([^\";,\s]*)")
 _POLICY: Final = "ratelimit-policy"
 QUOTA_FIELDS: Final = frozenset({"ratelimit", _POLICY, "ratelimit-remaining", "x-ratelimit-remaining"})
@@ -95,7 +95,7 @@ def _fields(headers: Mapping[str, str], prefix: str, now_wall: float) -> tuple[f
 
 def _reset_s(text: str) -> float | None:
     """Return a reset in seconds, which may be a Unix time; None if it is unreadable."""
-    found = _RESET.fullmatch(text)
+    found = _RESET.fullmatch(text.strip())
     if found is None:
         return None
     in_ms = found[2] == "ms" or float(found[1]) >= _UNIX_TIMES_IN_MS_FROM

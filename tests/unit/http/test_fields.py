@@ -236,6 +236,13 @@ def test_an_unreadable_retry_after_says_nothing(value: str) -> None:
     assert retry_after_s({"retry-after": value}, SPECIMEN_WALL) is None
 
 
+def test_blanks_and_commas_cost_no_more_than_their_number() -> None:
+    for value in ("5" + " " * 500_000 + "x", "," * 500_000, ", " * 250_000, ", 06 Jan" * 70_000):  # not their square
+        assert remaining_quota({"ratelimit-remaining": "5", "ratelimit-reset": value}, 0.0) is None
+        assert remaining_quota({"ratelimit-remaining": value, "ratelimit-reset": "5"}, 0.0) is None
+        assert retry_after_s({"retry-after": value, "date": value}, 0.0) is None
+
+
 @pytest.mark.clause("RFC 9110 5.6.7")
 @pytest.mark.parametrize(
     "text",
