@@ -11,6 +11,7 @@ from politesse.testing import Exchange
 from tests.integration.scrapy.crawling import (
     ADDON,
     Site,
+    answering,
     assert_sites_polite,
     chain,
     crawl,
@@ -55,6 +56,19 @@ async def test_all_lines_of_a_header_set_the_pace() -> None:
     assert site.page_paths == ["/", "/a"]
     first, second = site.page_exchanges
     assert second.started - first.ended >= 3.9
+
+
+async def test_first_of_two_locations_of_a_robots_txt_is_followed() -> None:
+    def moved() -> web.Response:
+        answer = redirect("/rules.txt")()
+        answer.headers.add("Location", "/other.txt")
+        return answer
+
+    site = Site(answering(moved), {"/": html(), "/rules.txt": text("User-agent: *\nDisallow: /\n")})
+    async with serving(site):
+        done = await crawl([f"{site.base}/"], HURRIED)
+    assert site.paths == ["/robots.txt", "/rules.txt"]
+    assert done.pages == []
 
 
 async def test_each_of_many_hosts_keeps_its_pace_whatever_slots_and_throttle_say() -> None:
