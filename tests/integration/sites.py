@@ -18,6 +18,12 @@ from politesse.testing import Exchange
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
 EAGER = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
 ROBOTS = "User-agent: *\nDisallow: /private\n"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from politesse import Disallowed, Gatekeeper, PacingOptions
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.integration.sites import UA, Site, turns, until
+from tests.integration.sites import UA, UPGRADE, Site, turns, until
 from tests.support.httpx_libraries import Library
 from tests.support.tasks import apart
 
@@ -92,6 +92,18 @@ async def test_error_ends_the_turn(site: Site, client: httpx.AsyncClient, gate: 
     with pytest.raises(library.http.RemoteProtocolError):
         await client.get(f"{site.base}/drop")
     assert turns(gate) == 0
+
+
+async def test_upgrade_holds_its_host_during_the_handshake_only(
+    site: Site, client: httpx.AsyncClient, gate: Gatekeeper
+) -> None:
+    async with client.stream("GET", f"{site.base}/ws", headers=UPGRADE) as response:
+        assert (response.status_code, turns(gate)) == (101, 0)
+        await client.get(f"{site.base}/page")
+        socket = response.extensions["network_stream"]
+        await socket.write(b"\x89\x80\0\0\0\0")  # a ping
+        assert await socket.read(2) == b"\x8a\0"  # the connection is still open
+    assert site.pages == ["/ws", "/page"]
 
 
 @pytest.mark.realtime

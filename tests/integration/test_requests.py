@@ -40,7 +40,7 @@ from politesse.errors import TurnHeld
 from politesse.events import Event, TurnDropped
 from politesse.integrations.requests import PoliteAdapter, RequestDisallowed, RequestInvalidURL, RequestTooFar
 from politesse.sync import Gate, ThreadView
-from tests.integration.sites import EAGER, ROBOTS, UA, Site, served
+from tests.integration.sites import EAGER, ROBOTS, UA, UPGRADE, Site, served
 from tests.support.tiers import first_of
 
 pytestmark = pytest.mark.timeout(60)
@@ -402,6 +402,12 @@ def test_turn_ends_with_a_streamed_response(site: Moody, session: requests.Sessi
     for use in (closed, read, raw_read, raw_closed, no_body):
         use()
         assert turns(gate) == 0, use
+
+
+def test_upgrade_holds_its_host_during_the_handshake_only(site: Moody, session: requests.Session, gate: Gate) -> None:
+    with session.get(f"{site.base}/ws", headers=UPGRADE, stream=True) as response:
+        assert (response.status_code, turns(gate)) == (101, 0)
+        assert session.get(f"{site.base}/page").status_code == 200
 
 
 def test_dropped_response_gives_its_host_back(site: Moody, session: requests.Session, gate: Gate) -> None:

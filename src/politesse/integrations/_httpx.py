@@ -21,6 +21,7 @@ from politesse.errors import ClosedError, ConfigurationTypeError, Disallowed, In
 from politesse.fetch._addresses import OnlyPrivateAddresses
 from politesse.integrations._pinned import Core, pin_addresses
 from politesse.integrations._request import (
+    SWITCHING_PROTOCOLS,
     OpenTurns,
     StatedAgents,
     check_gate,
@@ -164,7 +165,10 @@ class TransportParts(Generic[Request, Response]):
                 verdict = Verdict(turn.url, gate.name, allowed=False, match=match, note=str(error))
                 raise self._library.refusal(Disallowed(verdict), request) from None
             raise
-        self._library.hold(response, turn, self._turns)
+        if response.status_code == SWITCHING_PROTOCOLS:
+            self._turns.end(turn)
+        else:
+            self._library.hold(response, turn, self._turns)
         return response
 
     async def aclose(self) -> None:

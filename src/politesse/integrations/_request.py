@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from politesse._gate.agent import Agent
 
+# RFC 9110 15.2.2: the request is over. Its connection speaks another protocol, for hours perhaps: end the turn.
+SWITCHING_PROTOCOLS: Final = 101
 _USER_AGENT: Final = "User-Agent"
 _MAX_VIEWS: Final = 100
 _NO_AUTHORITY: Final = frozenset("/?#@")  # RFC 9110 7.2: a Host header has only a host and a port

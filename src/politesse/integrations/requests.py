@@ -22,7 +22,7 @@ from politesse._base.checks import check_wait
 from politesse._base.text import needs_extra, printable
 from politesse._http.signing import RequestSignature
 from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL, TooFar
-from politesse.integrations._request import StatedAgents, check_sent, turn_for
+from politesse.integrations._request import SWITCHING_PROTOCOLS, StatedAgents, check_sent, turn_for
 from politesse.origin import Origin
 from politesse.sync import ThreadView
 
@@ -124,11 +124,11 @@ class PoliteAdapter(HTTPAdapter):
     If the thread holds a turn for the URL (``with gate.turn(url) as turn``, and then ``session.get(turn.url)``), the
     request uses that turn, and the turn ends with the response. After a redirect, the next hop takes a new turn.
 
-    A turn ends when the body was read to its end, or the response was closed. ``session.get`` reads the body, unless
-    ``stream=True``. A streamed response that stays open blocks every other request to its host, even after
-    ``session.close()``, because its connection stays open. A second request of the same thread to the host raises
-    TurnHeld at once. If a streamed response is dropped but not closed, the garbage collector closes it, with a
-    ResourceWarning.
+    A turn ends when the body was read to its end, or the response was closed; at an upgrade (101) it ends at once.
+    ``session.get`` reads the body, unless ``stream=True``. A streamed response that stays open blocks every other
+    request to its host, even after ``session.close()``, because its connection stays open. A second request of the same
+    thread to the host raises TurnHeld at once. If a streamed response is dropped but not closed, the garbage collector
+    closes it, with a ResourceWarning.
 
     The gate's User-Agent replaces requests' default or a missing User-Agent, because the server must see the name that
     selected the rules (RFC 9309 2.2.1). A request with another User-Agent is judged for that crawler.
@@ -235,6 +235,8 @@ class _Attempts(NamedTuple):
                     turn.end()
                     continue
                 turn.observe(response.status, response.headers)
+                if response.status == SWITCHING_PROTOCOLS:
+                    turn.end()
                 response.turn = turn
                 response.__class__ = _TurnResponse
             except BaseException as error:

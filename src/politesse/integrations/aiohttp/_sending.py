@@ -27,7 +27,7 @@ from politesse._base.text import printable
 from politesse._gate.turn import Turn, soon
 from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, Disallowed, InvalidURL
-from politesse.integrations._request import OpenTurns, StatedAgents, turn_for
+from politesse.integrations._request import SWITCHING_PROTOCOLS, OpenTurns, StatedAgents, turn_for
 from politesse.integrations.aiohttp._bypass import send_judged
 from politesse.integrations.aiohttp._urls import ClientInvalidURL, sent_url, spelt_url
 from politesse.origin import Origin
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 DEFAULT_USER_AGENT: Final = SERVER_SOFTWARE
 
-_SWITCHING_PROTOCOLS: Final = 101
 _ABANDONED_S: Final = 1.0  # added to the total timeout, which aiohttp rounds up to the next second
 
 
@@ -107,7 +106,7 @@ async def send(
             return await send(request, handler, await again(), turns, signature, again, total_s=total_s, closes=closes)
         turn.observe(response.status, response.headers)
         connection = response.connection
-        if connection is None or response.status == _SWITCHING_PROTOCOLS:
+        if connection is None or response.status == SWITCHING_PROTOCOLS:
             turns.end(turn)
         else:
             opened = OpenResponse(response, turn, turns)
