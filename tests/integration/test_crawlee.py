@@ -3,20 +3,29 @@
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from aiohttp import web
 from crawlee import ConcurrencySettings, Request
-from crawlee.crawlers import BasicCrawler, BasicCrawlingContext, HttpCrawler, ParselCrawler
+from crawlee.crawlers import (
+    BasicCrawler,
+    BasicCrawlingContext,
+    FileDownloadCrawler,
+    FileDownloadCrawlingContext,
+    HttpCrawler,
+    ParselCrawler,
+)
 from crawlee.errors import HttpClientStatusCodeError
 from crawlee.http_clients import HttpClient, ImpitHttpClient
 from crawlee.storages import RequestQueue
 
 from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, PacingOptions, Reason, Verdict
 from politesse.errors import TurnHeld
+from politesse.integrations.aiohttp import PoliteSession
 from politesse.integrations.crawlee import PoliteHttpClient, PoliteRequestManager
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
 from tests.integration.crawlee_memory import use_memory
@@ -97,7 +106,11 @@ def sender() -> ImpitHttpClient:
 
 
 def crawler_of(
-    kind: Callable[..., Any], manager: PoliteRequestManager, client: HttpClient | None = None, **options: Any
+    kind: Callable[..., Any],
+    manager: PoliteRequestManager,
+    client: HttpClient | None = None,
+    handler: Callable[[Any], Awaitable[None]] | None = None,
+    **options: Any,
 ) -> Any:
     """Return a crawler with its pages in ``crawler.pages``, and its failed requests in ``crawler.failed``."""
     crawler = kind(
@@ -110,7 +123,9 @@ def crawler_of(
     crawler.pages, crawler.failed = [], []
 
     async def handle(context: Any) -> None:
-        crawler.pages.append(context.request.loaded_url)
+        if handler is not None:
+            await handler(context)
+        crawler.pages.append(context.request.loaded_url or context.request.url)
         if hasattr(context, "enqueue_links"):
             await context.enqueue_links()
 
@@ -448,6 +463,110 @@ async def test_manager_alone_paces_a_crawler_with_another_client(site: LinkedSit
         await crawler.run([f"{site.base}/{name}" for name in ("1", "2", "private", "3")])
     assert len(starts) == 3
     assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(starts))
+
+
+# The turn of a request, in the task that handles the request
+
+
+BRIEF: dict[str, Any] = {"request_handler_timeout": timedelta(seconds=10), "max_request_retries": 0}
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("sends_by", ["client", "stream", "PoliteSession"])
+async def test_handler_requests_its_own_page_in_the_turn_of_the_manager(
+    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager, sends_by: str
+) -> None:
+    client = PoliteHttpClient(manager, sender())
+    async with PoliteSession(gate) as session:
+
+        async def handle(context: BasicCrawlingContext) -> None:
+            assert turns(gate) == 1
+            if sends_by == "client":
+                status = (await context.send_request(context.request.url)).status_code
+            elif sends_by == "stream":
+                async with client.stream(context.request.url) as response:
+                    status = response.status_code
+            else:
+                async with session.get(context.request.url) as answer:
+                    status = answer.status
+            assert (status, turns(gate)) == (200, 0)
+            await context.send_request(f"{site.base}/b")
+
+        crawler = crawler_of(BasicCrawler, manager, client, handle, **BRIEF)
+        await crawler.run([f"{site.base}/a", f"{site.base}/c"])
+    assert sorted(crawler.pages) == [f"{site.base}/a", f"{site.base}/c"]
+    assert sorted(site.pages) == ["/a", "/b", "/b", "/c"]
+    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot")
+
+
+@pytest.mark.realtime
+async def test_download_crawler_streams_in_the_turn_of_the_manager(
+    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
+) -> None:
+    async def handle(context: FileDownloadCrawlingContext) -> None:
+        assert turns(gate) == 1
+        with pytest.raises(TurnHeld):
+            await context.send_request(f"{site.base}/b")
+        assert LINKS in b"".join([part async for part in context.http_response.read_stream()]).decode()
+
+    timeout = timedelta(seconds=10)
+    crawler = crawler_of(FileDownloadCrawler, manager, None, handle, stream=True, navigation_timeout=timeout, **BRIEF)
+    await crawler.run([f"{site.base}/a", f"{site.base}/c"])
+    assert sorted(crawler.pages) == [f"{site.base}/a", f"{site.base}/c"]
+    assert sorted(site.pages) == ["/a", "/c"]
+    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot")
+
+
+@pytest.mark.realtime
+async def test_refusal_of_a_download_is_not_evaded_by_another_session(
+    site: LinkedSite, manager: PoliteRequestManager
+) -> None:
+    site.busy, site.busy_status = 10, 403
+    site.redirects["/hidden"] = (301, "/private/page")
+    crawler = crawler_of(FileDownloadCrawler, manager, stream=True)
+    await crawler.run([f"{site.base}/busy", f"{site.base}/hidden"])
+    assert sorted(site.pages) == ["/busy", "/hidden"]
+    assert sorted((url, retries) for url, retries, _ in crawler.failed) == [
+        (f"{site.base}/busy", 0),
+        (f"{site.base}/hidden", 0),
+    ]
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("path", ["/login", "/a", "/moved"])
+async def test_hook_makes_a_request_before_the_page_is_requested(
+    site: LinkedSite, other: LinkedSite, manager: PoliteRequestManager, path: str
+) -> None:
+    site.redirects["/moved"] = (302, f"{other.base}/back")
+    other.redirects["/back"] = (302, f"{site.base}/login")
+    crawler = crawler_of(HttpCrawler, manager, navigation_timeout=timedelta(seconds=10), **BRIEF)
+
+    async def log_in(context: BasicCrawlingContext) -> None:
+        assert (await context.send_request(f"{site.base}{path}")).status_code == 200
+
+    crawler.pre_navigation_hook(log_in)
+    await crawler.run([f"{site.base}/a", f"{site.base}/c"])
+    assert (sorted(crawler.pages), crawler.failed) == ([f"{site.base}/a", f"{site.base}/c"], [])
+    assert sorted(site.pages) == sorted(["/a", "/c", *[path, path], *["/login"] * (2 if path == "/moved" else 0)])
+    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot")
+
+
+async def test_handler_of_another_request_waits_for_the_turn_of_the_manager(
+    site: LinkedSite, other: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
+) -> None:
+    async def handle_another() -> None:
+        await manager.mark_request_as_handled(await fetched(manager))
+        await PoliteHttpClient(manager, sender()).send_request(f"{site.base}/b")
+
+    await manager.add_request(f"{site.base}/a")
+    handled = await apart(fetched(manager))  # its handler requests the page by a client of its own
+    await manager.add_request(f"{other.base}/a")
+    another = apart(handle_another())
+    await until(lambda: gate.statistics().waiting == 1)
+    assert site.pages == []
+    await manager.mark_request_as_handled(handled)
+    await another
+    assert site.pages == ["/b"]
 
 
 @pytest.mark.full

@@ -225,8 +225,8 @@ class Turn:
 
 # This variable is not reset with a token, because a token is valid only in its own context. The garbage collector may
 # close a generator, and so end its turn, in another context.
-_ENTERED: Final[ContextVar[tuple[ref[Turn], ...]]] = ContextVar("_ENTERED", default=())
-"""The turns that the current task, or a task that started it, has entered; some may have ended."""
+_ENTERED: Final[ContextVar[tuple[Callable[[], Turn | None], ...]]] = ContextVar("_ENTERED", default=())
+"""Return the turns that the current task, or a task that started it, has entered; some may have ended."""
 
 
 def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object]) -> None:
@@ -241,6 +241,13 @@ def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object])
     else:
         with suppress(RuntimeError):  # the event loop is closed, so there are no waiters
             loop.call_soon_threadsafe(callback)
+
+
+def hold_later() -> Callable[[Turn], None]:
+    """Return a function that makes the current task hold a turn; another task may call it when it gets the turn."""
+    granted: list[ref[Turn]] = []
+    _ENTERED.set((*map(ref, entered_turns()), lambda: granted[0]() if granted else None))
+    return lambda turn: granted.append(ref(turn))
 
 
 def entered_turns() -> Sequence[Turn]:

@@ -2,9 +2,10 @@
 
 Theory of operation. The wrapped client makes each request, and must not follow redirects. ``crawl`` sends each hop with
 the ``crawl`` of the wrapped client, and ``loaded_url`` then shows whether that client has followed a redirect itself.
-If so, this client sends nothing more. The first hop of a request is made in the turn that the manager has granted. The
-task that sends a hop enters the turn of the hop. The manager cannot enter it, because Crawlee calls the manager in
-another task. A turn ends before the next hop waits for another turn, and before Crawlee calls the handler.
+If so, this client sends nothing more. The first hop of a request is made in the turn that the manager has granted. A
+hook or a handler may make a request before its own request is sent: if it is for another URL, the manager's turn is
+given back, because this request might wait for it. A turn ends before the next hop waits for another turn, and before
+Crawlee calls the handler.
 
 The options of Crawlee that this client does not use (session, proxy, timeout) are passed on. Their type is Any, because
 the methods of the wrapped client have different options.
@@ -49,14 +50,17 @@ class PoliteHttpClient(HttpClient):
     """An HTTP client that checks and paces every hop, and sends it with the client that it wraps.
 
     Each hop of each request is checked and has a turn: up to 10 redirects, and the requests of
-    ``context.send_request``. Each request carries the User-Agent of the gate. A request that states another User-Agent
-    is judged for that crawler. A disallowed request raises Disallowed, and Crawlee does not retry it. Crawlee does not
-    retry answers of 401, 402 and 403 with another session either, because they refuse this crawler.
+    ``context.send_request``. Each request carries the User-Agent of
+    the gate. A request that states another User-Agent is judged for that crawler. A disallowed request raises
+    Disallowed, and Crawlee does not retry it. Crawlee does not retry answers of 401, 402 and 403 with another session
+    either, because they refuse this crawler.
 
     The first hop of a crawled request waits in the manager, and this wait counts against no timeout. The wait for the
     turn of a redirect counts against ``navigation_timeout`` of the crawler. If the turn will certainly come after this
     timeout, TooFar is raised at once. The wait of ``context.send_request`` counts against ``request_handler_timeout``.
-    During ``stream``, the task holds the turn, and another request of the task to the host raises TurnHeld.
+    A hook or handler that requests the URL of its own request uses the turn that the manager has granted. If it
+    requests another URL of the host first, that turn is given back, and its own request waits for another turn. During
+    ``stream``, the task holds the turn, and another request of the task to the host raises TurnHeld.
 
     Args:
         manager: the manager of the crawler; or a gate, so that each request waits for its turn in this client.
@@ -94,45 +98,41 @@ class PoliteHttpClient(HttpClient):
             HttpClientStatusCodeError: after more than 10 redirects.
         """
         statistics = options.pop("statistics", None)
-        first = {"method": request.method, "headers": request.headers, "payload": request.payload}
-        granted = None if self._manager is None else self._manager.turn_of(request)
+        options |= {"method": request.method, "headers": request.headers, "payload": request.payload}
         try:
-            hop = _first_hop(request.url, first)
-            async with self._answer(hop, self._sender(**options), granted, options.get("timeout")) as response:
+            async with self._answer(request.url, options, self._reader, request) as response:
                 pass
-        except (Disallowed, InvalidURL, ConfigurationError):
-            request.no_retry = True
-            raise
         finally:
             if self._manager is not None:
                 self._manager.end_turn(request)
         if statistics:
             statistics.register_status_code(response.status_code)
-        request.loaded_url = hop.url
-        request.no_retry = request.no_retry or response.status_code in _REFUSALS
         return HttpCrawlingResult(response)
 
     async def send_request(self, url: str, **options: Any) -> HttpResponse:  # noqa: ANN401 - see the module
-        """Make a request in a turn of its own, and follow redirects. Raises the same errors as ``crawl``."""
-        hop = _first_hop(url, options)
-        async with self._answer(hop, self._sender(**options)) as response:
+        """Make a request in a turn, and follow redirects. Raises the same errors as ``crawl``."""
+        async with self._answer(url, options, self._reader) as response:
             return response
 
     @asynccontextmanager
     async def stream(self, url: str, **options: Any) -> AsyncGenerator[HttpResponse]:  # noqa: ANN401 - see the module
         """Make a request in a turn that ends with the block, and follow redirects. Raises as ``crawl`` does."""
-
-        def send(hop: Hop) -> AbstractAsyncContextManager[HttpResponse]:
-            return self._client.stream(hop.url, method=hop.method, headers=hop.headers, payload=hop.payload, **options)
-
-        async with self._answer(_first_hop(url, options), send) as response:
+        async with self._answer(url, options, self._streamer) as response:
             yield response
 
     async def cleanup(self) -> None:
         """Clean up the wrapped client."""
         await self._client.cleanup()
 
-    def _sender(self, **options: Any) -> _Sender:  # noqa: ANN401 - see the module
+    def _streamer(self, **options: Any) -> _Sender:  # noqa: ANN401 - see the module
+        """Return a function that sends a hop, and leaves its answer open."""
+
+        def send(hop: Hop) -> AbstractAsyncContextManager[HttpResponse]:
+            return self._client.stream(hop.url, method=hop.method, headers=hop.headers, payload=hop.payload, **options)
+
+        return send
+
+    def _reader(self, **options: Any) -> _Sender:  # noqa: ANN401 - see the module
         """Return a function that sends a hop, and reads its answer to the end."""
 
         @asynccontextmanager
@@ -148,16 +148,37 @@ class PoliteHttpClient(HttpClient):
 
     @asynccontextmanager
     async def _answer(
-        self, hop: Hop, send: _Sender, granted: Turn | None = None, limit: timedelta | None = None
+        self, url: str, options: dict[str, Any], sender: Callable[..., _Sender], request: Request | None = None
     ) -> AsyncGenerator[HttpResponse]:
-        """Send a hop and its redirects, each in a turn, and yield the last answer; ``hop`` is then the last hop.
+        """Send a request and its redirects, each hop in a turn, and yield the last answer.
 
         Args:
-            hop: the first hop.
-            send: sends a hop.
-            granted: the turn for the first hop, if the manager has granted one.
-            limit: the longest wait for each further turn.
+            url: the URL of the first hop.
+            options: its headers, method and payload, and the options of ``sender``.
+            sender: returns a function that sends a hop.
+            request: the crawled request, whose timeout limits the wait for each further turn; by default the request
+                that the current task handles, if it is for ``url``.
         """
+        manager, limit = self._manager, None if request is None else options.get("timeout")
+        try:
+            hop = _first_hop(url, options)
+            request = manager.own_request(hop.url) if manager is not None and request is None else request
+            granted = None if manager is None or request is None else manager.turn_of(request)
+            async with self._last_answer(hop, sender(**options), granted, limit) as response:
+                if request is not None:
+                    request.loaded_url = hop.url
+                    request.no_retry = request.no_retry or response.status_code in _REFUSALS
+                yield response
+        except (Disallowed, InvalidURL, ConfigurationError):
+            if request is not None:
+                request.no_retry = True
+            raise
+
+    @asynccontextmanager
+    async def _last_answer(
+        self, hop: Hop, send: _Sender, granted: Turn | None, limit: timedelta | None
+    ) -> AsyncGenerator[HttpResponse]:
+        """Send a hop and its redirects; ``hop`` is then the last hop, ``granted`` is the turn of the first hop."""
         stated = hop.headers.get("user-agent", "")
         view = self._agents.view([stated])
         hop.headers["user-agent"] = stated or view.identity.user_agent
@@ -168,6 +189,8 @@ class PoliteHttpClient(HttpClient):
         for number in count():
             self._check_follows_nothing()
             check_sent(hop.url, path_of(hop.url), [hop.headers["host"]] if "host" in hop.headers else [])
+            if granted is None and self._manager is not None:
+                self._manager.step_back(hop.url)
             turn = granted or await turn_for(view, hop.url, spelt, max_wait_s=max_wait_s)
             granted = None
             turn.claim()

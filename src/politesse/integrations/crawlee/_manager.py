@@ -25,15 +25,17 @@ from crawlee import Request, RequestState
 from crawlee.request_loaders import RequestManager
 
 from politesse._base.checks import check_least, check_wait, wrong_type
+from politesse._gate.turn import entered_turns, hold_later
 from politesse._gate.turns import granted
 from politesse.errors import InvalidURL
-from politesse.integrations._request import check_gate
+from politesse.integrations._request import check_gate, spelt
+from politesse.origin import Origin
 from politesse.queue._dispatch import Dispatcher
 from politesse.queue._results import QueueClosed
 from politesse.queue._web import check_callback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from crawlee.storage_clients.models import ProcessedRequest
 
@@ -116,12 +118,17 @@ class PoliteRequestManager(RequestManager):
             for request in self._emptied():
                 await self._inner.reclaim_request(request, forefront=request.forefront)
 
-    async def fetch_next_request(self) -> Request | None:
-        """Return a request whose turn was granted; None while no turn is due.
+    def fetch_next_request(self) -> Coroutine[Any, Any, Request | None]:
+        """Return a request whose turn was granted; None while no turn is due. The calling task holds the turn.
 
         Raises:
             ClosedError: if the gatekeeper is closed.
         """
+        # This is not an ``async`` function: Crawlee calls it in the task that will handle the request, but on Python
+        # 3.11, ``asyncio.wait_for`` runs the coroutine in a task of its own.
+        return self._fetch_next_request(hold_later())
+
+    async def _fetch_next_request(self, hold: Callable[[Turn], None]) -> Request | None:
         await self._report_refused()
         await self._read_ahead()
         taken = await self._frontier.try_take()
@@ -131,6 +138,7 @@ class PoliteRequestManager(RequestManager):
         request = taken[1].item
         assert request is not None  # noqa: S101 - ``_read_ahead`` puts no URL without its request
         self._handed[request.unique_key] = taken
+        hold(taken[0])
         return request
 
     async def is_empty(self) -> bool:
@@ -197,6 +205,25 @@ class PoliteRequestManager(RequestManager):
         if turn is not None and queued is not None and queued.number in self._frontier.under_way:
             turn.end()
             self._frontier.note_end(turn, queued)
+
+    def own_request(self, url: str) -> Request | None:
+        """Return the request that the current task handles, if its turn is unused and for ``url``, as it is sent."""
+        return next((queued.item for turn, queued in self._unused() if spelt(turn.url) == url), None)
+
+    def step_back(self, url: str) -> None:
+        """Give back the unused turn of the current task if a request to another ``url`` would wait for its end.
+
+        The request of the task takes another turn when it is sent.
+        """
+        lines = tuple(self.gate.state.pacer.lines(Origin.of(url).pacing_host))
+        for turn, _ in self._unused():
+            if any(map(turn.is_in, lines)):
+                turn.give_back()
+
+    def _unused(self) -> list[tuple[Turn, QueuedUrl[Request]]]:
+        """Return the turns that were granted for the requests of the current task, and not used yet."""
+        held = entered_turns()
+        return [taken for taken in self._handed.values() if taken[0] in held and taken[0].is_unused]
 
     def _let_go(self, request: Request) -> None:
         self.end_turn(request)
