@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +80,41 @@ async def test_browser_crawl_uses_the_turns_of_the_manager(
     assert failed == [(f"{site.base}/hidden", Disallowed)]
     assert sorted(site.pages) == ["/", "/a", "/hidden", "/moved"]
     assert other.pages == ["/b"]
+    robots = {site.base: site.robots, other.base: other.robots}
+    assert_polite([*site.trace(), *other.trace()], robots, agent="ExampleBot", min_delay_s=0.2, slack_s=0.01)
+    assert {seen.headers["User-Agent"] for seen in (*site.seen, *other.seen)} == {UA}
+
+
+GUIDE = (Path(__file__).parents[2] / "src/politesse/guides/crawlee.md").read_text()
+
+
+async def test_crawler_of_the_guide_judges_and_paces_the_requests_of_its_handlers(
+    site: HtmlSite, other: HtmlSite, queue: RequestQueue
+) -> None:
+    [code] = [block for block in re.findall(r"```py\n(.*?)```", GUIDE, re.DOTALL) if "def browser_crawler" in block]
+    options: dict[str, Any] = {"browser_launch_options": {"executable_path": chromium(), "chromium_sandbox": False}}
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - our own guide
+    names["PlaywrightCrawler"] = partial(PlaywrightCrawler, max_request_retries=0, configure_logging=False, **options)
+    pacing = PacingOptions(min_delay_s=0.2, adaptive_factor=0.0)
+    refused: list[str] = []
+    async with Gatekeeper(UA, pacing=pacing) as gate, PoliteRequestManager(gate, queue) as manager:
+        crawler = names["browser_crawler"](manager)
+
+        async def handle(context: Any) -> None:
+            for url in (f"{site.base}/api", f"{other.base}/api"):
+                assert (await context.send_request(url)).status_code == 200
+            try:
+                await context.send_request(f"{site.base}/private/api")
+            except Disallowed as error:
+                refused.append(error.verdict.url)
+
+        crawler.pre_navigation_hook(handle)
+        crawler.router.default_handler(handle)
+        await crawler.run([f"{site.base}/a", f"{site.base}/b"])
+    assert refused == [f"{site.base}/private/api"] * 4
+    assert sorted(site.pages) == ["/a", *["/api"] * 4, "/b"]
+    assert other.pages == ["/api"] * 4
     robots = {site.base: site.robots, other.base: other.robots}
     assert_polite([*site.trace(), *other.trace()], robots, agent="ExampleBot", min_delay_s=0.2, slack_s=0.01)
     assert {seen.headers["User-Agent"] for seen in (*site.seen, *other.seen)} == {UA}
