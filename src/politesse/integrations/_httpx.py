@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, TypeVar
+from types import SimpleNamespace, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from politesse._base.checks import check_choice, check_wait, wrong_type
 from politesse._base.text import printable
@@ -49,6 +49,9 @@ _Answered_co = TypeVar("_Answered_co", bound="httpx.Response | httpx2.Response",
 
 _DECODED: Final = frozenset({"gzip", "deflate"})  # both libraries decode these; other codings need a package
 _PACKAGES: Final = frozenset({"httpx", "httpx2"})
+_CANCEL: Final = 8  # RFC 9113 7: the response is no longer wanted
+_RESET_S: Final = 5.0
+_NO_TIMEOUTS: Final = SimpleNamespace(extensions={})  # takes the place of a request
 
 
 class Transport(Protocol[_Sent_contra, _Answered_co]):
@@ -125,7 +128,7 @@ class TransportParts(Generic[Request, Response]):
         if private_addresses is not None or (wraps is None and resolver is not None):
             pin_addresses(self._wraps, resolver, library.core)
         self._max_wait_s = max_wait_s
-        self._turns = StreamTurns()
+        self._turns = StreamTurns(self._wraps)
         self._agents = StatedAgents(gate, library.user_agent)
         self._closings = 0
 
@@ -155,11 +158,11 @@ class TransportParts(Generic[Request, Response]):
                 response = await self._wraps.handle_async_request(request)
             if signature.is_asked(response.status_code, response.headers):
                 await response.aclose()
-                self._turns.end(turn)
+                await self._turns.stop(turn)
                 return await self._handle(request, signature)
             turn.observe(response.status_code, response.headers)
         except BaseException as error:
-            self._turns.end(turn)
+            await self._turns.stop(turn)
             if isinstance(error, OnlyPrivateAddresses):
                 match = Match(Reason.POLICY_DENY)
                 verdict = Verdict(turn.url, gate.name, allowed=False, match=match, note=str(error))
@@ -215,25 +218,76 @@ async def directives_of(response: httpx.Response | httpx2.Response, gate: AgentV
     return PageDirectives.from_response(headers, body, tokens)
 
 
+def reset_given_up(transport: object) -> list[Coroutine[object, object, None]]:
+    """Reset the HTTP/2 requests that were given up, and return coroutines that tell their servers.
+
+    RFC 9113 5.1: a server goes on with its answer until the client resets the stream. If a response is closed early, or
+    a request is cancelled, httpcore and httpcore2 forget its stream without a reset.
+
+    Args:
+        transport: a transport of httpx or httpx2; for any other object, the list is empty.
+    """
+    telling: list[Coroutine[object, object, None]] = []
+    pool: Any = getattr(transport, "_pool", None)  # neither library gives public access to connections and streams
+    for connection in pool.connections if getattr(pool, "_http2", False) else ():
+        http2: Any = getattr(connection, "_connection", None)
+        h2: Any = None if connection.is_closed() else getattr(http2, "_h2_state", None)
+        streams = () if h2 is None else tuple(h2.streams.items())
+        given_up = [number for number, stream in streams if not stream.closed and number not in http2._events]  # noqa: SLF001 - as above
+        for number in given_up if connection.is_available() else ():
+            h2.reset_stream(number, _CANCEL)
+        if given_up:
+            telling.append(_tell(connection, http2))
+    return telling
+
+
+async def _tell(connection: Any, http2: Any) -> None:  # noqa: ANN401 - of httpcore or httpcore2
+    """Send the resets of an HTTP/2 connection; close a connection that is broken, as after a read timeout."""
+    sending = asyncio.ensure_future(http2._write_outgoing_data(_NO_TIMEOUTS))  # noqa: SLF001 - as above
+    await asyncio.wait([sending], timeout=_RESET_S)
+    if not sending.done() or sending.exception() is not None or not connection.is_available():
+        sending.cancel()
+        await connection.aclose()
+
+
 class StreamTurns(OpenTurns):
     """The turns of a transport. Each turn ends with the stream of its response."""
 
-    __slots__ = ("_closing",)
+    __slots__ = ("_closing", "_transport")
 
-    def __init__(self) -> None:
+    def __init__(self, transport: object) -> None:
         super().__init__()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._transport = transport
+        self._closing: set[asyncio.Future[object]] = set()
+
+    async def stop(self, turn: Turn) -> None:
+        """End the turn of a request that is over; if the request was given up, tell its server first."""
+        telling = reset_given_up(self._transport)
+        if telling:
+            await asyncio.wait([self._ended_by(asyncio.gather(*telling), partial(self.end, turn))])
+        else:
+            self.end(turn)
 
     def close_dropped(self, stream: ByteStream, turn: Turn) -> None:
         """Close the connection of a response that was garbage collected, then end its turn."""
 
-        def closed(task: asyncio.Task[None]) -> None:  # also called if the task was cancelled before its first step
-            self._closing.discard(task)
-            self.drop(turn)
+        async def close() -> None:
+            await stream.aclose()
+            await asyncio.gather(*reset_given_up(self._transport))
 
-        task = asyncio.get_running_loop().create_task(stream.aclose())
+        self._ended_by(close(), partial(self.drop, turn))
+
+    def _ended_by(self, closing: Awaitable[object], end: Callable[[], None]) -> asyncio.Future[object]:
+        """Run ``closing`` in a task, which calls ``end`` when it is done, and return the task."""
+
+        def closed(task: asyncio.Future[object]) -> None:  # also called if the task was cancelled before its first step
+            self._closing.discard(task)
+            end()
+
+        task = asyncio.ensure_future(closing)
         self._closing.add(task)  # the event loop keeps only weak references to tasks
         task.add_done_callback(closed)
+        return task
 
 
 class TurnStream:
@@ -260,7 +314,7 @@ class TurnStream:
             try:
                 await self._stream.aclose()
             finally:
-                self._turns.end(self._turn)
+                await self._turns.stop(self._turn)
 
     def __del__(self) -> None:
         if self._closed or self._turn not in self._turns:

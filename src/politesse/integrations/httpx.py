@@ -114,7 +114,11 @@ class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.Async
     response that stays open blocks every other request to that host. The task that made the request holds its turn,
     even if it hands the response to another task. A second request of this task to the host raises TurnHeld at once and
     names the open response. If a streamed response is dropped but not closed, the garbage collector closes it, with a
-    ResourceWarning.
+    ResourceWarning. The turn of an upgrade (101) ends with the handshake.
+
+    Over HTTP/2, httpx tells the server nothing of a response that is closed early or of a request that is cancelled, so
+    the server would go on beside the next request. PoliteTransport resets such a request before its turn ends. After a
+    read timeout, it closes the connection.
 
     PoliteTransport must directly wrap the transport that sends the requests. Event hooks and auth flows run earlier, so
     PoliteTransport judges the changed request. A transport that changes or repeats requests, or caches answers, must

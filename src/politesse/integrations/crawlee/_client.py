@@ -13,6 +13,7 @@ the methods of the wrapped client have different options.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
@@ -24,6 +25,7 @@ from crawlee.http_clients import HttpClient, HttpCrawlingResult, HttpResponse
 
 from politesse._base.checks import ConfigurationError, wrong_type
 from politesse.errors import Disallowed, InvalidURL
+from politesse.integrations._httpx import reset_given_up
 from politesse.integrations._request import Hop, StatedAgents, check_gate, check_sent, path_of, spelt, turn_for
 from politesse.integrations.crawlee._manager import PoliteRequestManager
 from politesse.queue._web import normal_form
@@ -50,7 +52,7 @@ class PoliteHttpClient(HttpClient):
     """An HTTP client that checks and paces every hop, and sends it with the client that it wraps.
 
     Each hop of each request is checked and has a turn: up to 10 redirects, and the requests of
-    ``context.send_request``. Each request carries the User-Agent of
+    ``context.send_request``, also of a PlaywrightCrawler with ``http_client=``. Each request carries the User-Agent of
     the gate. A request that states another User-Agent is judged for that crawler. A disallowed request raises
     Disallowed, and Crawlee does not retry it. Crawlee does not retry answers of 401, 402 and 403 with another session
     either, because they refuse this crawler.
@@ -194,7 +196,7 @@ class PoliteHttpClient(HttpClient):
             turn = granted or await turn_for(view, hop.url, spelt, max_wait_s=max_wait_s)
             granted = None
             turn.claim()
-            async with turn, send(hop) as response:
+            async with turn, self._reset_given_up(), send(hop) as response:
                 turn.observe(response.status_code, response.headers)
                 if not hop.follows(response.status_code, response.headers.get("location")):
                     yield response
@@ -202,6 +204,17 @@ class PoliteHttpClient(HttpClient):
                 if number == _MAX_HOPS:
                     problem = f"{_MAX_HOPS} redirects end at a redirect to {hop.url:.200}"
                     raise HttpClientStatusCodeError(problem, response.status_code)
+
+    @asynccontextmanager
+    async def _reset_given_up(self) -> AsyncGenerator[None]:
+        """After the block, reset the HTTP/2 requests that the wrapped client has given up, if it uses httpx2."""
+        try:
+            yield
+        finally:
+            clients = getattr(self._client, "_client_by_proxy_url", {}).values()  # the clients of an HttpxHttpClient
+            telling = [told for http in clients for told in reset_given_up(getattr(http, "_transport", None))]
+            if telling:
+                await asyncio.wait([asyncio.gather(*telling)])
 
     def _check_follows_nothing(self) -> None:
         """Raise ConfigurationError if the wrapped client has followed a redirect."""

@@ -1,0 +1,159 @@
+"""HTTP/2 responses that are given up: the server stops before the next request of the host starts."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from politesse import Gatekeeper, HostPolicy
+from politesse.integrations.crawlee import PoliteHttpClient
+from politesse.testing import ScriptedFetcher
+from tests.integration.http2_site import Http2Site, serving_http2
+from tests.integration.sites import EAGER, UA, turns, until
+from tests.support.httpx_libraries import Library
+
+pytestmark = pytest.mark.timeout(20)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Http2Site]:
+    async with serving_http2() as site:
+        yield site
+
+
+@pytest.fixture
+async def gate() -> AsyncIterator[Gatekeeper]:
+    async with Gatekeeper(UA, pacing=EAGER, fetcher=ScriptedFetcher()) as gate:
+        yield gate
+
+
+@pytest.fixture
+async def client(gate: Gatekeeper, library: Library) -> AsyncIterator[httpx.AsyncClient]:
+    sender = library.http.AsyncHTTPTransport(http1=False, http2=True)
+    async with library.http.AsyncClient(transport=library.polite.PoliteTransport(gate, wraps=sender)) as client:
+        yield client
+
+
+async def test_response_that_is_closed_early_is_reset(
+    site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient
+) -> None:
+    for _ in range(3):
+        async with client.stream("GET", f"{site.base}/slow"):
+            assert turns(gate) == 1
+        assert turns(gate) == 0
+        assert (await client.get(f"{site.base}/page")).text == "first "
+    assert (site.beside, site.ended, site.connections) == ([], [("/slow", "reset")] * 3, 1)
+
+
+async def test_response_that_is_closed_within_its_body_is_reset(site: Http2Site, client: httpx.AsyncClient) -> None:
+    async with client.stream("GET", f"{site.base}/slow") as response:
+        async for part in response.aiter_bytes():
+            assert part == b"first "
+            break
+    await client.get(f"{site.base}/page")
+    assert (site.beside, site.ended) == ([], [("/slow", "reset")])
+
+
+@pytest.mark.parametrize("path", ["/silent", "/slow"])
+async def test_request_that_is_cancelled_is_reset(
+    site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient, path: str
+) -> None:
+    request = asyncio.create_task(client.get(f"{site.base}{path}"))
+    await until(lambda: site.paths == [path])
+    request.cancel()
+    await asyncio.wait([request])
+    assert (request.cancelled(), turns(gate)) == (True, 0)
+    await client.get(f"{site.base}/page")
+    assert (site.beside, site.ended) == ([], [(path, "reset")])
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("path", ["/silent", "/slow"])
+async def test_request_that_times_out_ends_at_the_server(
+    site: Http2Site, client: httpx.AsyncClient, library: Library, path: str
+) -> None:
+    with pytest.raises(library.http.ReadTimeout):
+        await client.get(f"{site.base}{path}", timeout=0.1)
+    await client.get(f"{site.base}/page")
+    assert (site.beside, [path for path, _ in site.ended]) == ([], [path])
+
+
+async def test_stream_that_is_dropped_is_reset(site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient) -> None:
+    async def drop() -> None:
+        await client.send(client.build_request("GET", f"{site.base}/slow"), stream=True)
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match=r"a response of .*/slow was dropped"):
+        await drop()
+    await until(lambda: turns(gate) == 0)
+    await client.get(f"{site.base}/page")
+    assert (site.beside, site.ended) == ([], [("/slow", "reset")])
+
+
+async def test_other_requests_of_the_connection_go_on(
+    site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient
+) -> None:
+    gate.set_policy("127.0.0.1", HostPolicy(max_concurrent=2))
+    await client.get(f"{site.base}/page")
+    request = asyncio.create_task(client.get(f"{site.base}/silent"))
+    await until(lambda: "/silent" in site.paths)
+    for _ in range(2):
+        async with client.stream("GET", f"{site.base}/slow"):
+            pass
+        await client.get(f"{site.base}/page")
+    assert (site.beside, site.ended) == ([["/silent"]] * 4, [("/slow", "reset")] * 2)
+    assert (request.done(), site.connections) == (False, 1)
+    request.cancel()
+
+
+async def test_connection_on_which_no_reset_can_be_sent_is_closed(
+    site: Http2Site, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with client.stream("GET", f"{site.base}/slow") as response:
+
+        async def fail(*_: object) -> None:
+            raise OSError("no route to host")
+
+        monkeypatch.setattr(response.extensions["network_stream"], "write", fail)
+    await client.get(f"{site.base}/page")
+    assert (site.beside, site.ended, site.connections) == ([], [("/slow", "closed")], 2)
+
+
+# Crawlee
+
+
+@pytest.fixture
+async def crawlee(gate: Gatekeeper) -> AsyncIterator[PoliteHttpClient]:
+    pytest.importorskip("apify_fingerprint_datapoints")
+    from crawlee.http_clients import HttpxHttpClient
+
+    client = PoliteHttpClient(gate, HttpxHttpClient(http1=False, follow_redirects=False))
+    yield client
+    await client.cleanup()
+
+
+async def test_stream_of_crawlee_that_is_closed_early_is_reset(site: Http2Site, crawlee: PoliteHttpClient) -> None:
+    async with crawlee.stream(f"{site.base}/slow"):
+        pass
+    await crawlee.send_request(f"{site.base}/page")
+    assert (site.beside, site.ended) == ([], [("/slow", "reset")])
+
+
+async def test_request_of_crawlee_that_is_cancelled_is_reset(site: Http2Site, crawlee: PoliteHttpClient) -> None:
+    request = asyncio.create_task(crawlee.send_request(f"{site.base}/silent"))
+    await until(lambda: site.paths == ["/silent"])
+    request.cancel()
+    await asyncio.wait([request])
+    await crawlee.send_request(f"{site.base}/page")
+    assert (site.beside, site.ended) == ([], [("/silent", "reset")])
+
+
+@pytest.mark.realtime
+async def test_request_of_crawlee_that_times_out_ends_at_the_server(site: Http2Site, crawlee: PoliteHttpClient) -> None:
+    with pytest.raises(TimeoutError):
+        await crawlee.send_request(f"{site.base}/silent", timeout=timedelta(seconds=0.1))
+    await crawlee.send_request(f"{site.base}/page")
+    assert (site.beside, site.ended) == ([], [("/silent", "closed")])
