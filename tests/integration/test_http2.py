@@ -10,6 +10,7 @@ import pytest
 
 from politesse import Gatekeeper, HostPolicy
 from politesse.integrations.crawlee import PoliteHttpClient
+from politesse.queue import CrawlPage, PoliteQueue
 from politesse.testing import ScriptedFetcher
 from tests.integration.http2_site import Http2Site, serving_http2
 from tests.integration.sites import EAGER, UA, turns, until
@@ -122,7 +123,25 @@ async def test_connection_on_which_no_reset_can_be_sent_is_closed(
     assert (site.beside, site.ended, site.connections) == ([], [("/slow", "closed")], 2)
 
 
-# Crawlee
+# Clients that the library calls in its turns
+
+
+@pytest.mark.realtime
+async def test_page_of_a_crawl_that_times_out_ends_at_the_server(
+    site: Http2Site, gate: Gatekeeper, library: Library
+) -> None:
+    pages: list[str] = []
+
+    async def handle(page: CrawlPage[str], response: object) -> None:
+        pages.append(page.url)
+
+    queue: PoliteQueue[str] = PoliteQueue(gate)
+    for path in ("/silent", "/slow", "/page"):
+        await queue.put(f"{site.base}{path}")
+    async with library.http.AsyncClient(http1=False, http2=True, timeout=0.1) as web:
+        await queue.crawl(web, handle, on_error=lambda *_: None)
+    assert pages == [f"{site.base}/page"]
+    assert (site.beside, site.ended) == ([], [("/silent", "closed"), ("/slow", "closed")])
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from types import SimpleNamespace, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from politesse._base.checks import check_choice, check_wait, wrong_type
 from politesse._base.text import printable
@@ -19,6 +19,7 @@ from politesse._gate.turn import Turn, soon
 from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, ConfigurationTypeError, Disallowed, InvalidURL, TooFar
 from politesse.fetch._addresses import OnlyPrivateAddresses
+from politesse.fetch._http2 import reset_given_up
 from politesse.integrations._pinned import Core, pin_addresses
 from politesse.integrations._request import (
     SWITCHING_PROTOCOLS,
@@ -49,9 +50,6 @@ _Answered_co = TypeVar("_Answered_co", bound="httpx.Response | httpx2.Response",
 
 _DECODED: Final = frozenset({"gzip", "deflate"})  # both libraries decode these; other codings need a package
 _PACKAGES: Final = frozenset({"httpx", "httpx2"})
-_CANCEL: Final = 8  # RFC 9113 7: the response is no longer wanted
-_RESET_S: Final = 5.0
-_NO_TIMEOUTS: Final = SimpleNamespace(extensions={})  # takes the place of a request
 
 
 class Transport(Protocol[_Sent_contra, _Answered_co]):
@@ -216,38 +214,6 @@ async def directives_of(response: httpx.Response | httpx2.Response, gate: AgentV
     if body and not content_codings(headers) <= _DECODED and response.num_bytes_downloaded == len(body):
         return headers_alone(headers, tokens)
     return PageDirectives.from_response(headers, body, tokens)
-
-
-def reset_given_up(transport: object) -> list[Coroutine[object, object, None]]:
-    """Reset the HTTP/2 requests that were given up, and return coroutines that tell their servers.
-
-    RFC 9113 5.1: a server goes on with its answer until the client resets the stream. If a response is closed early, or
-    a request is cancelled, httpcore and httpcore2 forget its stream without a reset.
-
-    Args:
-        transport: a transport of httpx or httpx2; for any other object, the list is empty.
-    """
-    telling: list[Coroutine[object, object, None]] = []
-    pool: Any = getattr(transport, "_pool", None)  # neither library gives public access to connections and streams
-    for connection in pool.connections if getattr(pool, "_http2", False) else ():
-        http2: Any = getattr(connection, "_connection", None)
-        h2: Any = None if connection.is_closed() else getattr(http2, "_h2_state", None)
-        streams = () if h2 is None else tuple(h2.streams.items())
-        given_up = [number for number, stream in streams if not stream.closed and number not in http2._events]  # noqa: SLF001 - as above
-        for number in given_up if connection.is_available() else ():
-            h2.reset_stream(number, _CANCEL)
-        if given_up:
-            telling.append(_tell(connection, http2))
-    return telling
-
-
-async def _tell(connection: Any, http2: Any) -> None:  # noqa: ANN401 - of httpcore or httpcore2
-    """Send the resets of an HTTP/2 connection; close a connection that is broken, as after a read timeout."""
-    sending = asyncio.ensure_future(http2._write_outgoing_data(_NO_TIMEOUTS))  # noqa: SLF001 - as above
-    await asyncio.wait([sending], timeout=_RESET_S)
-    if not sending.done() or sending.exception() is not None or not connection.is_available():
-        sending.cancel()
-        await connection.aclose()
 
 
 class StreamTurns(OpenTurns):

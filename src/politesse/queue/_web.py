@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
@@ -21,6 +21,7 @@ from politesse._base.text import has_utf_8
 from politesse._gate.view import AgentView
 from politesse._http.redirects import REDIRECTS, resolved
 from politesse.errors import ConfigurationError
+from politesse.fetch._http2 import resetting
 from politesse.origin import DEFAULT_PORTS
 
 if TYPE_CHECKING:
@@ -129,8 +130,11 @@ class _HttpxClient(Generic[Response]):
     def is_closed(self) -> bool:
         return self._client.is_closed
 
-    def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
-        return self._client.stream("GET", turn.url, follow_redirects=False, headers=self._headers)
+    @asynccontextmanager
+    async def request(self, turn: Turn) -> AsyncGenerator[Response]:
+        sent = self._client.stream("GET", turn.url, follow_redirects=False, headers=self._headers)
+        async with resetting([self._client]), sent as response:
+            yield response
 
     async def observe(self, turn: Turn, response: Response, *, is_file: bool) -> Answer:
         answer = cast("HttpxResponse", response)

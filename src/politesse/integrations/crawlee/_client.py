@@ -13,7 +13,6 @@ the methods of the wrapped client have different options.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
@@ -25,7 +24,7 @@ from crawlee.http_clients import HttpClient, HttpCrawlingResult, HttpResponse
 
 from politesse._base.checks import ConfigurationError, wrong_type
 from politesse.errors import Disallowed, InvalidURL
-from politesse.integrations._httpx import reset_given_up
+from politesse.fetch._http2 import resetting
 from politesse.integrations._request import Hop, StatedAgents, check_gate, check_sent, path_of, spelt, turn_for
 from politesse.integrations.crawlee._manager import PoliteRequestManager
 from politesse.queue._web import normal_form
@@ -196,7 +195,8 @@ class PoliteHttpClient(HttpClient):
             turn = granted or await turn_for(view, hop.url, spelt, max_wait_s=max_wait_s)
             granted = None
             turn.claim()
-            async with turn, self._reset_given_up(), send(hop) as response:
+            clients = getattr(self._client, "_client_by_proxy_url", {}).values()  # of an HttpxHttpClient
+            async with turn, resetting(clients), send(hop) as response:
                 turn.observe(response.status_code, response.headers)
                 if not hop.follows(response.status_code, response.headers.get("location")):
                     yield response
@@ -204,17 +204,6 @@ class PoliteHttpClient(HttpClient):
                 if number == _MAX_HOPS:
                     problem = f"{_MAX_HOPS} redirects end at a redirect to {hop.url:.200}"
                     raise HttpClientStatusCodeError(problem, response.status_code)
-
-    @asynccontextmanager
-    async def _reset_given_up(self) -> AsyncGenerator[None]:
-        """After the block, reset the HTTP/2 requests that the wrapped client has given up, if it uses httpx2."""
-        try:
-            yield
-        finally:
-            clients = getattr(self._client, "_client_by_proxy_url", {}).values()  # the clients of an HttpxHttpClient
-            telling = [told for http in clients for told in reset_given_up(getattr(http, "_transport", None))]
-            if telling:
-                await asyncio.wait([asyncio.gather(*telling)])
 
     def _check_follows_nothing(self) -> None:
         """Raise ConfigurationError if the wrapped client has followed a redirect."""
