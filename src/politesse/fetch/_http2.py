@@ -8,7 +8,7 @@ must not end before the reset was sent, because the server would work on this re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, Final
@@ -19,18 +19,18 @@ _NO_TIMEOUTS: Final = SimpleNamespace(extensions={})  # takes the place of a req
 
 
 @asynccontextmanager
-async def resetting(clients: Collection[object]) -> AsyncGenerator[None]:
-    """After the block, reset the HTTP/2 requests that these clients have given up.
+async def resetting(clients: Callable[[], Iterable[object]]) -> AsyncGenerator[None]:
+    """After the block, reset the HTTP/2 requests that the clients have given up.
 
     Args:
-        clients: the clients of httpx or httpx2 after the block; other objects are ignored.
+        clients: called after the block; returns clients of httpx or httpx2. Other objects are ignored.
     """
     try:
         yield
     finally:
-        transports = [getattr(client, "_transport", None) for client in clients]
-        for client in clients:
-            transports += getattr(client, "_mounts", {}).values()
+        transports: list[object] = []
+        for client in clients():
+            transports += [getattr(client, "_transport", None), *getattr(client, "_mounts", {}).values()]
         telling = [told for transport in transports for told in reset_given_up(transport)]
         if telling:  # ``wait`` lets the resets be sent even if this task is cancelled
             await asyncio.wait([asyncio.gather(*telling)])

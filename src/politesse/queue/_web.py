@@ -133,7 +133,7 @@ class _HttpxClient(Generic[Response]):
     @asynccontextmanager
     async def request(self, turn: Turn) -> AsyncGenerator[Response]:
         sent = self._client.stream("GET", turn.url, follow_redirects=False, headers=self._headers)
-        async with resetting([self._client]), sent as response:
+        async with resetting(lambda: [self._client]), sent as response:
             yield response
 
     async def observe(self, turn: Turn, response: Response, *, is_file: bool) -> Answer:

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import httpx2
 import pytest
 import scrapy
 from scrapy.core.downloader import Downloader
+from scrapy.core.downloader.handlers._httpx import HttpxDownloadHandler
 from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
 from scrapy.extensions.httpcache import DummyPolicy, FilesystemCacheStorage
@@ -135,6 +137,10 @@ def delays(slot: Any) -> bool:
     return bool(slot.download_delay() >= slot.delay / 2)  # Scrapy's jitter
 
 
+def httpx_handler(one: Probe) -> Any:
+    return HttpxDownloadHandler(one.crawler)
+
+
 def called(name: str) -> Callable[[Probe], object]:
     return lambda _: name in CALLED
 
@@ -144,6 +150,7 @@ TURN: Final = "requests are sent without a turn: too early, and to closed hosts"
 READY: Final = "the queue hands out requests of sites that are not ready, and slow hosts hold up all others"
 CACHED: Final = "pages in the HTTP cache wait for turns, and a crawl from the cache needs its servers"
 HANGS: Final = "a spider that is closed waits for its slowest host"
+GOES_ON: Final = "a server goes on with an HTTP/2 request of HttpxDownloadHandler that has timed out"
 STARTS_NOT: Final = "Scrapy does not start with PolitesseAddon"
 
 NEEDS: Final = (
@@ -172,6 +179,9 @@ NEEDS: Final = (
         lambda one: one.cache in one.crawler.engine.downloader.middleware.middlewares,
         "the downloader does not find RobotsTxtMiddleware, and judges nothing",
     ),
+    Need("handlers._handlers", lambda one: "data" in one.crawler.engine.downloader.handlers._handlers, GOES_ON),
+    Need("_default_client", lambda one: isinstance(httpx_handler(one)._default_client, httpx2.AsyncClient), GOES_ON),
+    Need("_proxy_clients", lambda one: httpx_handler(one)._proxy_clients == {}, GOES_ON),
     Need(
         "DownloaderAwarePriorityQueue",
         lambda one: accepts(DownloaderAwarePriorityQueue, one.crawler, object, "", {}, start_queue_cls=None),

@@ -13,7 +13,7 @@ the methods of the wrapped client have different options.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -195,8 +195,7 @@ class PoliteHttpClient(HttpClient):
             turn = granted or await turn_for(view, hop.url, spelt, max_wait_s=max_wait_s)
             granted = None
             turn.claim()
-            clients = getattr(self._client, "_client_by_proxy_url", {}).values()  # of an HttpxHttpClient
-            async with turn, resetting(clients), send(hop) as response:
+            async with turn, resetting(self._httpx_clients), send(hop) as response:
                 turn.observe(response.status_code, response.headers)
                 if not hop.follows(response.status_code, response.headers.get("location")):
                     yield response
@@ -204,6 +203,11 @@ class PoliteHttpClient(HttpClient):
                 if number == _MAX_HOPS:
                     problem = f"{_MAX_HOPS} redirects end at a redirect to {hop.url:.200}"
                     raise HttpClientStatusCodeError(problem, response.status_code)
+
+    def _httpx_clients(self) -> Iterable[object]:
+        """Return the clients of httpx2 of an HttpxHttpClient."""
+        clients: dict[object, object] = getattr(self._client, "_client_by_proxy_url", {})
+        return clients.values()
 
     def _check_follows_nothing(self) -> None:
         """Raise ConfigurationError if the wrapped client has followed a redirect."""

@@ -8,7 +8,9 @@ Engine
     scheduler at once. ``Crawler.crawling`` is needed because settings are also read before a crawl.
 Downloader
     The steps of a request: ``fetch``, ``get_slot_key``, ``_get_slot``, ``_download``; ``middleware.middlewares``;
-    ``Slot.delay``. A turn is taken after Scrapy's slot releases the request, and before the request is sent.
+    ``Slot.delay``. A turn is taken after Scrapy's slot releases the request, and before the request is sent. The
+    ``_handlers`` of ``handlers``, and of HttpxDownloadHandler ``_default_client`` and ``_proxy_clients``: httpx2 does
+    not reset an HTTP/2 request that it gives up.
 Queue
     The slots of DownloaderAwarePriorityQueue: ``pqueues``, ``pqfactory``, and ``_downloader_interface`` with ``stats``
     and ``get_slot_key``. The queue selects the next slot, and names the slots after origins.
@@ -24,7 +26,6 @@ HTTP cache
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
@@ -33,6 +34,8 @@ from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
 from scrapy.exceptions import IgnoreRequest
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface, QueueProtocol, ScrapyPriorityQueue
 from scrapy.utils.job import job_dir
+
+from politesse.fetch._http2 import resetting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sized
@@ -209,7 +212,19 @@ class SteppedDownloader(Downloader):
         return key, slot
 
     async def _download(self, slot: Slot, request: Request) -> Response:
-        return await self.send(request, partial(super()._download, slot, request))
+        async def transmit() -> Response:
+            async with resetting(self._httpx_clients):
+                return await download(slot, request)
+
+        download = super()._download
+        return await self.send(request, transmit)
+
+    def _httpx_clients(self) -> list[object]:
+        """Return the clients of each HttpxDownloadHandler."""
+        clients: list[object] = []
+        for handler in self.handlers._handlers.values():  # noqa: SLF001
+            clients += [getattr(handler, "_default_client", None), *getattr(handler, "_proxy_clients", {}).values()]
+        return clients
 
 
 class SlotQueue(DownloaderAwarePriorityQueue):
