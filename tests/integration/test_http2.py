@@ -123,6 +123,27 @@ async def test_connection_on_which_no_reset_can_be_sent_is_closed(
     assert (site.beside, site.ended, site.connections) == ([], [("/slow", "closed")], 2)
 
 
+async def test_response_of_a_transport_within_another_is_reset(
+    site: Http2Site, gate: Gatekeeper, library: Library
+) -> None:
+    class Logging(library.http.AsyncBaseTransport):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            self.sender = library.http.AsyncHTTPTransport(http1=False, http2=True)
+
+        async def handle_async_request(self, request: httpx.Request) -> object:
+            return await self.sender.handle_async_request(request)
+
+        async def aclose(self) -> None:
+            await self.sender.aclose()
+
+    transport = library.polite.PoliteTransport(gate, wraps=Logging())
+    async with library.http.AsyncClient(transport=transport) as client:
+        async with client.stream("GET", f"{site.base}/slow"):
+            pass
+        await client.get(f"{site.base}/page")
+    assert (site.beside, site.ended) == ([], [("/slow", "reset")])
+
+
 # Clients that the library calls in its turns
 
 

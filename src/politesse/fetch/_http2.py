@@ -8,7 +8,7 @@ must not end before the reset was sent, because the server would work on this re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, Final
@@ -31,29 +31,40 @@ async def resetting(clients: Callable[[], Iterable[object]]) -> AsyncGenerator[N
         transports: list[object] = []
         for client in clients():
             transports += [getattr(client, "_transport", None), *getattr(client, "_mounts", {}).values()]
-        telling = [told for transport in transports for told in reset_given_up(transport)]
-        if telling:  # ``wait`` lets the resets be sent even if this task is cancelled
-            await asyncio.wait([asyncio.gather(*telling)])
+        await reset_given_up(*transports)
 
 
-def reset_given_up(transport: object) -> list[Coroutine[object, object, None]]:
-    """Reset the HTTP/2 requests that were given up, and return coroutines that tell their servers.
+async def reset_given_up(*transports: object) -> None:
+    """Reset the HTTP/2 requests that were given up, and tell their servers.
+
+    If there is nothing to reset, this function does not suspend the task. The resets are sent even if the task is
+    cancelled meanwhile.
 
     Args:
-        transport: a transport of httpx or httpx2; for any other object, the list is empty.
+        transports: transports of httpx or httpx2, also transports that wrap one; other objects are ignored.
     """
-    telling: list[Coroutine[object, object, None]] = []
-    pool: Any = getattr(transport, "_pool", None)  # neither library gives public access to connections and streams
-    for connection in pool.connections if getattr(pool, "_http2", False) else ():
+    telling: list[asyncio.Task[None]] = []
+    for connection in (found for transport in transports for found in _http2_connections(transport)):
         http2: Any = getattr(connection, "_connection", None)
         h2: Any = None if connection.is_closed() else getattr(http2, "_h2_state", None)
         streams = () if h2 is None else tuple(h2.streams.items())
-        given_up = [number for number, stream in streams if not stream.closed and number not in http2._events]  # noqa: SLF001 - as above
+        # Neither library gives public access to its streams.
+        given_up = [number for number, stream in streams if not stream.closed and number not in http2._events]  # noqa: SLF001
         for number in given_up if connection.is_available() else ():
             h2.reset_stream(number, _CANCEL)
         if given_up:
-            telling.append(_tell(connection, http2))
-    return telling
+            telling.append(asyncio.ensure_future(_tell(connection, http2)))
+    if telling:
+        await asyncio.wait(telling)
+
+
+def _http2_connections(sender: Any, depth: int = 3) -> Iterator[Any]:  # noqa: ANN401 - of httpcore or httpcore2
+    """Yield the connections of a transport, or of the transports that it wraps, if they may be of HTTP/2."""
+    if getattr(sender, "_http2", False):  # a pool of connections
+        yield from getattr(sender, "connections", ())
+    for inner in getattr(sender, "__dict__", {}).values() if depth else ():
+        if hasattr(inner, "handle_async_request"):
+            yield from _http2_connections(inner, depth - 1)
 
 
 async def _tell(connection: Any, http2: Any) -> None:  # noqa: ANN401 - of httpcore or httpcore2

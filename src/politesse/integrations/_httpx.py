@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, TypeVar
@@ -224,14 +224,13 @@ class StreamTurns(OpenTurns):
     def __init__(self, transport: object) -> None:
         super().__init__()
         self._transport = transport
-        self._closing: set[asyncio.Future[object]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def stop(self, turn: Turn) -> None:
-        """End the turn of a request that is over; if the request was given up, tell its server first."""
-        telling = reset_given_up(self._transport)
-        if telling:
-            await asyncio.wait([self._ended_by(asyncio.gather(*telling), partial(self.end, turn))])
-        else:
+        """End the turn of a request that is over; if the request was given up over HTTP/2, reset it first."""
+        try:
+            await reset_given_up(self._transport)
+        finally:
             self.end(turn)
 
     def close_dropped(self, stream: ByteStream, turn: Turn) -> None:
@@ -239,21 +238,15 @@ class StreamTurns(OpenTurns):
 
         async def close() -> None:
             await stream.aclose()
-            await asyncio.gather(*reset_given_up(self._transport))
+            await reset_given_up(self._transport)
 
-        self._ended_by(close(), partial(self.drop, turn))
-
-    def _ended_by(self, closing: Awaitable[object], end: Callable[[], None]) -> asyncio.Future[object]:
-        """Run ``closing`` in a task, which calls ``end`` when it is done, and return the task."""
-
-        def closed(task: asyncio.Future[object]) -> None:  # also called if the task was cancelled before its first step
+        def closed(task: asyncio.Task[None]) -> None:  # also called if the task was cancelled before its first step
             self._closing.discard(task)
-            end()
+            self.drop(turn)
 
-        task = asyncio.ensure_future(closing)
+        task = asyncio.get_running_loop().create_task(close())
         self._closing.add(task)  # the event loop keeps only weak references to tasks
         task.add_done_callback(closed)
-        return task
 
 
 class TurnStream:

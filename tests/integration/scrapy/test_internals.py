@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import httpx2
 import pytest
 import scrapy
 from scrapy.core.downloader import Downloader
-from scrapy.core.downloader.handlers._httpx import HttpxDownloadHandler
 from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
 from scrapy.extensions.httpcache import DummyPolicy, FilesystemCacheStorage
@@ -137,8 +135,15 @@ def delays(slot: Any) -> bool:
     return bool(slot.download_delay() >= slot.delay / 2)  # Scrapy's jitter
 
 
-def httpx_handler(one: Probe) -> Any:
-    return HttpxDownloadHandler(one.crawler)
+def has_httpx_clients(one: Probe) -> bool:
+    """Return whether HttpxDownloadHandler has its clients where they must be; older Scrapys do not have the handler."""
+    try:
+        import httpx2
+        from scrapy.core.downloader.handlers._httpx import HttpxDownloadHandler
+    except ImportError:
+        return True
+    handler: Any = HttpxDownloadHandler(one.crawler)
+    return isinstance(handler._default_client, httpx2.AsyncClient) and handler._proxy_clients == {}
 
 
 def called(name: str) -> Callable[[Probe], object]:
@@ -180,8 +185,8 @@ NEEDS: Final = (
         "the downloader does not find RobotsTxtMiddleware, and judges nothing",
     ),
     Need("handlers._handlers", lambda one: "data" in one.crawler.engine.downloader.handlers._handlers, GOES_ON),
-    Need("_default_client", lambda one: isinstance(httpx_handler(one)._default_client, httpx2.AsyncClient), GOES_ON),
-    Need("_proxy_clients", lambda one: httpx_handler(one)._proxy_clients == {}, GOES_ON),
+    Need("_default_client", has_httpx_clients, GOES_ON),
+    Need("_proxy_clients", has_httpx_clients, GOES_ON),
     Need(
         "DownloaderAwarePriorityQueue",
         lambda one: accepts(DownloaderAwarePriorityQueue, one.crawler, object, "", {}, start_queue_cls=None),

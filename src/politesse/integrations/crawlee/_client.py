@@ -13,8 +13,9 @@ the methods of the wrapped client have different options.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,6 +88,8 @@ class PoliteHttpClient(HttpClient):
             raise wrong_type("client", client, "an HttpClient of Crawlee")
         self._gate = gate
         self._client = client
+        # Only an HttpxHttpClient has clients of httpx2, and makes them when it needs them.
+        self._resetting = partial(resetting, lambda: getattr(client, "_client_by_proxy_url", {}).values())
         self._agents = StatedAgents(gate, "")
         self._has_followed = False
 
@@ -195,7 +198,7 @@ class PoliteHttpClient(HttpClient):
             turn = granted or await turn_for(view, hop.url, spelt, max_wait_s=max_wait_s)
             granted = None
             turn.claim()
-            async with turn, resetting(self._httpx_clients), send(hop) as response:
+            async with turn, self._resetting(), send(hop) as response:
                 turn.observe(response.status_code, response.headers)
                 if not hop.follows(response.status_code, response.headers.get("location")):
                     yield response
@@ -203,11 +206,6 @@ class PoliteHttpClient(HttpClient):
                 if number == _MAX_HOPS:
                     problem = f"{_MAX_HOPS} redirects end at a redirect to {hop.url:.200}"
                     raise HttpClientStatusCodeError(problem, response.status_code)
-
-    def _httpx_clients(self) -> Iterable[object]:
-        """Return the clients of httpx2 of an HttpxHttpClient."""
-        clients: dict[object, object] = getattr(self._client, "_client_by_proxy_url", {})
-        return clients.values()
 
     def _check_follows_nothing(self) -> None:
         """Raise ConfigurationError if the wrapped client has followed a redirect."""
