@@ -551,6 +551,18 @@ async def test_hook_makes_a_request_before_the_page_is_requested(
     assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot")
 
 
+async def test_task_that_fetches_a_request_holds_its_turn(
+    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
+) -> None:
+    client = PoliteHttpClient(manager, sender())
+    for path, pages in (("/a", ["/a"]), ("/b", ["/a", "/b"])):
+        await manager.add_request(f"{site.base}{path}")
+        request = await fetched(manager)
+        assert (await client.send_request(request.url)).status_code == 200
+        assert (site.pages, turns(gate)) == (pages, 0)
+        await manager.mark_request_as_handled(request)
+
+
 async def test_handler_of_another_request_waits_for_the_turn_of_the_manager(
     site: LinkedSite, other: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
 ) -> None:

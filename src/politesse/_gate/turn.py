@@ -5,9 +5,11 @@ turn ends. The interval before the next request counts from the end of the turn.
 the host (``max_concurrent``), the interval counts from the start of the turn.
 
 A task *holds* each turn that it has entered. Entering a turn notes a weak reference in a context variable, so child
-tasks (``asyncio.gather``) inherit the turns of their parent. A host (or its address or domain) grants a limited number
-of turns at once. Suppose that a task holds all turns of a host, and waits for one more turn. The task would wait for
-itself, or for its parent, which usually waits for the task. So the request for that turn raises TurnHeld at once.
+tasks (``asyncio.gather``) inherit the turns of their parent. If a child takes the turn for its parent, the parent calls
+``hold_later`` first, because the context of a child does not change its parent's. A host (or its address or domain)
+grants a limited number of turns at once. Suppose that a task holds all turns of a host, and waits for one more turn.
+The task would wait for itself, or for its parent, which usually waits for the task. So the request for that turn raises
+TurnHeld at once.
 
 The library's own background tasks start in an empty context: they hold no turn of the caller that started them.
 """
@@ -226,7 +228,7 @@ class Turn:
 # This variable is not reset with a token, because a token is valid only in its own context. The garbage collector may
 # close a generator, and so end its turn, in another context.
 _ENTERED: Final[ContextVar[tuple[Callable[[], Turn | None], ...]]] = ContextVar("_ENTERED", default=())
-"""Return the turns that the current task, or a task that started it, has entered; some may have ended."""
+"""Each returns a turn that the current task, or a task that started it, has entered; the turn may have ended."""
 
 
 def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object]) -> None:
