@@ -50,6 +50,7 @@ class _Connection(asyncio.Protocol):
         self.site = site
         self.h2 = H2Connection(H2Configuration(client_side=False))
         self.open: dict[int, str] = {}
+        self.answered: set[int] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -61,21 +62,26 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for event in self.h2.receive_data(data):
             if isinstance(event, RequestReceived):
-                self.answer(event.stream_id, dict(event.headers)[b":path"].decode())
+                self.begin(event.stream_id, dict(event.headers)[b":path"].decode())
             elif isinstance(event, StreamReset):
                 self.end(event.stream_id, "reset")
             elif isinstance(event, ConnectionTerminated):
                 self.transport.close()
+        for stream_id in [stream_id for stream_id in self.open if stream_id not in self.answered]:
+            self.answer(stream_id, self.open[stream_id])
         self.transport.write(self.h2.data_to_send())
 
     def connection_lost(self, error: Exception | None) -> None:
         for stream_id in list(self.open):
             self.end(stream_id, "closed")
 
-    def answer(self, stream_id: int, path: str) -> None:
+    def begin(self, stream_id: int, path: str) -> None:
         self.site.started.append((path, list(self.site.under_way)))
         self.site.under_way.append(path)
         self.open[stream_id] = path
+
+    def answer(self, stream_id: int, path: str) -> None:
+        self.answered.add(stream_id)
         if path.startswith("/silent"):
             return
         self.h2.send_headers(stream_id, [(":status", "200"), ("content-type", "text/plain")])
