@@ -15,6 +15,8 @@ runs without the core.
 from __future__ import annotations
 
 import os
+import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.checks import ConfigurationError
@@ -29,8 +31,8 @@ if _PURE not in {"", "0", "1"}:
 core: ModuleType | None = None
 if _PURE != "1":
     try:
-        from politesse._native import _core
-    except ImportError:
+        core = import_module("politesse._native._core")
+    except ModuleNotFoundError:
         pass  # the core was not built, because there was no compiler
-    else:
-        core = _core
+    except ImportError as error:
+        warnings.warn(f"the rules of robots.txt are decided in Python, slowly: {error}", RuntimeWarning, stacklevel=2)

@@ -54,7 +54,27 @@ static void freed(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
-    Py_DECREF(type);
+    Py_DecRef((PyObject *)type);
+}
+
+/* References are counted by functions of the interpreter that runs, not by macros of the headers: the macros of a later
+   version count none for None, which an earlier version then frees. */
+
+/* Return an object, which may be NULL, with another reference. */
+static void *kept(void *object)
+{
+    Py_IncRef(object);
+    return object;
+}
+
+/* Return an object, or release it and return NULL; it may be NULL. */
+static PyObject *if_done(bool done, PyObject *made)
+{
+    if (done) {
+        return made;
+    }
+    Py_DecRef(made);
+    return NULL;
 }
 
 static void *allocated(PyTypeObject *type)
@@ -158,9 +178,9 @@ static bool read_dialect(dialect_object *self, PyObject *args, PyObject *kwargs)
     self->work = (po_work){work[0], work[1], work[2], work[3], work[4]};
     self->syntax.missing_colon = missing_colon != 0;
     self->syntax.most_line_octets = (size_t)most_line_octets;
-    self->names = Py_NewRef(names);
-    self->starts = Py_NewRef(starts);
-    self->odd_blanks = Py_NewRef(odd);
+    self->names = kept(names);
+    self->starts = kept(starts);
+    self->odd_blanks = kept(odd);
     self->syntax.odd_blanks = (po_text){PyBytes_AsString(odd), (size_t)PyBytes_Size(odd)};
     self->syntax.names = names_of(names, &self->syntax.name_count);
     self->syntax.starts = self->syntax.names ? names_of(starts, &self->syntax.start_count) : NULL;
@@ -170,11 +190,7 @@ static bool read_dialect(dialect_object *self, PyObject *args, PyObject *kwargs)
 static PyObject *dialect_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     dialect_object *self = allocated(type);
-    if (self && !read_dialect(self, args, kwargs)) {
-        Py_DECREF(self);
-        return NULL;
-    }
-    return (PyObject *)self;
+    return if_done(self && read_dialect(self, args, kwargs), (PyObject *)self);
 }
 
 static void dialect_free(PyObject *object)
@@ -182,9 +198,9 @@ static void dialect_free(PyObject *object)
     dialect_object *self = (dialect_object *)object;
     free((void *)self->syntax.names);
     free((void *)self->syntax.starts);
-    Py_XDECREF(self->names);
-    Py_XDECREF(self->starts);
-    Py_XDECREF(self->odd_blanks);
+    Py_DecRef(self->names);
+    Py_DecRef(self->starts);
+    Py_DecRef(self->odd_blanks);
     freed(object);
 }
 
@@ -201,8 +217,8 @@ static PyObject *dialect_scan(PyObject *object, PyObject *body)
     if (!file) {
         return NULL;
     }
-    file->dialect = (dialect_object *)Py_NewRef(object);
-    file->body = Py_NewRef(body);
+    file->dialect = kept(object);
+    file->body = kept(body);
     po_text text = {start, (size_t)length};
     if (length > LARGE_OCTETS) {
         Py_BEGIN_ALLOW_THREADS
@@ -211,11 +227,7 @@ static PyObject *dialect_scan(PyObject *object, PyObject *body)
     } else {
         file->rows = po_scan(text, &self->syntax, &file->count);
     }
-    if (!file->rows) {
-        Py_DECREF(file);
-        return PyErr_NoMemory();
-    }
-    return (PyObject *)file;
+    return if_done(file->rows || PyErr_NoMemory(), (PyObject *)file);
 }
 
 /* File */
@@ -224,8 +236,8 @@ static void file_free(PyObject *object)
 {
     file_object *self = (file_object *)object;
     free(self->rows);
-    Py_XDECREF(self->body);
-    Py_XDECREF((PyObject *)self->dialect);
+    Py_DecRef(self->body);
+    Py_DecRef((PyObject *)self->dialect);
     freed(object);
 }
 
@@ -233,7 +245,7 @@ static void file_free(PyObject *object)
 static bool append(PyObject *list, PyObject *made)
 {
     bool done = made && PyList_Append(list, made) == 0;
-    Py_XDECREF(made);
+    Py_DecRef(made);
     return done;
 }
 
@@ -257,10 +269,7 @@ static PyObject *file_binding(PyObject *object, PyObject *crawlers)
     for (Py_ssize_t at = 0; done && at < count && PyList_Size(found) == 0; at++) {
         done = append_groups((file_object *)object, found, PyList_GetItem(crawlers, at));
     }
-    if (!done) {
-        Py_CLEAR(found);
-    }
-    return found;
+    return if_done(done, found);
 }
 
 static PyObject *file_others(PyObject *object, PyObject *Py_UNUSED(ignored))
@@ -276,10 +285,7 @@ static PyObject *file_others(PyObject *object, PyObject *Py_UNUSED(ignored))
                                                row->has_control ? Py_True : Py_False, in_group ? Py_True : Py_False));
         }
     }
-    if (!done) {
-        Py_CLEAR(found);
-    }
-    return found;
+    return if_done(done, found);
 }
 
 /* Write the number of a line and the value of each Sitemap row, and return where the text ends. */
@@ -381,16 +387,14 @@ static PyObject *file_rules(PyObject *object, PyObject *spans)
     module_state *state = PyModule_GetState(PyType_GetModule(Py_TYPE(object)));
     collection found = {NULL, 0, 0};
     rules_object *made = NULL;
+    bool done = false;
     if (collect_all(self, spans, &found) && (made = allocated(state->rules))) {
-        made->dialect = (dialect_object *)Py_NewRef((PyObject *)self->dialect);
+        made->dialect = kept(self->dialect);
         made->rules = compiled(&found, &self->dialect->forms);
-        if (!made->rules) {
-            Py_CLEAR(made);
-            PyErr_NoMemory();
-        }
+        done = made->rules || PyErr_NoMemory();
     }
     free(found.rules);
-    return (PyObject *)made;
+    return if_done(done, (PyObject *)made);
 }
 
 /* Rules */
@@ -399,7 +403,7 @@ static void rules_free(PyObject *object)
 {
     rules_object *self = (rules_object *)object;
     po_rules_free(self->rules);
-    Py_XDECREF((PyObject *)self->dialect);
+    Py_DecRef((PyObject *)self->dialect);
     freed(object);
 }
 
@@ -419,7 +423,7 @@ static PyObject *rule_of(const po_rules *rules, size_t *place, bool bound_reache
     po_text pattern;
     po_rule one = po_rules_at(rules, place, &pattern);
     bool is_spelled_so = one.value.start == pattern.start;
-    PyObject *form = str_of(pattern), *value = is_spelled_so ? Py_XNewRef(form) : str_of(one.value);
+    PyObject *form = str_of(pattern), *value = is_spelled_so ? kept(form) : str_of(one.value);
     return Py_BuildValue("(kNNNOO)", (unsigned long)one.line, str_of(one.name), value, form,
                          one.allow ? Py_True : Py_False, bound_reached ? Py_True : Py_False);
 }
@@ -444,11 +448,8 @@ static PyObject *rules_allows(PyObject *object, PyObject *url)
 {
     rules_object *self = (rules_object *)object;
     po_decision decision = decided(self, url);
-    if (decision.place == PO_OTHER) {
-        Py_RETURN_NONE;
-    }
     bool allowed = decision.place < 0 || po_rules_allow(self->rules, (size_t)decision.place);
-    return PyBool_FromLong(allowed);
+    return decision.place == PO_OTHER ? kept(Py_None) : PyBool_FromLong(allowed);
 }
 
 static PyObject *rules_decide_normal(PyObject *object, PyObject *args)
@@ -476,10 +477,7 @@ static PyObject *rules_listed(PyObject *object, PyObject *Py_UNUSED(ignored))
     for (size_t place = po_rules_start(rules); done && place < po_rules_end(rules);) {
         done = append(found, rule_of(rules, &place, false));
     }
-    if (!done) {
-        Py_CLEAR(found);
-    }
-    return found;
+    return if_done(done, found);
 }
 
 static PyObject *rules_octets(PyObject *object, PyObject *Py_UNUSED(ignored))
@@ -538,7 +536,7 @@ static int module_exec(PyObject *module)
     state->file = (PyTypeObject *)PyType_FromModuleAndSpec(module, &file_spec, NULL);
     state->rules = (PyTypeObject *)PyType_FromModuleAndSpec(module, &rules_spec, NULL);
     int failed = !dialect || !state->file || !state->rules || PyModule_AddType(module, (PyTypeObject *)dialect) < 0;
-    Py_XDECREF(dialect);
+    Py_DecRef(dialect);
     return failed ? -1 : 0;
 }
 
@@ -553,19 +551,19 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
 static int module_clear(PyObject *module)
 {
     module_state *state = PyModule_GetState(module);
-    Py_CLEAR(state->file);
-    Py_CLEAR(state->rules);
+    PyTypeObject *file = state->file, *rules = state->rules;
+    *state = (module_state){NULL, NULL};
+    Py_DecRef((PyObject *)file);
+    Py_DecRef((PyObject *)rules);
     return 0;
 }
 
+/* The slots in the order of the versions that know them. The headers name the last two only for those versions; the
+   numbers belong to the stable ABI. */
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
-#ifdef Py_mod_multiple_interpreters
-    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
-#endif
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
+    {3, (void *)2}, /* Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED: from 3.12 on */
+    {4, (void *)1}, /* Py_mod_gil, Py_MOD_GIL_NOT_USED: from 3.13 on */
     {0, NULL},
 };
 
@@ -581,5 +579,7 @@ static struct PyModuleDef module_def = {
 
 PyMODINIT_FUNC PyInit__core(void)
 {
+    /* An unknown slot is an error. */
+    module_slots[Py_Version < 0x030c0000 ? 1 : Py_Version < 0x030d0000 ? 2 : 3] = (PyModuleDef_Slot){0, NULL};
     return PyModuleDef_Init(&module_def);
 }
