@@ -18,8 +18,8 @@
 struct po_rules {
     uint32_t octets;   /* the octets of the block */
     uint32_t count;    /* the number of all rules */
-    uint64_t segments; /* the number of segments of all wildcards */
-    uint64_t longest;  /* the sum of the octets of the longest segment of each wildcard */
+    uint64_t segments; /* the sum of the segments of all wildcards, as segment_costs counts them */
+    uint64_t longest;  /* the sum of the longest segments of all wildcards */
     uint32_t prefix_count;
     uint32_t exact_count;
     uint32_t wildcard_count;
@@ -208,14 +208,17 @@ static wildcard wildcard_at(const po_rules *rules, size_t index)
 
 /* The numbers on which the cost of a wildcard depends; see `cost_of`. */
 typedef struct {
-    uint64_t segments; /* the number of segments */
-    uint64_t longest;  /* the octets of the longest segment */
+    uint64_t segments; /* the number of segments; a segment that ends in an incomplete escape counts as 17 */
+    uint64_t longest;  /* the octets of the longest segment; an incomplete escape counts as 16 more */
 } segment_costs;
+
+enum { MORE_IF_CUT = 16 }; /* see matchers.py */
 
 static void count_segment(segment_costs *costs, segment one)
 {
-    costs->segments++;
-    costs->longest = one.text.length > costs->longest ? one.text.length : costs->longest;
+    uint64_t more = one.digit ? MORE_IF_CUT : 0, length = one.text.length + more;
+    costs->segments += 1 + more;
+    costs->longest = length > costs->longest ? length : costs->longest;
 }
 
 /* Compilation */

@@ -13,6 +13,8 @@ before the work. The cost is the sum of:
     half the length of the target
     (the length of the longest segment + 4) for each octet of the target that equals the first octet of a segment
 
+A segment that ends in an incomplete escape, such as ``%4``, counts as 17 segments and as 16 octets longer.
+
 Each segment is searched for after the end of the previous segment. So the search passes each octet of the target once,
 even if there are many segments.
 
@@ -29,6 +31,8 @@ the best known match decides. A skipped comparison never turns a Disallow into a
 
 from __future__ import annotations
 
+from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 
 from politesse.robots.matchers import wildcard_of
@@ -78,7 +82,7 @@ class Meter:
         """Whether a form matches a wildcard; False if the budget did not suffice for the comparison."""
         for form in self.forms:
             if _may_match(wildcard, form):
-                if not self.pay(self._cost(wildcard.segments, form)):
+                if not self.pay(self._cost(wildcard, form)):
                     return False
                 if wildcard.matches(form):
                     return True
@@ -90,25 +94,18 @@ class Meter:
         self.left -= octets
         return not self.exhausted
 
-    def _cost(self, segments: Sequence[str], form: str) -> int:
-        starts = 0
-        for first in {segment[:1] for segment in segments if segment}:
+    def _cost(self, wildcard: Wildcard, form: str) -> int:
+        starts, (segments, longest) = 0, wildcard.costs
+        for first in {segment[:1] for segment in wildcard.segments if segment}:
             if (form, first) not in self._starts:  # cached, because a count takes longer than a search
                 self._starts[form, first] = form.count(first)
             starts += self._starts[form, first]
-        return _without_target(segments) + len(form) // _PASSED_AT_ONCE + starts * _per_start(segments)
+        without_starts = _PER_TRY + _PER_SEGMENT * segments + len(form) // _PASSED_AT_ONCE
+        return without_starts + starts * (longest + _PER_START)
 
 
 def _may_match(wildcard: Wildcard, form: str) -> bool:
     return len(form) >= wildcard.octets and form.startswith(wildcard.head)
-
-
-def _without_target(segments: Sequence[str]) -> int:
-    return _PER_TRY + _PER_SEGMENT * len(segments)
-
-
-def _per_start(segments: Sequence[str]) -> int:
-    return max(map(len, segments)) + _PER_START
 
 
 class Wildcards:
@@ -129,9 +126,10 @@ class Wildcards:
         self.places: Sequence[int] = places
         self._cut = tuple(cut)
         self._allows = bytes(allows)
-        self._without_target = sum([_without_target(one.segments) for one in cut])
+        costs = [one.costs for one in cut]
+        self._without_target = sum([_PER_TRY + _PER_SEGMENT * segments for segments, _ in costs])
         # The upper bound assumes that each octet of the target is the first octet of a segment.
-        self._per_octet = sum([1 + _per_start(one.segments) for one in cut])
+        self._per_octet = sum([1 + longest + _PER_START for _, longest in costs])
 
     def __len__(self) -> int:
         return len(self._cut)
@@ -194,10 +192,12 @@ def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
     """
     form = match_form(pattern)
     if not is_literal(form):
-        wildcard = wildcard_of(form)
-        return lambda meter: meter.matches(wildcard)
-    matches = matcher(pattern)
-    return lambda meter: meter.pay(_PER_START) and matches(meter.forms[0])
+        return methodcaller("matches", wildcard_of(form))
+    return partial(_matches_literal, matcher(pattern))
+
+
+def _matches_literal(matches: Callable[[str], bool], meter: Meter) -> bool:
+    return meter.pay(_PER_START) and matches(meter.forms[0])
 
 
 def meter_of(normal: str, written: str | None) -> Meter:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from operator import add
 from typing import TYPE_CHECKING, Final
 
 from politesse.robots.memory import flat, memory_of
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _NONE: Final = " "
+_MORE_IF_CUT: Final = 16  # as in _native/rules.c
+_FIRST_WIDTH: Final = 64
 _CUT_BEHIND_A_DIGIT = re.compile(r"%[013-9A-Fa-f](?=\*|\Z)")
 
 
@@ -104,6 +107,8 @@ class Wildcard:
         middle: the texts between two stars, in order.
         last: the text after the last star.
         octets: the total length of all texts; no shorter target matches.
+        costs: the number of segments, and the length of the longest. 17, and 16 octets more, for a segment that
+            ends in a cut escape: its two spellings are searched for step by step.
     """
 
     __slots__ = ("_anchored", "head", "last", "middle", "octets")
@@ -120,6 +125,11 @@ class Wildcard:
     def segments(self) -> tuple[str, ...]:
         """The texts after the head."""
         return (*self.middle, self.last)
+
+    @property
+    def costs(self) -> tuple[int, int]:
+        """See the class."""
+        return len(self.middle) + 1, max(map(len, self.segments))
 
     @property
     def weight_bytes(self) -> int:
@@ -147,8 +157,7 @@ class _CutEscapes(Wildcard):
     """A wildcard with segments that end in ``%`` and one hex digit. A target has two spellings of such a segment.
 
     At the end of a segment, ``%4`` matches the start of an escape such as ``%4F``, and also the text ``%4``, which is
-    ``%254`` in a target. (``%2`` needs only one spelling, because ``%25`` starts with ``%2``.) Both spellings start
-    with the segment up to its ``%``. The search looks for this common start, so that each place is passed once.
+    ``%254`` in a target. (``%2`` needs only one spelling, because ``%25`` starts with ``%2``.)
     """
 
     __slots__ = ("_digits",)
@@ -164,22 +173,23 @@ class _CutEscapes(Wildcard):
         """See ``Wildcard``."""
         return super().weight_bytes + memory_of((self._digits,))
 
+    @property
+    def costs(self) -> tuple[int, int]:
+        """See ``Wildcard``."""
+        more = [0 if digit == _NONE else _MORE_IF_CUT for digit in self._digits[1:]]
+        return len(more) + sum(more), max(map(add, map(len, self.segments), more))
+
     def matches(self, target: str) -> bool:
         """See ``Wildcard.matches``."""
-        if not target.startswith(self.head) or (self._anchored and not target.endswith(self.last)):
+        head = tuple(self.head + tail for tail in _tails(self._digits[0]))
+        if not target.startswith(head) or (self._anchored and not target.endswith(self.last)):
             return False
-        position = _behind(target, len(self.head), _tails(self._digits[0]))
+        position = len(head[0] if target.startswith(head[0]) else head[1])
         for segment, digit in zip(self.middle if self._anchored else self.segments, self._digits[1:], strict=False):
+            position = _behind(target, [segment + tail for tail in _tails(digit)], position)
             if position < 0:
                 return False
-            tails = _tails(digit)
-            # The leftmost match suffices, because the two spellings never overlap.
-            place = target.find(segment, position)
-            while place >= 0 and (position := _behind(target, place + len(segment), tails)) < 0:
-                place = target.find(segment, place + 1)
-            if place < 0:
-                return False
-        return position >= 0 and (not self._anchored or position <= len(target) - len(self.last))
+        return not self._anchored or position <= len(target) - len(self.last)
 
 
 def _tails(digit: str) -> tuple[str, ...]:
@@ -187,11 +197,19 @@ def _tails(digit: str) -> tuple[str, ...]:
     return ("",) if digit == _NONE else (digit.upper(), f"25{digit}")
 
 
-def _behind(target: str, place: int, tails: tuple[str, ...]) -> int:
-    """Return the index after the tail at ``place``, or -1 if none of ``tails`` is there."""
-    if not target.startswith(tails, place):  # a generator is too slow for each "%" of a target
-        return -1
-    return place + len(tails[0] if target.startswith(tails[0], place) else tails[1])
+def _behind(target: str, spellings: Sequence[str], position: int) -> int:
+    """Return the index after the leftmost of some texts, from ``position`` on; -1 if ``target`` has none of them.
+
+    The search widens by and by. So one pass of the target suffices for all segments, also if one spelling is missing.
+    """
+    width = _FIRST_WIDTH if len(spellings) > 1 else len(target)
+    while True:
+        end = position + width
+        found = [(place, len(text)) for text in spellings if (place := target.find(text, position, end)) >= 0]
+        if found or end >= len(target):
+            # The leftmost match leaves the most room for later segments; the two spellings never overlap.
+            return sum(min(found, default=(-1,)))
+        width *= 4
 
 
 def wildcard_of(form: str) -> Wildcard:

@@ -16,6 +16,7 @@ an octet stay different. ``keep_target`` and ``keep_prefix`` keep escapes exactl
 from __future__ import annotations
 
 import re
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.text import CONTROL, has_utf_8
@@ -320,7 +321,7 @@ def without_dot_segments(path: str) -> str:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a predicate that matches targets with ``pattern``, both in the same normal form.
+    """Return a predicate, which pickle can copy, that matches targets with ``pattern``, in the same normal form.
 
     Use this function for a single pattern; a rule set compiles all rules of an agent together.
     """
@@ -329,4 +330,4 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         return wildcard_of(form).matches
     if form.endswith("$"):
         return form[:-1].__eq__
-    return lambda target: target.startswith(form)
+    return methodcaller("startswith", form)
