@@ -17,6 +17,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import DAY_S
+from politesse.robots.memory import memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +38,6 @@ _RATE = re.compile(rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMH
 _MINUTE_S: Final = 60.0
 _MINUTES: Final = 1_440
 _WHOLE_DAY: Final = (1 << _MINUTES) - 1
-_BYTES_OF_A_DAY: Final = 13_000  # a list of 1,440 intervals, and the bits of ``open_minutes``
-_BYTES_PER_CHANGE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,9 @@ class Timetable:
         self._changes = sorted(minute * _MINUTE_S for minute in ends)
         self.open_minutes: int = reduce(or_, map(_minutes_of, set(visits))) if visits else _WHOLE_DAY
         self.is_timed: bool = bool(windows or visits)
-        self.weight_bytes: int = _BYTES_OF_A_DAY + _BYTES_PER_CHANGE * len(self._changes) if self.is_timed else 0
+        intervals = {id(interval_s): interval_s for interval_s in self._by_minute_s}.values()
+        lists = (self._by_minute_s, *intervals, self._changes, *self._changes)
+        self.weight_bytes: int = memory_of((*lists, self.open_minutes)) if self.is_timed else 0
 
     def interval_s(self, wall: float) -> float:
         """Return the interval of the slowest rate that applies at the Unix time ``wall``; 0 if no rate applies."""

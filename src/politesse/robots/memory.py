@@ -10,12 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _MAX_TWO_OCTETS: Final = 65_535
+_SHARED: Final = (tuple, str, bytes, int)
 _STEP: Final = 16  # memory is allocated in multiples of this many octets
 
 
 def memory_of(objects: Iterable[object]) -> int:
-    """Return how many octets the objects take, without the objects that they refer to. Empty objects count as 0."""
-    return sum([getsizeof(item) + _STEP - 1 & -_STEP for item in objects if item])
+    """Return how many octets the objects take, without the objects that they refer to.
+
+    Empty objects of the types of ``_SHARED`` count as 0, because all files share them.
+    """
+    return sum([getsizeof(item) + _STEP - 1 & -_STEP for item in objects if item or not isinstance(item, _SHARED)])
 
 
 def flat(numbers: Sequence[int]) -> Sequence[int]:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from sys import getsizeof
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.text import BLANKS
 from politesse.origin import StrOrURL, target_of
 from politesse.robots.budget import Meter, meter_of, metered_matcher
+from politesse.robots.pattern import PLAIN
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_content_signal, parse_content_usage, statements
 
@@ -33,7 +35,10 @@ _PATH: Final = re.compile(f"/[^{BLANKS}]*")
 _WHOLE_SITE: Final = "/"  # the path of a rule without a path
 _PARSED_AT_ONCE: Final = 50
 _MOST_LINES: Final = 1_000  # of each kind; the garbage collector would stop all threads for 30 ms with more
-_BYTES_PER_LINE: Final = 1_000  # the measured size of a line, its two statements and its pattern, without their text
+# The measured size of a Content-Usage, a Content-Signal and a License with their statements, without their text.
+_BYTES_PER_LINE: Final = (700, 300, 60)
+_BYTES_PER_STAR: Final = 72  # of the segment behind a star
+_PLAIN_OCTETS: Final = bytes(PLAIN)
 
 
 class AgentLine(NamedTuple):
@@ -82,13 +87,11 @@ class SiteUsage:
         self._rules = tuple(rules)
         self._signals = tuple(signals)
         self._licenses = tuple(licenses[:_MOST_LINES])
-        lines = [
-            *(one.line for one in (*rules[:_MOST_LINES], *signals[:_MOST_LINES])),
-            *self._licenses,
-        ]
-        self.weight_bytes: int = sum(_BYTES_PER_LINE + 3 * len(line.value) for line in lines)
+        lines = (*([one.line for one in some[:_MOST_LINES]] for some in (rules, signals)), self._licenses)
+        weighed = [(each, line) for each, some in zip(_BYTES_PER_LINE, lines, strict=True) for line in some]
+        self.weight_bytes: int = sum([each + _text_bytes(line.value) for each, line in weighed])
         self._compiled = None
-        if len(lines) > _PARSED_AT_ONCE:  # such a file is parsed off the event loop, so compile here, too
+        if len(weighed) > _PARSED_AT_ONCE:  # such a file is parsed off the event loop, so compile here, too
             self._compiled = self._compile()
             self._rules = self._signals = self._licenses = ()
 
@@ -135,6 +138,13 @@ class SiteUsage:
         compiled = self._compiled or self._compile()
         counts = map(len, (compiled.rules, compiled.signals, compiled.licenses))
         return "<SiteUsage {} rules, {} signals, {} licenses>".format(*counts)
+
+
+def _text_bytes(value: str) -> int:
+    """Return about how much memory the texts of a line take: value, line and path, the pattern and its segments."""
+    octets = value.encode("utf-8", "surrogateescape")
+    pattern = len(octets) + 2 * len(octets.translate(None, _PLAIN_OCTETS))
+    return 3 * getsizeof(value) + 2 * pattern + _BYTES_PER_STAR * value.count("*")
 
 
 def _refusals(undecided: Iterable[tuple[Statement, ...]]) -> dict[Purpose | None, Statement]:

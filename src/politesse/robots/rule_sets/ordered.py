@@ -10,6 +10,7 @@ from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.robots.line import rule_quirks
 from politesse.robots.matchers import FirstPrefix
+from politesse.robots.memory import memory_of
 from politesse.robots.pattern import without_dot_segments
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, TableRuleSet
 from politesse.robots.rule_table import ALLOW, RuleTable
@@ -98,6 +99,10 @@ class SiteRuleSet(FirstMatchRuleSet):
             return super().match(url)
         origin, target = split(url)
         return type(self)(*self._said, self._matching, origin).judge(target)
+
+    def _tables_bytes(self) -> int:
+        rows = () if self._said is None else self._said[0]
+        return super()._tables_bytes() + memory_of((rows, *rows, *[row[0] for row in rows]))
 
     def _path(self, value: str) -> str:
         if value[:1] == "/" and value[:2] != "//":
