@@ -21,7 +21,7 @@ from politesse._base.reasons import (
     Refusal,
     utc,
 )
-from politesse._base.text import printable
+from politesse._base.text import printable, shortened
 from politesse.usage.model import NOTHING_STATED, Usage
 
 __all__ = [
@@ -227,7 +227,10 @@ class Verdict:
         return not self.match.allowed
 
     def explain(self) -> str:
-        """Return a few lines of text: the answer, the rule, the copy that contains it, its age and its expiry."""
+        """Return a few lines of text: the answer, the rule, the copy that contains it, its age and its expiry.
+
+        A rule is cut after 200 characters; ``rule`` has all of them.
+        """
         lines = [
             f"{self._answer()}: {printable(self.url)}",
             f"  agent:  {self.agent}",
@@ -253,7 +256,7 @@ class Verdict:
         if self.match.bound_reached and self.reason is Reason.DISALLOW_RULE:
             words = "the bound of matching work was reached, so a Disallow rule counts as the most specific match"
         if self.rule is not None:
-            return f"{words}: line {self.rule.line}, {printable(str(self.rule))!r}"
+            return f"{words}: line {self.rule.line}, {shortened(str(self.rule))!r}"
         if self.reason is Reason.UNREACHABLE and self.source is not None:
             return f"{words}: {printable(self.source.fault)}"
         if self.reason is Reason.INVALID_URL or self.reason in BY_USAGE:

@@ -24,12 +24,11 @@ from politesse.robots.line import Quirk
 from politesse.testing import ScriptedFetcher
 from tests.property import reference
 from tests.property.strategies import ONE_GROUP, Case
+from tests.support.calls import calls_of
 from tests.support.pure_robots import pure_robots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import FrameType
-
+    from collections.abc import Iterable
     from politesse.robots import Match, RuleSet
 
 FILE_BYTES = 500 * 1024
@@ -151,23 +150,6 @@ def test_explanation_names_the_bound_as_a_quirk() -> None:
     assert told.winner is not None
     assert f"Disallow: {told.winner.value}" in needles
     assert explain(robots, "/c", "x").quirks == ()
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """Return how many functions a call runs, in C and in Python: a measure of time that the machine does not change."""
-    calls = 0
-
-    def count(_: FrameType, event: str, __: object) -> None:
-        nonlocal calls
-        calls += event in {"call", "c_call"}
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return calls
 
 
 @pytest.mark.parametrize("unit", ["%C3", "%25", "%254", "a%25", "%25" * 30 + "%254"])

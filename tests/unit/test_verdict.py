@@ -1,7 +1,9 @@
 import pytest
 
-from politesse import Reason, Verdict
+from politesse import Gatekeeper, Reason, Verdict
+from politesse.testing import ScriptedFetcher
 from politesse.verdict import Match
+from tests.support.calls import calls_of
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -25,3 +27,19 @@ def test_what_verdicts_have_in_common_is_read_only(name: str) -> None:
 def test_every_reason_is_true_or_false_of_its_match(reason: Reason) -> None:
     allows = {Reason.ALLOW_RULE, Reason.NO_RULE, Reason.ROBOTS_TXT, Reason.UNAVAILABLE, Reason.POLICY_EXEMPT}
     assert bool(Match(reason)) == (reason in allows)
+
+
+async def test_text_of_a_site_is_cut_in_explanations() -> None:
+    rule, license_ = f"Disallow: /{'*' * 400_000}é", f"License: https://h.example/{'é' * 40_000}\u202e"
+    robots_txt = f"User-agent: *\n{rule}\nContent-Signal: ai-train=no\n{license_}".encode()
+    async with Gatekeeper(
+        "ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher({"https://h.example": robots_txt})
+    ) as gate:
+        verdict, usage = await gate.check("https://h.example/é"), (await gate.check("https://h.example/")).usage
+    assert usage is not None
+    for told in (verdict.explain, verdict.__str__, usage.explain, usage.__str__):
+        assert len(told()) < 1_000
+        assert calls_of(told) < 2_000
+    assert verdict.rule is not None
+    assert str(verdict.rule) == rule
+    assert usage.licenses[0].url == license_.partition(" ")[2]

@@ -36,7 +36,7 @@ def printable(text: str) -> str:
 
     RFC 9309 3: the content of a robots.txt is untrusted.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     # The codec unicode_escape is not used, because it cannot be found while the interpreter exits.
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

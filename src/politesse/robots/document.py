@@ -17,7 +17,7 @@ from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
 from politesse.robots.lexer import CONTROL_IN_ROW, lines_of, quirks_of, rows_of, utf_8_of
 from politesse.robots.line import Line, rule_quirks
-from politesse.robots.native import native_outline
+from politesse.robots.native import NativeOutline, native_outline
 from politesse.robots.other_records import CleanParams, SitemapLines
 from politesse.robots.outline import Outline, outline_of
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, SiteUsage
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from politesse.robots.traits import Grouping
 
 
+_FEW: Final = 1_000  # as many look-ups in the core take less time than to make the reference
 _BODY: Final = (bytes, bytearray, str)
 _FIRST_OCTETS: Final = 1024  # enough octets to see whether the file is a web page
 
@@ -67,6 +68,7 @@ class RobotsTxt:
         self.origin = origin
         self._octets, self._body_quirks = utf_8_of(body, self._traits.syntax.max_octets)
         self._outline = native_outline(self._octets, self._traits) or self._reference
+        self._look_ups = 0
 
     @classmethod
     def parse(cls, body: bytes | str, dialect: Dialect = Dialect.RFC9309, *, origin: Origin | None = None) -> RobotsTxt:
@@ -202,7 +204,7 @@ class RobotsTxt:
     def _stated(self, found: Sequence[Span]) -> tuple[list[AgentLine], list[AgentLine]]:
         """Return the Content-Usage lines and the Content-Signal lines that bind a crawler."""
         # The Content-Signals in groups for ``*`` apply to a crawler whose own groups have no Content-Signal.
-        signals = self._said(found, CONTENT_SIGNAL) or self._said(self._outline.binding(()), CONTENT_SIGNAL)
+        signals = self._said(found, CONTENT_SIGNAL) or self._said(self._names.binding(()), CONTENT_SIGNAL)
         signals = signals or [AgentLine("", line) for line in self._outline.others.signals]
         return self._said(found, CONTENT_USAGE), signals
 
@@ -214,9 +216,14 @@ class RobotsTxt:
     def _spans(self, agent: str | Sequence[str]) -> Sequence[Span]:
         """Return the groups that bind a crawler."""
         grouping = self._traits.grouping
-        if isinstance(agent, str):
-            return self._outline.binding((_token(grouping, agent),))
-        return self._outline.binding([_token(grouping, name) for name in checked_names("agent", agent)])
+        names = (agent,) if isinstance(agent, str) else checked_names("agent", agent)
+        return self._names.binding([_token(grouping, name) for name in names])
+
+    @property
+    def _names(self) -> Outline | NativeOutline:
+        """The outline that finds names fastest: the core reads all rows for a name, the reference has an index."""
+        self._look_ups += 1
+        return self._reference if self._look_ups > _FEW or "_reference" in vars(self) else self._outline
 
     def __repr__(self) -> str:
         return f"<RobotsTxt {self.dialect.value}: {len(self.lines)} lines, {len(self.groups)} groups>"

@@ -239,7 +239,7 @@ class Usage:
         """Return a text with a line for each preference, statement and license, including statements without effect."""
         lines = [line for purpose in Purpose for line in self._explain(purpose)]
         lines += [f"not understood: {one}" for one in self.statements if one.purpose is None]
-        lines += [f"license: {printable(one.url)} ({one})" for one in self.licenses]
+        lines += [f"license: {shortened(one.url, _MAX_SHOWN)} ({one})" for one in self.licenses]
         return "\n".join(lines) or "nothing is stated"
 
     def _counting(self, purpose: Purpose | str) -> list[Statement]:
@@ -260,7 +260,7 @@ class Usage:
     def __str__(self) -> str:
         said = {purpose: self.preference(purpose) for purpose in Purpose}
         words = [f"{purpose}={said[purpose]}" for purpose in Purpose if said[purpose] is not Preference.UNSTATED]
-        words += [f"license={printable(one.url)}" for one in self.licenses]
+        words += [f"license={shortened(one.url, _MAX_SHOWN)}" for one in self.licenses]
         return ", ".join(words) or "nothing is stated"
 
     def __repr__(self) -> str:

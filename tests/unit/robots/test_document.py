@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import gc
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from politesse.errors import ConfigurationError
 from politesse.robots import Dialect, Quirk, RequestRate, RobotsTxt, RuleSet, TimeWindow, product_token
 from politesse.robots.explain import explain
+from politesse.robots.native import NativeOutline
+from tests.support.pure_robots import pure_robots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from politesse.robots.line import Span
 
 
 def read(*lines: str) -> RobotsTxt:
@@ -311,3 +318,25 @@ def test_a_body_that_is_changed_after_it_was_parsed_changes_nothing() -> None:
     body[-1:] = b"b"
     assert [line.value for line in robots.lines] == ["*", "/a"]
     assert not robots.rules_for("examplebot").allowed("/a")
+
+
+def test_many_crawlers_are_not_each_looked_for_in_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    scans = 0
+
+    def scanning(outline: NativeOutline, tokens: Iterable[str]) -> Sequence[Span]:
+        nonlocal scans
+        scans += 1
+        return look_up(outline, tokens)
+
+    look_up = NativeOutline.binding
+    monkeypatch.setattr(NativeOutline, "binding", scanning)
+    body = "".join(f"User-agent: bot{number}\nDisallow: /{number}\nCrawl-delay: {number}\n" for number in range(3_000))
+    robots, expected = RobotsTxt.parse(body), pure_robots(body)
+    for number in range(0, 3_000, 2):
+        rules = robots.rules_for(f"bot{number}")
+        assert (rules.rules, rules.crawl_delay) == (expected.rules_for(f"bot{number}").rules, number)
+    assert scans <= 1_000
+    # As diff and lint do, which read the groups first.
+    scans, robots = 0, RobotsTxt.parse(body)
+    assert [robots.groups_for(f"bot{number}") for number in range(0, 3_000, 2)] == [[one] for one in robots.groups[::2]]
+    assert scans <= 1

@@ -17,6 +17,7 @@ from politesse.robots.lint.lines import Rows
 from politesse.robots.lint.rules import check_rules, covers
 from politesse.verdict import Reason
 from tests.property.strategies import DIALECT_GROUPS, MANY_GROUPS, ONE_GROUP, Case
+from tests.support.calls import calls_of
 from tests.support.tiers import first_of
 
 if TYPE_CHECKING:
@@ -255,6 +256,14 @@ def test_earlier_prefix_shadows_later_rules() -> None:
     body = "User-agent: *\nAllow: /a\nDisallow: /a/b\nDisallow: /c/d\nDisallow: /c\nDisallow:\nDisallow: /e\n"
     assert [one.line for one in found(body, "never-wins", Dialect.KOSTER_1996)] == [3, 7]
     assert found(body, "never-wins") == []
+
+
+def test_time_grows_with_the_crawlers_that_several_groups_name() -> None:
+    def two_groups_of(crawlers: int) -> str:
+        return 2 * ("".join(f"User-agent: bot{number}\n" for number in range(crawlers)) + "Disallow: /a\n")
+
+    few, many = (calls_of(lambda body=two_groups_of(crawlers): lint(body)) for crawlers in (250, 1_000))  # type: ignore[misc]
+    assert many < 8 * few
 
 
 def test_rule_of_several_crawlers_is_reported_only_if_it_wins_for_none() -> None:

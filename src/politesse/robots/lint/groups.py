@@ -11,7 +11,7 @@ from politesse.robots.lint.diagnostics import Report, shown
 
 if TYPE_CHECKING:
     from politesse.robots.document import RobotsTxt
-    from politesse.robots.line import Group, Line
+    from politesse.robots.line import Group
     from politesse.robots.lint.lines import Rows
 
 _MAX_COMPARED: Final = 2_000_000  # limits the comparisons, in dialects that compare all names with each other
@@ -86,7 +86,9 @@ def _check_several(robots: RobotsTxt, rows: Rows, report: Report) -> None:
             if first.setdefault(name, group) is not group:
                 several.setdefault(name, [first[name]]).append(group)
     left = _MAX_COMPARED
-    names = robots.dialect.traits.grouping.names
+    grouping = robots.dialect.traits.grouping
+    names = grouping.names
+    heads = {(id(group), grouping.name(line.value)): line for group in robots.groups for line in reversed(group.heads)}
     for name, groups in several.items():
         left -= 1 if names is None else len(first)
         if left < 0:
@@ -94,7 +96,7 @@ def _check_several(robots: RobotsTxt, rows: Rows, report: Report) -> None:
             return
         obeyed = {id(group) for group in robots.groups_for(_crawler(name))}
         for group in groups:
-            head = _head_of(robots, group, name)
+            head = heads.get((id(group), name))
             if head is None or (group is groups[0] and id(group) in obeyed):
                 continue
             whom = "everybody" if name == EVERYBODY else shown(name)
@@ -105,11 +107,6 @@ def _check_several(robots: RobotsTxt, rows: Rows, report: Report) -> None:
                 code = "several-star-groups" if name == EVERYBODY else "several-groups"
                 message = f"a further group for {whom}, see {where}; merged here, others obey the first only"
             report.add(code, message, head.number, rows.of_value(head))
-
-
-def _head_of(robots: RobotsTxt, group: Group, name: str) -> Line | None:
-    read = robots.dialect.traits.grouping.name
-    return next((line for line in group.heads if read(line.value) == name), None)
 
 
 def _line_of(group: Group) -> int:
