@@ -29,6 +29,7 @@ from tests.support.pure_robots import pure_robots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
     from politesse.robots import Match, RuleSet
 
 FILE_BYTES = 500 * 1024

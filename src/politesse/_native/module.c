@@ -18,6 +18,7 @@
 #include "scan.h"
 
 enum { LARGE_OCTETS = 32 * 1024, MANY_RULES = 500 }; /* from these sizes on, the GIL is released during the work */
+enum { MOST_AT_ONCE = 1000 }; /* the objects that are made while no other thread can run */
 enum { MOST_BESIDE_SITEMAP = 16 }; /* the octets of a line and of two separators, and a final NUL */
 
 typedef struct {
@@ -272,15 +273,17 @@ static PyObject *file_binding(PyObject *object, PyObject *crawlers)
     return if_done(done, found);
 }
 
-static PyObject *file_others(PyObject *object, PyObject *Py_UNUSED(ignored))
+static PyObject *file_others(PyObject *object, PyObject *line)
 {
     file_object *self = (file_object *)object;
-    PyObject *found = PyList_New(0);
+    size_t first = PyLong_AsSize_t(line), count = 0;
+    PyObject *found = PyErr_Occurred() ? NULL : PyList_New(0);
     bool done = found != NULL, in_group = false;
-    for (size_t at = 0; done && at < self->count; at++) {
+    for (size_t at = 0; done && at < self->count && count < MOST_AT_ONCE; at++) {
         const po_row *row = &self->rows[at];
         in_group = in_group || row->kind == PO_USER_AGENT;
-        if (row->kind == PO_FIELD || row->kind == PO_USAGE_RULE) {
+        if (row->line >= first && (row->kind == PO_FIELD || row->kind == PO_USAGE_RULE)) {
+            count++;
             done = append(found, Py_BuildValue("(INNOO)", row->line, str_of(row->name), str_of(row->value),
                                                row->has_control ? Py_True : Py_False, in_group ? Py_True : Py_False));
         }
@@ -499,7 +502,7 @@ static PyMethodDef dialect_methods[] = {
 
 static PyMethodDef file_methods[] = {
     {"binding", file_binding, METH_O, "Return (line, end, name, version) of the groups of the first crawler that any group names."},
-    {"others", file_others, METH_NOARGS, "Return (line, name, value, control, in a group) of each other row, except sitemaps."},
+    {"others", file_others, METH_O, "Return (line, name, value, control, in a group) of the next other rows, from a line on."},
     {"sitemaps", file_sitemaps, METH_NOARGS, "Return a text with the line and the value of each Sitemap row."},
     {"rules", file_rules, METH_O, "Return the Rules in some groups."},
     {NULL, NULL, 0, NULL},

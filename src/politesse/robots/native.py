@@ -113,8 +113,11 @@ class NativeOutline:
         self._file = file
         self._traits = traits
         self.sitemaps: str = file.sitemaps()
-        rows = file.others()
-        self.others: OtherRecords = _others_of(rows, traits) if rows else _NO_OTHERS
+        rows = file.others(0)
+        self.others: OtherRecords = _NO_OTHERS if not rows else OtherRecords()
+        while rows:  # the core returns some rows at a time, so that other threads run in between
+            _add(rows, self.others, traits)
+            rows = file.others(rows[-1][0] + 1)
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
         """See ``Outline.binding``; in the dialects of the compiled core, a name has to equal a token."""
@@ -126,13 +129,11 @@ class NativeOutline:
         return NativeRuleSet(self._file.rules(found), directives, self._traits.matching)
 
 
-def _others_of(rows: Iterable[tuple[int, str, str, bool, bool]], traits: Traits) -> OtherRecords:
+def _add(rows: Iterable[tuple[int, str, str, bool, bool]], others: OtherRecords, traits: Traits) -> None:
     usual, name_of = traits.syntax.usual_names, traits.syntax.name_of
-    others = OtherRecords()
     for number, spelling, value, has_control, in_group in rows:
         row = number, usual.get(spelling) or name_of(spelling), value
         others.add(row, has_control=has_control, stray=None if in_group else Quirk.BEFORE_ANY_GROUP)
-    return others
 
 
 def native_outline(octets: bytes, traits: Traits) -> NativeOutline | None:

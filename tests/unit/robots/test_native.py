@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from subprocess import CompletedProcess
 from threading import Barrier
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from benchmarks.corpus import RobotsFile
@@ -16,9 +16,15 @@ from benchmarks.generator import generate
 from benchmarks.urls import fresh_urls
 
 from politesse.errors import InvalidURL
-from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet
+from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet, native
 from tests.support.programs import run_code
 from tests.support.pure_robots import pure_robots
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from politesse.robots.dialect import Traits
+    from politesse.robots.other_records import OtherRecords
 
 compiled: Final = pytest.mark.skipif(IMPLEMENTATION == "python", reason="there is no compiled core")
 NATIVE: Final = (Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019)
@@ -80,6 +86,26 @@ def test_odd_files_mean_the_same_to_both(body: str | bytes) -> None:
         for target in targets:
             assert native.match(target) == pure.match(target), (dialect, target)
             assert native.match(f"https://h.example{target}") == pure.match(target), (dialect, target)
+
+
+@compiled
+def test_other_threads_run_while_a_file_of_many_records_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "Comment: 0\nUser-agent: *\n" + "".join(
+        f"Comment: {number}\nSitemap: /{number}\nContent-Usage: train-ai={'yn'[number % 2]}\n"
+        for number in range(2_500)
+    )
+    steps: list[int] = []
+
+    def added(rows: Sequence[tuple[int, str, str, bool, bool]], others: OtherRecords, traits: Traits) -> None:
+        steps.append(len(rows))
+        add(rows, others, traits)
+
+    add = native._add
+    monkeypatch.setattr(native, "_add", added)
+    rules, expected = RobotsTxt.parse(body).rules_for("x"), pure_robots(body).rules_for("x")
+    assert (rules.comments, rules.usage("/")) == (expected.comments, expected.usage("/"))
+    assert sum(steps) == 1 + 2 * 2_500
+    assert max(steps) == 1_000  # the core holds the GIL while it makes as many objects
 
 
 @pytest.mark.parametrize("dialect", NATIVE)
