@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from politesse.robots.line import Group, Quirk, Span
     from politesse.robots.traits import Grouping
 
+    _State = tuple[bytes, tuple[Quirk, ...], Dialect, Origin | None]
 
 _FEW: Final = 1_000  # as many look-ups in the core take less time than to make the reference
 _BODY: Final = (bytes, bytearray, str)
@@ -63,10 +64,15 @@ class RobotsTxt:
     """
 
     def __init__(self, body: bytes | str, dialect: Dialect, origin: Origin | None = None) -> None:
-        self.dialect = dialect
-        self._traits = dialect.traits
-        self.origin = origin
-        self._octets, self._body_quirks = utf_8_of(body, self._traits.syntax.max_octets)
+        octets, quirks = utf_8_of(body, dialect.traits.syntax.max_octets)
+        self.__setstate__((octets, quirks, dialect, origin))
+
+    def __getstate__(self) -> _State:
+        return self._octets, self._body_quirks, self.dialect, self.origin
+
+    def __setstate__(self, state: _State) -> None:
+        self._octets, self._body_quirks, self.dialect, self.origin = state
+        self._traits = self.dialect.traits
         self._outline = native_outline(self._octets, self._traits) or self._reference
         self._look_ups = 0
 

@@ -15,11 +15,13 @@ from politesse._native import core
 from politesse.origin import MAX_URL_LENGTH, StrOrURL, url_text
 from politesse.robots import budget
 from politesse.robots.agents import EVERYBODY
+from politesse.robots.dialect import Dialect
 from politesse.robots.lexer import octets_of
 from politesse.robots.line import Quirk
 from politesse.robots.other_records import OtherRecords
+from politesse.robots.outline import outline_of
 from politesse.robots.pattern import PLAIN
-from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives
+from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, RuleSet
 from politesse.robots.rule_sets.most_specific import MostSpecific
 from politesse.robots.rule_table import ALLOW, NO_RULE_MATCH
 from politesse.verdict import Match, Reason, Rule
@@ -85,6 +87,23 @@ class NativeRuleSet(MostSpecific):
 
     def __len__(self) -> int:
         return len(self._rules)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        rules = self.rules
+        rows = ["user-agent:*"] + [""] * max((rule.line - 1 for rule in rules), default=0)
+        for rule in rules:
+            rows[rule.line - 1] = f"{rule.field}:{rule.value}"
+        delays = () if self.crawl_delay is None else (self.crawl_delay,)
+        values = (*delays, *self.request_rates, *self.visit_times, *self.comments)
+        directives = Directives(values, sitemaps=self._sitemaps, usage=self.site_usage)
+        return _remade, ("\n".join(rows), self._matching.dialect, directives)
+
+
+def _remade(text: str, dialect: str, directives: Directives) -> RuleSet:
+    """Return the rules of a copy; where the core is not built, the reference decides."""
+    traits = Dialect(dialect).traits
+    outline = native_outline(octets_of(text), traits) or outline_of(text, traits)
+    return outline.rule_set(outline.binding(()), directives, None)
 
 
 def _match(decided: int | DecidingRule) -> Match:

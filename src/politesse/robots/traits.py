@@ -98,6 +98,10 @@ class Grouping:
     everybody: Callable[[Sequence[Span]], Sequence[Span]] = merged
 
 
+def _no_other_form(_: str) -> None:
+    """Return None; pickle cannot copy a lambda."""
+
+
 @dataclass(frozen=True, slots=True)
 class Matching:
     """How paths are compared.
@@ -118,7 +122,7 @@ class Matching:
     dialect: str
     normalise_target: Callable[[str], str]
     normalise_pattern: Callable[[str], str]
-    query_as_written: Callable[[str], str | None] = lambda _: None
+    query_as_written: Callable[[str], str | None] = _no_other_form
     leading: tuple[str, ...] = ("/", "*")  # RFC 9309 2.2 permits only "/", but 5.1 uses "*.gif$"
     implied_allow: Callable[[str], str | None] | None = None
     empty_disallow_ends: bool = False

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from politesse.robots.other_records import OtherRecords
 
 compiled: Final = pytest.mark.skipif(IMPLEMENTATION == "python", reason="there is no compiled core")
+MANY: Final = 2_500
 NATIVE: Final = (Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019)
 
 
@@ -91,8 +92,7 @@ def test_odd_files_mean_the_same_to_both(body: str | bytes) -> None:
 @compiled
 def test_other_threads_run_while_a_file_of_many_records_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     body = "Comment: 0\nUser-agent: *\n" + "".join(
-        f"Comment: {number}\nSitemap: /{number}\nContent-Usage: train-ai={'yn'[number % 2]}\n"
-        for number in range(2_500)
+        f"Comment: {number}\nSitemap: /{number}\nContent-Usage: train-ai={'yn'[number % 2]}\n" for number in range(MANY)
     )
     steps: list[int] = []
 
@@ -104,7 +104,7 @@ def test_other_threads_run_while_a_file_of_many_records_is_read(monkeypatch: pyt
     monkeypatch.setattr(native, "_add", added)
     rules, expected = RobotsTxt.parse(body).rules_for("x"), pure_robots(body).rules_for("x")
     assert (rules.comments, rules.usage("/")) == (expected.comments, expected.usage("/"))
-    assert sum(steps) == 1 + 2 * 2_500
+    assert sum(steps) == 1 + 2 * MANY
     assert max(steps) == 1_000  # the core holds the GIL while it makes as many objects
 
 
