@@ -1,4 +1,4 @@
-"""Decodes the octets of a page. Pure.
+"""Decodes the octets of a page, and finds the encoding of XML. Pure.
 
 WHATWG HTML 13.2.3: a byte order mark, the Content-Type, or a META in the first octets names the encoding; without a
 known name, the encoding is UTF-8. There is one deviation: without a byte order mark, UTF-16 is used only if the octets
@@ -25,14 +25,28 @@ _KNOWN: Final = frozenset(
     {"utf-8", "cp866", "iso8859-2", "iso8859-3", "iso8859-4", "iso8859-5", "iso8859-6", "iso8859-7", "iso8859-8"}
     | {"iso8859-10", "iso8859-13", "iso8859-14", "iso8859-15", "iso8859-16", "koi8-r", "koi8-u", "mac-roman", "cp874"}
     | {"cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "mac-cyrillic"}
-    | {"gbk", "gb18030", "big5", "euc_jp", "iso2022_jp", "shift_jis", "euc_kr"}
+    | {"gbk", "gb18030", "big5", "big5hkscs", "euc_jp", "iso2022_jp", "shift_jis", "cp932", "euc_kr", "cp949"}
 )
+_LABELS: Final = {  # labels of WHATWG Encoding 4.2 that Python does not know; it does know most without their "x-"
+    "dos-874": "cp874",
+    "iso-8859-8-i": "iso8859-8",
+    "koi": "koi8-r",
+    "ks_c_5601-1989": "cp949",
+    "mac": "mac-roman",
+    "unicode-1-1-utf-8": "utf-8",
+    "windows-31j": "cp932",
+    "windows-874": "cp874",
+    "windows-949": "cp949",
+    "x-x-big5": "big5",
+}
 _SUPERSETS: Final = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874"} | {
     "tis-620": "cp874",
     "gb2312": "gb18030",
     "johab": "euc_kr",
 }
 _CHARSET = re.compile(r"charset[\t\n\f\r ]*=[\t\n\f\r ]*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_XML_ENCODING = re.compile(rb"<\?xml[^>]*?\sencoding\s*=\s*[\"']([A-Za-z0-9_.:-]{1,40})[\"']")
+_NOT_IN_ASCII: Final = ("utf-16", "utf16", "utf_16", "ucs-2")
 _META = re.compile(r"<meta[\t\n\f\r /][^>]*", re.IGNORECASE)
 _UTF_16_MARKUP: Final = (  # a tag, a comment or a declaration, after nothing but whitespace
     ("utf-16-le", re.compile(rb"(?:[\t\n\f\r ]\0)*+<\0[A-Za-z!?]\0")),
@@ -54,6 +68,21 @@ def decoded(octets: bytes, content_type: str = "") -> tuple[str, str]:
     return octets.decode(name, "replace"), name
 
 
+def encoding_of_xml(start: bytes) -> str | None:
+    """Return Python's name for the encoding of an XML file by its first octets; None if it states an unknown one.
+
+    XML 4.3.3: a byte order mark or the declaration states the encoding; otherwise it is UTF-8. Libraries write names
+    that no registry has, such as ``utf8``. .NET writes ``utf-16`` into files in UTF-8.
+    """
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    declared = _XML_ENCODING.match(start)
+    if declared is None:
+        return _utf_16(start) or "utf-8"
+    label = declared[1].decode().lower()
+    return _known(label) or ("utf-8" if label.startswith(_NOT_IN_ASCII) else None)
+
+
 def _utf_16(octets: bytes) -> str | None:
     """Return the UTF-16 encoding that the octets seem to have, or None.
 
@@ -73,10 +102,13 @@ def _utf_16(octets: bytes) -> str | None:
 
 def _declared(text: str) -> str | None:
     label = _CHARSET.search(text)
-    if label is None:
-        return None
+    return None if label is None else _known(label[1].lower())
+
+
+def _known(label: str) -> str | None:
+    """Return Python's name for a label in lower case; None if the label names no encoding of the web."""
     try:
-        name = codecs.lookup(label[1]).name
+        name = codecs.lookup(_LABELS.get(label, label.removeprefix("x-"))).name
     except LookupError:
         return None
     name = _SUPERSETS.get(name, name)

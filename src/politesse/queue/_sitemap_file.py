@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from codecs import getincrementaldecoder
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -27,6 +28,7 @@ from xml.parsers.expat import ErrorString, ExpatError, ParserCreate, errors
 
 from politesse._base.text import shortened
 from politesse.origin import MAX_URL_LENGTH
+from politesse.page.encoding import encoding_of_xml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +41,7 @@ MAX_ENTRIES: Final = 50_000
 
 _SLICE: Final = 8 * 1024
 _HEAD: Final = 16  # this many octets show the format
+_MAX_DECLARATION: Final = 256
 _MAX_TAG: Final = 32 * 1024  # octets of a tag or a comment
 _MAX_DEPTH: Final = 32
 _MAX_NAMES: Final = 1_000
@@ -179,7 +182,8 @@ class SitemapFile:
             read = self._head + piece
             piece = self._head = read.removeprefix(b"\xef\xbb\xbf").lstrip()  # the byte order mark of UTF-8
             self._line += read.count(b"\n") - piece.count(b"\n")
-            if len(piece) < _HEAD and not is_end:
+            is_cut = piece.startswith(b"<?xml") and b">" not in piece and len(piece) < _MAX_DECLARATION
+            if (len(piece) < _HEAD or is_cut) and not is_end:
                 return
             self._choose(piece)
         if self._xml is not None:
@@ -198,7 +202,7 @@ class SitemapFile:
         if _HTML_BEGINS.match(head):
             raise _Fault("is an HTML page")
         if head.startswith(_XML_BEGINS):
-            self._xml = _XmlReader(self._add, self._line, is_in_index=self._is_in_index)
+            self._xml = _XmlReader(self._add, self._line, encoding_of_xml(head), is_in_index=self._is_in_index)
         elif _URL_BEGINS.match(head):
             self._rest = b""
         else:
@@ -218,16 +222,21 @@ class _XmlReader:
     Args:
         add: called with each entry.
         line: the line of the file at which the XML begins.
+        encoding: Python's name for the encoding, or None if only expat knows it.
         is_in_index: see SitemapFile.
     """
 
-    def __init__(self, add: Callable[[SitemapEntry], None], line: int, *, is_in_index: bool) -> None:
+    def __init__(
+        self, add: Callable[[SitemapEntry], None], line: int, encoding: str | None, *, is_in_index: bool
+    ) -> None:
         self._add = add
         self._line = line
         self._is_in_index = is_in_index
         self.is_index = False
         self._names: dict[str, str] = {}
-        self._parser = ParserCreate(None, None, self._names)
+        # expat reads no encoding of several octets but UTF-8 and UTF-16, and those by their registered names only.
+        self._decoder = getincrementaldecoder(encoding)("replace") if encoding and encoding != "utf-8" else None
+        self._parser = ParserCreate(encoding and "utf-8", None, self._names)
         self._parser.buffer_text = True
         self._parser.StartDoctypeDeclHandler = self._on_document_type
         self._parser.StartElementHandler = self._on_start
@@ -243,6 +252,8 @@ class _XmlReader:
 
     def read(self, piece: bytes, *, is_end: bool) -> None:
         """Read the next octets; raises _Fault."""
+        if self._decoder is not None:
+            piece = self._decoder.decode(piece, is_end).encode()
         self._octets += len(piece)
         try:
             self._parser.Parse(piece, is_end)

@@ -88,6 +88,23 @@ def test_encoding_is_found(octets: bytes, content_type: str, encoding: str) -> N
         assert meta.content in {"éツ", "ツ", "é"}
 
 
+@pytest.mark.parametrize(
+    ("label", "encoding"),
+    [
+        *[(label, "cp932") for label in ("windows-31j", "MS932", "ms_kanji")],
+        *[(label, "cp949") for label in ("windows-949", "ks_c_5601-1989", "cp949", "uhc")],
+        *[("x-sjis", "shift_jis"), ("x-euc-jp", "euc_jp"), ("x-gbk", "gbk"), ("x-x-big5", "big5")],
+        *[("Big5-HKSCS", "big5hkscs"), ("windows-874", "cp874"), ("dos-874", "cp874"), ("x-cp1251", "cp1251")],
+        *[("iso-8859-8-i", "iso8859-8"), ("unicode-1-1-utf-8", "utf-8"), ("utf_8", "utf-8"), ("U8", "utf-8")],
+        *[("mac", "mac-roman"), ("x-mac-roman", "mac-roman"), ("x-mac-cyrillic", "mac-cyrillic"), ("koi", "koi8-r")],
+    ],
+)
+def test_encodings_have_many_names(label: str, encoding: str) -> None:
+    # WHATWG Encoding 4.2, "Names and labels"; the last ones are of Python.
+    assert read(b"", f"text/html; charset={label}").encoding == encoding
+    assert read(f"<meta charset='{label}'>".encode()).encoding == encoding
+
+
 def test_invalid_octets_are_replaced() -> None:
     assert read(b"<meta name=a content='\xff'>").metas == (Meta("a", "\ufffd"),)
 
