@@ -43,7 +43,7 @@ TDMREP_JSON: Final = "/.well-known/tdmrep.json"
 
 _READ_IN_THREAD_BYTES: Final = 64 * 1024
 _MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
-_WEIGHT: Final = 10  # a parsed file needs this many octets of memory for each of its octets
+_WEIGHT: Final = 24  # a parsed file needs at most about this many octets of memory for each of its octets
 _KEPT_BYTES: Final = 1_000
 _NOT_ENFORCED: Final = frozenset({ROBOTS_TXT, TDMREP_JSON})  # the files that state the preferences
 

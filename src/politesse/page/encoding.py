@@ -27,17 +27,12 @@ _KNOWN: Final = frozenset(
     | {"cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "mac-cyrillic"}
     | {"gbk", "gb18030", "big5", "big5hkscs", "euc_jp", "iso2022_jp", "shift_jis", "cp932", "euc_kr", "cp949"}
 )
-_LABELS: Final = {  # labels of WHATWG Encoding 4.2 that Python does not know; it does know most without their "x-"
+# Those labels of WHATWG Encoding 4.2 that Python does not know; it knows most without their "x-".
+_LABELS: Final = {"windows-31j": "cp932", "windows-949": "cp949", "ks_c_5601-1989": "cp949", "x-x-big5": "big5"} | {
+    "windows-874": "cp874",
     "dos-874": "cp874",
     "iso-8859-8-i": "iso8859-8",
-    "koi": "koi8-r",
-    "ks_c_5601-1989": "cp949",
-    "mac": "mac-roman",
     "unicode-1-1-utf-8": "utf-8",
-    "windows-31j": "cp932",
-    "windows-874": "cp874",
-    "windows-949": "cp949",
-    "x-x-big5": "big5",
 }
 _SUPERSETS: Final = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874"} | {
     "tis-620": "cp874",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -10,6 +11,8 @@ from typing import Final
 import pytest
 from benchmarks.generator import generate
 
+from politesse._gate.usage import Reserved, _weight_bytes
+from politesse.page.tdmrep import parse_tdmrep
 from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet
 from politesse.robots.native import NativeRuleSet
 from tests.support.pure_robots import pure_robots
@@ -166,3 +169,18 @@ def test_rules_of_one_agent_do_not_keep_the_rest_of_the_file(parse: Parse) -> No
     weight_bytes, taken_bytes = weighed(parse, [body] * 5)
     assert 0.5 < weight_bytes / taken_bytes < 2
     assert weight_bytes < 5 * 2_000
+
+
+@pytest.mark.parametrize("location", ["/{}", "/{}*{}", "/{}" + 500 * "*ab", "/{}" + 500 * "<", "/{}" + 300 * "😀"])
+def test_weight_of_a_tdmrep_json_is_hardly_less_than_its_memory(location: str) -> None:
+    entries = [{"location": location.replace("{}", str(place)), "tdm-reservation": 1} for place in range(200)]
+    body = json.dumps(entries, ensure_ascii=False).encode()
+    parse_tdmrep(body)
+    gc.collect()
+    tracemalloc.start()
+    reserved = Reserved(parse_tdmrep(body))
+    gc.collect()
+    taken_bytes = len(body) + tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert reserved.doc.locations
+    assert _weight_bytes((body, reserved)) > 0.9 * taken_bytes
