@@ -41,7 +41,7 @@ MAX_ENTRIES: Final = 50_000
 
 _SLICE: Final = 8 * 1024
 _HEAD: Final = 16  # this many octets show the format
-_MAX_DECLARATION: Final = 256
+_MAX_DECLARATION: Final = 256  # octets of the XML declaration, which states the encoding
 _MAX_TAG: Final = 32 * 1024  # octets of a tag or a comment
 _MAX_DEPTH: Final = 32
 _MAX_NAMES: Final = 1_000

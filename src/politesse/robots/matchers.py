@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NONE: Final = " "
 _MORE_IF_CUT: Final = 16  # as in _native/rules.c
-_FIRST_WIDTH: Final = 64
+_FIRST_WIDTH: Final = 64  # of the part of a target that is searched first for the spellings of a cut escape
 _CUT_BEHIND_A_DIGIT = re.compile(r"%[013-9A-Fa-f](?=\*|\Z)")
 
 
