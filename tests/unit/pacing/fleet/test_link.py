@@ -25,6 +25,7 @@ class SlowWire(RedisWire):
     """Answers an exchange when the test says so; what it is asked at a connection at once."""
 
     name = "slow"
+    database = 0
 
     def __init__(self) -> None:
         self.under_way: list[tuple[list[str], asyncio.Future[None]]] = []
