@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import nullcontext
+from secrets import token_hex
 from time import monotonic, sleep  # by name: tests replace those of the module
 from typing import Final
 
@@ -20,6 +21,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 from pytest_timeout import Settings
 
+from politesse.clock import SystemClock
 from tests.support.examples import examples, register_profiles
 from tests.support.httpx_libraries import LIBRARIES, Library
 
@@ -83,6 +85,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _seeded_jitter() -> None:
     """Seed the jitter of the retries of the library."""
     random.seed(9309)
+
+
+@pytest.fixture(autouse=True)
+def _own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test be a process of its own: no test waits for the pace of hosts that an earlier test has requested."""
+    monkeypatch.setattr(SystemClock, "run", token_hex(8))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

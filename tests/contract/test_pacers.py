@@ -26,7 +26,7 @@ from politesse.verdict import Bound, NotYet, Refusal
 from tests.contract.fleet_pacer import fleet_pacer, scoped_fleet_pacer, settle
 from tests.contract.remote_pacer import RemotePacer
 from tests.support import tasks
-from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, fetching, rules
+from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, fetching, rules, share_of
 from tests.support.tiers import first_of
 
 FIRST: Final = "https://example.com/1"
@@ -49,7 +49,7 @@ def _scoped(
 
 
 def _shared(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Pacer:
-    return SharedPacer(options, clock=clock, jitter=lambda: 0.0).join(publisher, None, None)
+    return share_of(SharedPacer(options, clock=clock, jitter=lambda: 0.0), publisher)
 
 
 class _EmptyMemory:

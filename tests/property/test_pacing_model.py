@@ -17,12 +17,11 @@ import pytest
 
 from politesse import Bound, NotYet, PacingOptions
 from politesse.errors import TooFar
-from politesse.events import Publisher
 from politesse.options import Limit, SharedPacer
 from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.robots import RuleSet
 from politesse.testing import ManualClock
-from tests.support.pacing import MIDNIGHT, Resolving, rules
+from tests.support.pacing import MIDNIGHT, Resolving, rules, share_of
 from tests.support.tasks import settle
 
 HOSTS: Final = {"a.example": "192.0.2.1", "b.example": "192.0.2.1", "c.example": "192.0.2.2"}
@@ -110,9 +109,7 @@ class Crawl:
         )
         resolver = Resolving({host: [address] for host, address in HOSTS.items()})
         self.pacer = SharedPacer(options, clock=self.clock, resolver=resolver, jitter=lambda: 0.0)
-        self.gates = [
-            (self.pacer.join(Publisher(), None, None), floor_s) for floor_s in lots.choice(((0.0, 3.0), (1.0, 1.0)))
-        ]
+        self.gates = [(share_of(self.pacer), floor_s) for floor_s in lots.choice(((0.0, 3.0), (1.0, 1.0)))]
         self.agents = lots.sample(AGENTS, lots.randint(1, 3))
         self.keys: dict[str, Key] = {}
         self.addresses = {address: Key(floor_s=0.5) for address in HOSTS.values()}
@@ -195,7 +192,8 @@ class Crawl:
         elif what == "limit" and self.scope != "address":
             host, floor_s, at_once = lots.choice(list(HOSTS)), lots.choice((0.0, 2.0)), lots.choice((1, 2, 3))
             self.key(host).floor_s, self.key(host).at_once = floor_s, at_once
-            self.gates[0][0].set_limits(host, floor_s, at_once)
+            for gate, _ in self.gates:  # the strictest counts
+                gate.set_limits(host, floor_s, at_once)
         elif what == "cancel" and self.tasks:
             lots.choice(self.tasks).cancel()
 
@@ -290,12 +288,12 @@ class Crawl:
         assert not self.waiting, f"forgotten: {self.waiting}"
         pacer = self.gates[0][0].pacer
         for _ in range(500):  # callbacks of cancelled queues are called in their time, one at each jump, and lapse
-            if not len(pacer):  # type: ignore[arg-type]
+            if not len(pacer):
                 break
             self.clock.advance(1_000.0)
             await settle(12)
             self.clock.advance(1.0)
-        assert (pacer.waiting, pacer.in_flight, len(pacer)) == (0, 0, 0), "something is left"  # type: ignore[arg-type]
+        assert (pacer.waiting, pacer.in_flight, len(pacer)) == (0, 0, 0), "something is left"
         for gate, _ in self.gates:
             await gate.aclose()
 

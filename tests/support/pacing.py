@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from politesse._pacing.shared import GateShare
+from politesse.events import Publisher
+from politesse.options import SharedPacer
 from politesse.ports import Permit, StatedPace, TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
 
@@ -35,6 +38,11 @@ def rules(*lines: str) -> RuleSet:
 def at(hhmm: str, second: float = 0.0) -> float:
     """Return the Unix time of a time of day; ``24`` and more hours are the day after."""
     return MIDNIGHT + int(hhmm[:2]) * 3600 + int(hhmm[2:]) * 60 + second
+
+
+def share_of(shared: SharedPacer, publisher: Publisher | None = None) -> GateShare:
+    """Return the share of a gate without a memory."""
+    return GateShare(lambda: shared, shared.options, publisher or Publisher(), None, None)
 
 
 class Resolving:

@@ -30,9 +30,9 @@ from politesse._gate.turns import TurnWait
 from politesse._gate.usage import AgentUsage, PolicyTokens, Reservations, checked_purposes
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
-from politesse._pacing.making import fleet_wire, make_pacer
+from politesse._pacing.making import fleet_wire
 from politesse._pacing.pace import PER_PROCESS, PacingOptions
-from politesse._pacing.shared import SharedPacer, different_options
+from politesse._pacing.shared import GateShare, SharedPacer, different_options, pacer_of_loop
 from politesse.clock import Clock, SystemClock, run_of
 from politesse.errors import ConfigurationError, ConfigurationTypeError
 from politesse.events import ComponentFailed, Publisher
@@ -229,7 +229,8 @@ def _store_and_pacer(
     shared, cache_options = options.pacer, options.cache or CacheOptions()
     fleet_given = options.fleet if shared is None else shared.fleet
     fleet = FleetOptions(fleet_given) if isinstance(fleet_given, str) else fleet_given
-    wire = None if fleet is None else fleet_wire(fleet)  # may raise, so it comes before the store is opened
+    if fleet is not None:
+        fleet_wire(fleet)  # raises ConfigurationError before the store is opened
     store = _store(options.store, fleet, timeout_s=cache_options.store_timeout_s, clock=clock)
     is_of_processes = store.leasing is not None and store.outlives
     if is_of_processes and fleet is None and pacing.scope != PER_PROCESS:
@@ -238,11 +239,11 @@ def _store_and_pacer(
             "meet them all at once. Give fleet= as well, or PacingOptions(scope='process') if that is intended"
         )
     memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher) if store.outlives else None
-    # No step after ``join`` may raise an error, because only the close of the gate removes it from the SharedPacer.
-    if shared is not None:
-        return store, shared.join(publisher, memory, resolver)
-    pacer = make_pacer(pacing, clock=clock, publisher=publisher, resolver=resolver, memory=memory, fleet=wire)
-    return store, pacer
+
+    def find() -> SharedPacer:
+        return pacer_of_loop(pacing, fleet, options.resolver, clock) if shared is None else shared
+
+    return store, GateShare(find, pacing, publisher, memory, resolver)
 
 
 def _store(

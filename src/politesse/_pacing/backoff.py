@@ -74,6 +74,8 @@ class HostBackoff:
         refusal_s: the backoff after answers that mean REFUSED, in seconds; 0 for none.
         latency_s: the smoothed response time.
         quota_until_mono: until when the interval of a quota holds.
+        last_mono: when the host was last requested, for the next pacer of the process; see ``Marks``.
+        kept_until_mono: until when the process keeps this object after the close of the pacer; infinite before.
     """
 
     closing: Closing = _OPEN
@@ -82,6 +84,8 @@ class HostBackoff:
     refusal_s: float = 0.0
     latency_s: float = 0.0
     quota_until_mono: float = -inf
+    last_mono: float = -inf
+    kept_until_mono: float = inf
     _quota_interval_s: float = 0.0
     _refused_mono: float = -inf
     _refused_by: str = ""

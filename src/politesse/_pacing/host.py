@@ -238,7 +238,7 @@ class PacedHost:
         self.marks += 1
         self.changes += 1
         permit.before_mono, permit.marks = self.last_mono, self.marks
-        permit.started_mono = self.last_mono = now_mono
+        permit.started_mono = self.last_mono = self.backoff.last_mono = now_mono
 
     def grant(self, permit: LocalPermit, now_mono: float) -> None:
         """Count a request as under way, and stamp its permit."""
@@ -263,12 +263,12 @@ class PacedHost:
         """Take back the stamp of a permit that was not used for a request."""
         self.changes += 1
         if self.marks == permit.marks:  # otherwise a later request has set ``last_mono``
-            self.last_mono = permit.before_mono
+            self.last_mono = self.backoff.last_mono = permit.before_mono
             self.marks -= 1
 
     def asked(self, now_mono: float) -> None:
         """Let the interval before the next request count from now."""
-        self.last_mono = now_mono
+        self.last_mono = self.backoff.last_mono = now_mono
         self.marks += 1
         self.changes += 1
 

@@ -14,7 +14,7 @@ A request that was under way may have ended at any later time, so it counts as e
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from politesse.verdict import Bound
 
@@ -186,6 +186,10 @@ def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
         noted_by, answers = SEVERAL, present if answers is None else answers.joined(present)
         answers_s = max(answers_s, theirs.answers_s - passed_s)
     return replace(ours, noted_by=noted_by, asked_s=asked_s, answers=answers, answers_s=answers_s)
+
+
+MemoryOf: TypeAlias = "Callable[[str], HostMemory]"
+"""A function that returns the memory of a scope: host, address or domain."""
 
 
 class HostMemory(Protocol):

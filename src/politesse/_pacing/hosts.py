@@ -10,6 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import DAY_S
+from politesse._pacing.backoff import HostBackoff
 from politesse._pacing.host import NEVER, PacedHost
 from politesse._pacing.pace import PacingOptions, limited
 from politesse.errors import WrongEventLoop
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock, Timer
+
+FRESH_S: Final = 60.0
+"""How long a request for robots.txt counts; see ``FetchLines``."""
 
 _MIN_TIMER_S: Final = 0.001  # one timer serves all hosts that are due within this time
 _REMEMBERED_S: Final = 600.0
@@ -30,30 +34,45 @@ class ActiveHosts:
 
     Args:
         options: the options of all hosts without limits of their own.
-        recall: called with a new host that is not remembered.
+        marks: the marks of the hosts of this and earlier pacers.
+        begin: called with each host that becomes active.
 
     Attributes:
+        scope: ``"host"``, ``"address"`` or ``"domain"``.
         by_name: maps the names of the active hosts to the hosts.
         kept_s: how long the last request to an idle host is remembered, in seconds.
     """
 
-    def __init__(self, options: PacingOptions, recall: Callable[[PacedHost], None]) -> None:
-        self._options = options
-        self._recall = recall
+    def __init__(self, options: PacingOptions, marks: Marks, begin: Callable[[PacedHost], None]) -> None:
+        self._begin = begin
         self._options_of: dict[str, PacingOptions] = {}
         self.by_name: dict[str, PacedHost] = {}
-        self.kept_s = max(_REMEMBERED_S, min(options.max_crawl_delay_s, DAY_S))
-        self._last_requested = LastRequestTimes(self.kept_s)
+        self._marks = marks
+        self._last_requested = marks.requested
+        self.use(options)
+
+    def use(self, options: PacingOptions) -> None:
+        """Replace the options."""
+        self._options, self.scope = options, options.key
+        self.kept_s = max(self._last_requested.kept_s, min(options.max_crawl_delay_s, DAY_S))
+        self._last_requested.kept_s = self.kept_s
+        for host in self.by_name.values():
+            host.limit(self.options(host.host))
 
     def get(self, name: str, now_mono: float) -> PacedHost:
         """Return a host, and make it active."""
         host = self.by_name.get(name)
         if host is None:
-            last_mono = self._last_requested.take(name, now_mono)
-            host = self.by_name[name] = PacedHost(name, self.options(name), last_mono)
-            if last_mono == NEVER:
-                self._recall(host)
+            backoff = self._marks.backoff(name)
+            last_mono = max(self._last_requested.take(name, now_mono), backoff.last_mono)
+            host = self.by_name[name] = PacedHost(name, self.options(name), last_mono, backoff=backoff)
+            self._begin(host)
         return host
+
+    def is_closed(self, name: str, now_mono: float) -> bool:
+        """Return whether an earlier pacer has left an idle host closed."""
+        backoff = self._marks.backoffs.get(name)
+        return backoff is not None and backoff.closing.until_mono > now_mono
 
     def requested(self, name: str, now_mono: float, *, again: bool) -> None:
         """Remember a request to an idle host. If an earlier one still counts, only ``again`` replaces its time."""
@@ -79,8 +98,13 @@ class ActiveHosts:
 
     def forget(self, host: PacedHost, now_mono: float) -> None:
         """Make a host idle."""
-        del self.by_name[host.host]
+        self.by_name.pop(host.host, None)
+        self._marks.backoffs.pop(host.host, None)
         self._last_requested.keep(host.host, host.last_mono, now_mono)
+
+    def leave(self, host: PacedHost, until_mono: float) -> None:
+        """Leave the marks of an active host to the next pacer, its backoff until ``until_mono``."""
+        self._marks.backoffs.setdefault(host.host, host.backoff).kept_until_mono = until_mono
 
     def under_way(self) -> Iterator[LocalPermit]:
         """Return all permits that have not ended."""
@@ -97,6 +121,38 @@ class ActiveHosts:
         if host is not None:
             host.limit(options)
         return host
+
+
+class Marks:
+    """What a process remembers of the hosts of a scope. The next pacer goes on with it.
+
+    An active host writes its last request into its HostBackoff. So a pacer that was never closed, because its program
+    ended the event loop, leaves its marks as well.
+
+    Attributes:
+        requested: the last requests to idle hosts.
+        fetches: the second-to-last and the last requests for robots.txt.
+        backoffs: the backoff of each host that is active, or was active when its pacer closed.
+    """
+
+    def __init__(self) -> None:
+        self.requested = LastRequestTimes(_REMEMBERED_S)
+        self.fetches = LastRequestTimes(FRESH_S), LastRequestTimes(FRESH_S)
+        self.backoffs: dict[str, HostBackoff] = {}
+
+    def backoff(self, name: str) -> HostBackoff:
+        """Return the backoff of a host that becomes active."""
+        backoff = self.backoffs.setdefault(name, HostBackoff())
+        backoff.kept_until_mono = inf
+        return backoff
+
+    def sweep(self, now_mono: float) -> None:
+        """Keep only the last request of each host whose backoff has become too old."""
+        for name, backoff in list(self.backoffs.items()):
+            lost_mono = max(backoff.last_mono, backoff.remembered_until_mono) + DAY_S  # the pacer was never closed
+            if now_mono >= min(backoff.kept_until_mono, lost_mono):
+                self.backoffs.pop(name, None)
+                self.requested.keep(name, backoff.last_mono, now_mono)
 
 
 class LastRequestTimes:
@@ -126,7 +182,7 @@ class LastRequestTimes:
 
     def since(self, from_mono: float) -> list[tuple[str, float]]:
         """Return the hosts that were requested after a moment, and when each was last requested."""
-        times = chain(self._older.items(), self._younger.items())
+        times = chain(self._older.copy().items(), self._younger.copy().items())  # another thread may share them
         return [(host, last_mono) for host, last_mono in times if last_mono > from_mono]
 
     def look_up(self, host: str) -> float:

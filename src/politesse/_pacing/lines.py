@@ -32,7 +32,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from politesse._pacing.host import NEVER, OFFER_S, PacedHost
-from politesse._pacing.hosts import ActiveHosts, Wakeups
+from politesse._pacing.hosts import ActiveHosts, Marks, Wakeups
 from politesse._pacing.permit import NO_HEADERS, AgentPace, LocalPermit, Waiter
 from politesse._pacing.recall import Recalls
 from politesse._pacing.refusals import is_served
@@ -42,7 +42,7 @@ from politesse.errors import ClosedError, TooFar
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from politesse._pacing.host_state import HostMemory
+    from politesse._pacing.host_state import MemoryOf
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
     from politesse.events import Publisher
@@ -67,15 +67,16 @@ class LocalLines:
         clock: Clock,
         jitter: Callable[[], float],
         publisher: Publisher,
-        memory: HostMemory | None,
+        marks: Marks,
     ) -> None:
         self._clock = clock
         self._monotonic, self._wall = clock.monotonic, clock.wall
         self._jitter = jitter
         self._reports = Reports(publisher)
-        self._active = ActiveHosts(options, self._begin_recall)
+        marks.sweep(clock.monotonic())
+        self._active = ActiveHosts(options, marks, self._begin)
         self._hosts = self._active.by_name
-        self._recalls = None if memory is None else Recalls(memory, clock, self._active.kept_s, self._recalled)
+        self._recalls: Recalls | None = None
         self._expiry = PermitExpiry(
             clock,
             options.max_turn_s,
@@ -88,6 +89,21 @@ class LocalLines:
         self._closed = False
         self.waiting: int = 0
         self.in_flight: int = 0
+
+    def use(self, options: PacingOptions) -> None:
+        """Replace the options."""
+        self._expiry.limit(options.max_turn_s)
+        self._active.use(options)
+        for host in self._hosts.values():
+            self._advance(host)
+
+    def remember(self, memory: MemoryOf) -> None:
+        """From now on keep the states of hosts in a memory, and recall each host before it is requested again."""
+        if self._recalls is None:
+            kept = memory(self._active.scope)
+            self._recalls = Recalls(kept, self._clock, self._active.kept_s, self._recalled)
+            for host in self._hosts.values():
+                self._recalls.begin(host)
 
     def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
         """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""
@@ -162,7 +178,8 @@ class LocalLines:
         self._expiry.stop()
         if self._recalls is not None:
             self._recalls.close()
-        for host in self._hosts.values():
+        for host in list(self._hosts.values()):
+            self._leave(host)
             for waiter in host.line():
                 if waiter.callback is None:
                     waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {host.host}"))
@@ -283,6 +300,8 @@ class LocalLines:
 
     def _advance(self, host: PacedHost) -> None:
         """Let the memory note a host that has changed, and set the time of the next check of the host."""
+        if self._closed:
+            self._leave(host)
         if host.recalling:
             return
         if self._recalls is not None and host.noted != host.changes:
@@ -329,9 +348,17 @@ class LocalLines:
         not_yet = host.not_yet(waiter.agent, self._monotonic(), self._wall())
         return TooFar(host.host, not_yet, waiter.max_wait_s)
 
-    def _begin_recall(self, host: PacedHost) -> None:
+    def _begin(self, host: PacedHost) -> None:
+        """Publish a closure that an earlier pacer has left, and recall the host."""
+        if host.backoff.closing.until_mono > NEVER:
+            self._reports.closed(host, self._monotonic(), self._wall())
         if self._recalls is not None:
             self._recalls.begin(host)
+
+    def _leave(self, host: PacedHost) -> None:
+        """Leave the marks of a host to the next pacer."""
+        until_mono = host.busy_until(self._active.kept_s, self._monotonic(), self._wall())
+        self._active.leave(host, until_mono)
 
     def _recalled(self, host: PacedHost) -> None:
         """After the recall of a host, refuse tasks that would wait too long, and call callbacks that have to wait."""

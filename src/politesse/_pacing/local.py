@@ -20,12 +20,12 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from politesse._pacing.backoff import FETCH_CLOSING
 from politesse._pacing.host import NEVER, PacedHost
 from politesse._pacing.host_state import BackoffSnapshot
-from politesse._pacing.hosts import LastRequestTimes
+from politesse._pacing.hosts import FRESH_S, Marks
 from politesse._pacing.lines import LocalLines
 from politesse._pacing.pace import Pace, PacingOptions
 from politesse._pacing.permit import NO_HEADERS
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from politesse._pacing.host_state import HostMemory
     from politesse.clock import Clock
     from politesse.status import HostStatus
-
-
-_FRESH_S: Final = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +61,7 @@ class _FetchLine:
 
     def due_mono(self, floor_s: float) -> float:
         """Return when the next request may start."""
-        return min(self.ended_mono + floor_s, self.earlier_mono + _FRESH_S)
+        return min(self.ended_mono + floor_s, self.earlier_mono + FRESH_S)
 
 
 class FetchLines:
@@ -73,14 +70,14 @@ class FetchLines:
     Args:
         clock: measures the floor.
         publisher: receives LongWait.
+        marks: the marks of the hosts of this and earlier pacers.
     """
 
-    def __init__(self, clock: Clock, publisher: Publisher) -> None:
+    def __init__(self, clock: Clock, publisher: Publisher, marks: Marks) -> None:
         self._clock = clock
         self._publish = publisher.publish
         self._lines: dict[str, _FetchLine] = {}
-        self._earlier = LastRequestTimes(_FRESH_S)
-        self._ended = LastRequestTimes(_FRESH_S)
+        self._earlier, self._ended = marks.fetches
 
     async def enter(self, host: str, url: str, floor_s: float) -> None:
         """Wait until ``url`` may be requested at ``host``, and hold the place until ``leave``."""
@@ -177,6 +174,7 @@ class LocalPacer(LocalLines):
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
         publisher: receives HeaderOverruled, HostClosed, HostOpened, LongWait and TurnExpired.
         memory: keeps the states of hosts for longer than this process; None to forget them.
+        marks: the marks that earlier pacers of this process have left; None to begin without.
     """
 
     def __init__(
@@ -187,10 +185,13 @@ class LocalPacer(LocalLines):
         jitter: Callable[[], float] = random.random,
         publisher: Publisher | None = None,
         memory: HostMemory | None = None,
+        marks: Marks | None = None,
     ) -> None:
-        publisher = publisher or Publisher()
-        super().__init__(options or PacingOptions(), clock, jitter, publisher, memory)
-        self._fetch_lines = FetchLines(clock, publisher)
+        publisher, marks = publisher or Publisher(), marks or Marks()
+        super().__init__(options or PacingOptions(), clock, jitter, publisher, marks)
+        self._fetch_lines = FetchLines(clock, publisher, marks)
+        if memory is not None:
+            self.remember(lambda _: memory)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let no request start at ``host`` before the Unix time ``until_wall``, waiting requests included."""
@@ -205,10 +206,11 @@ class LocalPacer(LocalLines):
     async def closed_until(self, host: str, /) -> float | None:
         """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
         paced = self._hosts.get(host)
-        if self._recalls is not None and not self._closed:
-            if paced is None:
-                paced = self._active.get(host, self._monotonic())
-                self._advance(paced)
+        now_mono = self._monotonic()
+        if paced is None and not self._closed and (self._recalls is not None or self._active.is_closed(host, now_mono)):
+            paced = self._active.get(host, now_mono)
+            self._advance(paced)
+        if paced is not None and self._recalls is not None and not self._closed:
             await self._recalls.ended(paced)
             if self._closed:
                 raise ClosedError(f"the pacer was closed while it was recalled what {host} had asked for")

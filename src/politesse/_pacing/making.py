@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 from politesse._base.text import needs_extra
@@ -16,13 +17,11 @@ if TYPE_CHECKING:
     from politesse._pacing.fleet.options import FleetOptions
     from politesse._pacing.fleet.pacer import FleetPacer
     from politesse._pacing.fleet.wire import FleetWire
-    from politesse._pacing.host_state import HostMemory
+    from politesse._pacing.hosts import Marks
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
     from politesse.events import Publisher
-    from politesse.ports import Pacer, Resolver
-
-    MemoryOf = Callable[[str], HostMemory]
+    from politesse.ports import Resolver
 
 
 def make_pacer(
@@ -30,39 +29,34 @@ def make_pacer(
     *,
     clock: Clock,
     publisher: Publisher,
+    marks: Callable[[str], Marks],
     resolver: Resolver | None = None,
     jitter: Callable[[], float] = random.random,
-    memory: MemoryOf | None = None,
     fleet: tuple[FleetOptions, FleetWire] | None = None,
-) -> Pacer:
+) -> LocalPacer | ScopedPacer | FleetPacer:
     """Return a new pacer.
 
     Args:
         options: see PacingOptions.
         clock: the clocks and the timer.
         publisher: receives the events of the pacer.
+        marks: returns the marks that earlier pacers have left in a scope: host, address or domain.
         resolver: finds the addresses of hosts; needed if ``options.is_scoped``.
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
-        memory: returns the memory of a scope (host, address or domain); None to forget hosts when the pacer closes.
-        fleet: the fleet that shares the pace, and the wire to its Redis, or None for this process alone. A fleet keeps
-            the states of hosts itself, in place of ``memory``.
+        fleet: the fleet that shares the pace, and the wire to its Redis, or None for this process alone.
     """
+
+    def local(options: PacingOptions) -> LocalPacer:
+        return LocalPacer(options, clock=clock, jitter=jitter, publisher=publisher, marks=marks(options.key))
+
+    scope: Callable[[PacingOptions], LocalPacer | FleetPacer] = local
     if fleet is not None:
         from politesse._pacing.fleet.link import FleetLink  # noqa: PLC0415 - only a fleet needs it
         from politesse._pacing.fleet.pacer import FleetPacer  # noqa: PLC0415
 
         options_of_fleet, wire = fleet
         link = FleetLink(wire, options_of_fleet, clock=clock, publisher=publisher)
-
-    def local(options: PacingOptions) -> LocalPacer:
-        kept = memory(options.key) if memory is not None and fleet is None else None
-        return LocalPacer(options, clock=clock, jitter=jitter, publisher=publisher, memory=kept)
-
-    def scope(options: PacingOptions) -> LocalPacer | FleetPacer:
-        if fleet is None:
-            return local(options)
-        return FleetPacer(options, link, local, clock=clock, publisher=publisher)
-
+        scope = partial(FleetPacer, link=link, make=local, clock=clock, publisher=publisher)
     if resolver is not None and options.is_scoped:
         return ScopedPacer(options, scope, clock=clock, resolver=resolver, publisher=publisher)
     return scope(options)

@@ -46,16 +46,17 @@ class Recalls:
         self._name = token_hex(8)
         self._run = run_of(clock)
         self._under_way: dict[PacedHost, tuple[asyncio.Task[None], asyncio.Future[None]]] = {}
+        self._since_mono = clock.monotonic()
         self._known = LastRequestTimes(kept_s)  # the hosts that were recalled and not requested since
         self._closed = False
 
     def begin(self, host: PacedHost) -> None:
-        """Begin to recall a host; no request starts there before the end of the recall."""
+        """Begin to recall a host, unless it is known; no request starts there before the end of the recall."""
         now_mono = self._clock.monotonic()
         known_mono = self._known.take(host.host, now_mono)
         if known_mono != NEVER:
             self._known.keep(host.host, known_mono, now_mono)
-        if self._closed or known_mono != NEVER:
+        if self._closed or known_mono != NEVER or host.last_mono > self._since_mono:
             return  # after the close, only the end of an earlier fetch can still make a host active
         loop = asyncio.get_running_loop()
         host.recalling = True

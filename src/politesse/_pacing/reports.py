@@ -134,13 +134,17 @@ class PermitExpiry:
         long: Callable[[Any, float], None] = lambda _permit, _now_mono: None,
     ) -> None:
         self._clock = clock
-        self._max_turn_s = max_turn_s
-        self._first_s = min(HELD_S, max_turn_s)
         self._under_way = under_way
         self._publish = publisher.publish
         self._long = long
         self._timer: Timer | None = None
         self.is_armed = False
+        self.limit(max_turn_s)
+
+    def limit(self, max_turn_s: float) -> None:
+        """Set how long a permit may last, from the next check on."""
+        self._max_turn_s = max_turn_s
+        self._first_s = min(HELD_S, max_turn_s)
 
     def arm(self, delay_s: float | None = None) -> None:
         """Set the timer to ``delay_s`` seconds; by default, until a permit that starts now has to be checked."""

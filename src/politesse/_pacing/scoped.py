@@ -37,13 +37,14 @@ from politesse._pacing.permit import give_back_all
 from politesse._pacing.reports import PermitExpiry
 from politesse._pacing.scopes import Addresses, ScopedFetch, ScopedPermit, by_domain
 from politesse.clock import Clock, ends_within
-from politesse.errors import ClosedError, ConfigurationError, TooFar
+from politesse.errors import ClosedError, TooFar
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.fleet.pacer import FleetPacer
+    from politesse._pacing.host_state import MemoryOf
     from politesse._pacing.local import LocalPacer
     from politesse._pacing.scopes import ScopePermit
     from politesse.events import Publisher
@@ -81,7 +82,6 @@ class ScopedPacer:
         resolver: Resolver,
         publisher: Publisher,
     ) -> None:
-        self._options = options
         self._clock = clock
         self._closed = False
         self._under_way: dict[ScopedPermit, None] = {}
@@ -101,6 +101,16 @@ class ScopedPacer:
         for of_scope, limit in zip(others, (options.domain, options.address), strict=True):
             if limit is not None:
                 self._scopes.append(scope(limited(of_scope, limit.min_delay_s, limit.max_concurrent)))
+
+    def use(self, options: PacingOptions) -> None:
+        """Replace the options of the key."""
+        self._expiry.limit(options.max_turn_s)
+        self._first.use(replace(options, max_turn_s=inf))
+
+    def remember(self, memory: MemoryOf) -> None:
+        """From now on keep the states of all scopes."""
+        for scope in self._scopes:
+            scope.pacer.remember(memory)
 
     def try_start(self, request: TurnRequest, /) -> ScopedPermit | NotYet:
         """Return a permit of all scopes, or NotYet; begin a lookup if the address is unknown."""
@@ -205,14 +215,8 @@ class ScopedPacer:
                 yield from scope.pacer.lines(key)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
-        """Pace one host by its own limits; raises ConfigurationError if the key is not the host."""
-        if self._options.key == "host":
-            self._first.set_limits(host, min_delay_s, max_concurrent)
-        elif (min_delay_s, max_concurrent) != (None, None):
-            key = self._options.key
-            raise ConfigurationError(
-                f"min_delay_s= or max_concurrent= of {host} alone: not with PacingOptions({key=!r})"
-            )
+        """Pace one host by its own limits; only if the key is the host."""
+        self._first.set_limits(host, min_delay_s, max_concurrent)
 
     async def aclose(self) -> None:
         """End all lookups, raise ClosedError in all waiting tasks, and call the callbacks of ``when_ready``."""

@@ -1,37 +1,51 @@
-"""One pace for several gates: a SharedPacer is given to each of them, and each gate holds a share of it.
+"""One pace for several gates: each gate holds a share of a SharedPacer.
 
-Theory of operation. The first gate to join makes the pacer, and the last gate to leave closes the pacer. When a gate
-closes, its own waiters must end, while the pacer goes on for the other gates. So each gate uses the pacer through a
-GateShare, which knows the waiting tasks and callbacks of its gate.
+Theory of operation. A gate joins its SharedPacer when it is first used: the SharedPacer that was given to the gate, or
+the one that all gates of the running event loop share (``pacer_of_loop``). The first gate to join makes the pacer, and
+the last gate to leave closes the pacer. When a gate closes, its own waiters must end, while the pacer goes on for the
+other gates. So each gate uses the pacer through a GateShare, which knows the waiting tasks and callbacks of its gate.
 
-Each request brings the floor of its gate (``TurnRequest.min_delay_s``). The other PacingOptions belong to the pacer.
+    the process, per clock:  Marks    the last requests, closures and backoffs, which stay when all gates are closed
+      an event loop:         SharedPacer    a pacer while any gate is open; the options are the strictest of its gates
+        a gate:              GateShare
+
+Each request brings the floor of its gate (``TurnRequest.min_delay_s``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import fields
-from functools import partial
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from dataclasses import fields, replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from politesse._log import PACING, EventLog
+from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
+from politesse._pacing.hosts import Marks
 from politesse._pacing.making import fleet_wire, make_pacer
-from politesse._pacing.pace import PacingOptions
+from politesse._pacing.pace import PacingOptions, limited
 from politesse._pacing.permit import give_back_all
 from politesse.clock import Clock, SystemClock
-from politesse.errors import ClosedError
+from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from politesse._pacing.host_state import HostMemory, HostState
-    from politesse._pacing.making import MemoryOf
-    from politesse.ports import FetchPermit, PacedLine, Pacer, Permit, Resolver, TurnRequest
+    from politesse._pacing.fleet.pacer import FleetPacer
+    from politesse._pacing.host_state import HostMemory, HostState, MemoryOf
+    from politesse._pacing.local import LocalPacer
+    from politesse._pacing.scoped import ScopedPacer
+    from politesse.ports import FetchPermit, PacedLine, Permit, Resolver, TurnRequest
     from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet
+
+    AnyPacer: TypeAlias = LocalPacer | ScopedPacer | FleetPacer
+
+_LEAST: Final = frozenset({"min_delay_s", "max_concurrent", "refused_after"})  # of these options, less is not faster
 
 
 class SharedPacer:
@@ -80,52 +94,110 @@ class SharedPacer:
         self.clock: Clock = clock or SystemClock()
         self._resolver = resolver
         self._jitter = jitter
-        self._pacer: Pacer | None = None
+        self.marks: defaultdict[str, Marks] = defaultdict(Marks)  # stay when the pacer closes
+        self._pacer: AnyPacer | None = None
         self._publisher = Publisher()
-        self._shares: dict[GateShare, MemoryOf | None] = {}  # keeps the order in which the gates joined
-        self._remembers = False
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self._shares: dict[GateShare, None] = {}  # keeps the order in which the gates joined
+        self._used = self.options
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def join(self, publisher: Publisher, memory: MemoryOf | None, resolver: Resolver | None) -> GateShare:
-        """Return the share of a new gate.
-
-        Args:
-            publisher: receives the events of the pacer.
-            memory: returns the memory of each scope. The pacer uses the memory of the gate that has been open for
-                longest. If the first gate has no memory, the pacer has none.
-            resolver: finds the addresses of hosts if the SharedPacer has no resolver.
-        """
-        if self._pacer is None or not self._shares or (self.loop is not None and self.loop.is_closed()):
-            self.loop = None
+    def join(self, share: GateShare) -> AnyPacer:
+        """Return the pacer for a gate."""
+        if self._pacer is None or (self._loop is not None and self._loop.is_closed()):
             self._shares.clear()
-            self._remembers = memory is not None
+            self._used = self.options
             self._publisher = Publisher(EventLog())  # an event is logged once, not for each gate
             self._pacer = make_pacer(
                 self.options,
                 clock=self.clock,
                 publisher=self._publisher,
                 jitter=self._jitter,
-                resolver=self._resolver or resolver,
-                memory=partial(_OldestMemory, self._shares) if self._remembers else None,
+                marks=self.marks.__getitem__,
+                resolver=self._resolver or share.resolver,
                 fleet=None if self.fleet is None else fleet_wire(self.fleet),
             )
-        elif memory is not None and not self._remembers:
-            PACING.warning(
-                "%r does not keep the states of its hosts: its first gate has no store that outlives it", self
-            )
-        share = GateShare(self, self._pacer, self._publisher.subscribe(publisher.forward))
-        self._shares[share] = memory
-        return share
+            self._loop = asyncio._get_running_loop()  # noqa: SLF001 - None if no event loop is running
+        share.unsubscribe = self._publisher.subscribe(share.publisher.forward)
+        self._shares[share] = None
+        if share.memory is not None:
+            self._pacer.remember(partial(_OldestMemory, self._shares))
+        self._use(self._pacer, share.limits)
+        return self._pacer
 
     async def leave(self, share: GateShare) -> None:
         """Close the pacer if this was its last gate."""
-        self._shares.pop(share, None)
-        if not self._shares and share.pacer is self._pacer and self._pacer is not None:
-            pacer, self._pacer = self._pacer, None
-            await pacer.aclose()
+        if share not in self._shares or self._pacer is None:
+            return  # the pacer of this gate ended with its event loop
+        del self._shares[share]
+        if self._shares:
+            self._use(self._pacer, share.limits)
+            return
+        pacer, self._pacer = self._pacer, None
+        await pacer.aclose()
+
+    def limit(self, pacer: AnyPacer, hosts: Iterable[str]) -> None:
+        """Pace each of ``hosts`` by the strictest limits of all gates; a gate without limits there has its options."""
+        for host in hosts:
+            if any(host in share.limits for share in self._shares):
+                each = (limited(share.options, *share.limits.get(host, (None, None))) for share in self._shares)
+                least = reduce(strictest, each)
+                pacer.set_limits(host, least.min_delay_s, least.max_concurrent)
+            else:
+                pacer.set_limits(host, None, None)
+
+    def _use(self, pacer: AnyPacer, changed: Iterable[str]) -> None:
+        """Pace by the strictest options of all gates, and all hosts with limits by these; ``changed`` had limits."""
+        least = reduce(strictest, (share.options for share in self._shares))
+        least = replace(least, min_delay_s=max(least.min_delay_s, self.options.min_delay_s))
+        if least != self._used:
+            self._used = least
+            pacer.use(least)
+        self.limit(pacer, {*changed, *(host for share in self._shares for host in share.limits)})
 
     def __repr__(self) -> str:
         return f"<SharedPacer of {len(self._shares)} gates: {self._pacer!r}>"
+
+
+class _OfProcess(NamedTuple):
+    """What the gates of a process with one clock share: the marks, and the pacer of each event loop."""
+
+    run: str | None
+    marks: defaultdict[str, Marks]
+    pacers: WeakValueDictionary[tuple[object, ...], SharedPacer]
+
+
+_BY_CLOCK: Final[WeakKeyDictionary[object, _OfProcess]] = WeakKeyDictionary()
+
+
+def pacer_of_loop(
+    options: PacingOptions, fleet: FleetOptions | None, resolver: Resolver | None, clock: Clock
+) -> SharedPacer:
+    """Return the pacer that gates of the running event loop with the same clock, scopes, fleet and resolver share.
+
+    All SystemClocks are the same clock. The marks are comparable only within one ``run`` of the clock.
+    """
+    pacer = SharedPacer(replace(options, min_delay_s=0.0), fleet=fleet, resolver=resolver, clock=clock)
+    owner = SystemClock if type(clock) is SystemClock else clock
+    run = getattr(clock, "run", None)
+    try:
+        of_process = _BY_CLOCK.get(owner)
+        if of_process is None or of_process.run != run:
+            of_process = _BY_CLOCK[owner] = _OfProcess(run, defaultdict(Marks), WeakValueDictionary())
+        scopes = options.key, options.address, options.domain, resolver if options.is_scoped else None
+        pacer = of_process.pacers.setdefault((asyncio._get_running_loop(), fleet, *scopes), pacer)  # noqa: SLF001
+    except TypeError:  # a user's clock or resolver without a hash or weak references: this gate has a pace of its own
+        return pacer
+    if fleet is None:  # Redis keeps the marks of a fleet
+        pacer.marks = of_process.marks
+    return pacer
+
+
+def strictest(one: PacingOptions, other: PacingOptions) -> PacingOptions:
+    """Return the options with which no request is faster than with either; both have the same scopes."""
+    names = [field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name)]
+    # A longer word is stricter: both "obey" and "skip" are, beside "cap".
+    chosen = {name: (min if name in _LEAST else max)(getattr(one, name), getattr(other, name)) for name in names}
+    return replace(one, **chosen) if chosen else one
 
 
 def different_options(one: PacingOptions, other: PacingOptions) -> str:
@@ -139,12 +211,12 @@ class _OldestMemory:
     """The memory of the gate that has been open for longest; see ``HostMemory``.
 
     Args:
-        memories: the memories of each gate, or None for a gate without a memory.
+        shares: the open gates.
         scope: ``"host"``, ``"address"`` or ``"domain"``.
     """
 
-    def __init__(self, memories: Mapping[GateShare, MemoryOf | None], scope: str) -> None:
-        self._memories = memories
+    def __init__(self, shares: Iterable[GateShare], scope: str) -> None:
+        self._shares = shares
         self._scope = scope
         self._made: dict[MemoryOf, HostMemory] = {}
 
@@ -160,30 +232,59 @@ class _OldestMemory:
             memory.note(key, take)
 
     def _memory(self) -> HostMemory | None:
-        make = next((make for make in self._memories.values() if make is not None), None)
+        make = next((share.memory for share in self._shares if share.memory is not None), None)
         if make is None:
-            return None  # all gates are closed
+            return None  # no open gate has a store that outlives it
         if make not in self._made:
             self._made = {make: make(self._scope)}
         return self._made[make]
 
 
 class GateShare:
-    """The share of a gate in a pacer; see ``politesse.ports.Pacer``.
+    """The share of a gate in a pacer, which it joins at its first use; see ``politesse.ports.Pacer``.
 
     Args:
-        shared: the SharedPacer.
-        pacer: the pacer of ``shared``.
+        find: returns the SharedPacer.
+        options: the options of the gate.
+        publisher: receives the events of the pacer.
+        memory: returns the memory of each scope, or None if the gate has no store that outlives it.
+        resolver: finds the addresses of hosts if the SharedPacer has no resolver.
+
+    Attributes:
+        limits: the ``min_delay_s`` and ``max_concurrent`` of each host with limits at this gate; None for the options.
         unsubscribe: ends the subscription of the gate.
     """
 
-    def __init__(self, shared: SharedPacer, pacer: Pacer, unsubscribe: Callable[[], None]) -> None:
-        self.pacer = pacer
-        self._shared = shared
-        self._unsubscribe = unsubscribe
+    def __init__(
+        self,
+        find: Callable[[], SharedPacer],
+        options: PacingOptions,
+        publisher: Publisher,
+        memory: MemoryOf | None,
+        resolver: Resolver | None,
+    ) -> None:
+        self.options = options
+        self.publisher = publisher
+        self.memory = memory
+        self.resolver = resolver
+        self.limits: dict[str, tuple[float | None, int | None]] = {}
+        self.unsubscribe: Callable[[], None] = lambda: None
+        self._find = find
+        self._shared: SharedPacer | None = None
+        self._pacer: AnyPacer | None = None
         self._waits: set[asyncio.Timeout] = set()
         self._callbacks: dict[object, Callable[[], None]] = {}  # keeps the order in which the callbacks came
         self._closed = False
+
+    @property
+    def pacer(self) -> AnyPacer:
+        """The pacer; the first use joins it."""
+        if self._pacer is None:
+            if self._closed:
+                raise ClosedError("the pacer is closed")
+            self._shared = self._find()
+            self._pacer = self._shared.join(self)
+        return self._pacer
 
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""
@@ -245,19 +346,29 @@ class GateShare:
 
     def hosts(self) -> Mapping[str, HostStatus]:
         """Return the state of each busy host, with the requests of all gates."""
-        return self.pacer.hosts()
+        return {} if self._pacer is None else self._pacer.hosts()
 
     def closings(self) -> Mapping[Bound, int]:
         """Return how many hosts are closed now, at all gates, by the reason of the closure."""
-        return self.pacer.closings()
+        return {} if self._pacer is None else self._pacer.closings()
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
         """Return the lines in which a request to ``host`` waits; all gates share them."""
         return self.pacer.lines(host)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
-        """Pace ``host`` by its own limits, at all gates: the last gate that sets them decides."""
-        self.pacer.set_limits(host, min_delay_s, max_concurrent)
+        """Pace ``host`` by its own limits; raises ConfigurationError if the key is not the host."""
+        limits, key = (min_delay_s, max_concurrent), self.options.key
+        if limits == (None, None):
+            self.limits.pop(host, None)
+        elif key == "host":
+            self.limits[host] = limits
+        else:
+            raise ConfigurationError(
+                f"min_delay_s= or max_concurrent= of {host} alone: not with PacingOptions({key=!r})"
+            )
+        if self._shared is not None and not self._closed:
+            self._shared.limit(self.pacer, [host])
 
     async def aclose(self) -> None:
         """Raise ClosedError in all waiting tasks of this gate; close the pacer if this is its last gate."""
@@ -268,8 +379,9 @@ class GateShare:
             wait.reschedule(0.0)
         for place in list(self._callbacks):
             self._call(place)
-        self._unsubscribe()
-        await self._shared.leave(self)
+        self.unsubscribe()
+        if self._shared is not None:
+            await self._shared.leave(self)
 
     @property
     def waiting(self) -> int:
@@ -279,10 +391,10 @@ class GateShare:
     @property
     def in_flight(self) -> int:
         """How many permits of all gates have not ended."""
-        return self.pacer.in_flight
+        return 0 if self._pacer is None else self._pacer.in_flight
 
     def __repr__(self) -> str:
-        return f"<GateShare of {self.pacer!r}>"
+        return f"<GateShare of {self._pacer!r}>"
 
     def _call(self, place: object) -> None:
         """Call a callback, unless it has been called before."""
@@ -293,5 +405,3 @@ class GateShare:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the pacer is closed")
-        if self._shared.loop is None:
-            self._shared.loop = asyncio.get_running_loop()

@@ -15,6 +15,7 @@ from politesse.options import FleetOptions, SharedPacer
 from politesse.ports import TurnRequest
 from tests.integration.fleet.crawls import Crawl
 from tests.integration.fleet.sabotages import SABOTAGES
+from tests.support.pacing import share_of
 
 if TYPE_CHECKING:
     from politesse.ports import Pacer
@@ -37,7 +38,7 @@ def pacer_for(crawl: Crawl) -> Pacer:
     publisher.subscribe(partial(print, file=sys.stderr))
     options = PacingOptions(adaptive_factor=0.0, backoff_min_s=crawl.backoff_s, backoff_max_s=crawl.backoff_s)
     fleet = FleetOptions(crawl.redis_url, prefix=crawl.prefix, lease_s=crawl.lease_s)
-    pacer = SharedPacer(options, fleet=fleet, clock=clock).join(publisher, None, None).pacer
+    pacer = share_of(SharedPacer(options, fleet=fleet, clock=clock), publisher)
     for host in crawl.hosts:
         pacer.set_limits(host.name, host.interval_s, host.max_concurrent)
     return pacer

@@ -84,6 +84,10 @@ class Machine:
         async with self.gate() as gate:
             return await self.request(gate, 429, retry_after="3600")
 
+    def process(self, store: Store | None = None) -> Gatekeeper:
+        """Return a gate as another process at the same time would have it: it shares the store alone."""
+        return self.gate(store, pacer=SharedPacer(clock=self.clock))
+
     async def restarted(self, after_s: float = 0.0, *, exempt: bool = False) -> float:
         """Start the next process, some seconds later, and request a page; return the Unix time of that."""
         self.restart(after_s)
@@ -215,7 +219,7 @@ async def test_request_that_was_under_way_long_ago_delays_nothing() -> None:
 
 
 async def test_gates_on_one_store_do_not_overwrite_what_the_other_has_been_asked_for(machine: Machine) -> None:
-    async with machine.gate() as one, machine.gate() as other:
+    async with machine.gate() as one, machine.process() as other:
         await machine.request(other)
         closed_wall = await machine.request(one, 429, retry_after="3600")
         await settle()
@@ -229,7 +233,7 @@ async def test_gates_on_one_store_do_not_overwrite_what_the_other_has_been_asked
 
 
 async def test_gate_learns_what_a_host_has_asked_another_for_when_it_begins_with_it(machine: Machine) -> None:
-    async with machine.gate() as one, machine.gate() as other:
+    async with machine.gate() as one, machine.process() as other:
         await machine.request(other, url="https://b.example/")
         closed_wall = await machine.request(one, 429, retry_after="3600")
         await settle()
@@ -238,8 +242,8 @@ async def test_gate_learns_what_a_host_has_asked_another_for_when_it_begins_with
         assert answer.not_before == about(closed_wall + 3600)
 
 
-async def test_two_gates_on_one_store_do_not_share_the_pace(machine: Machine) -> None:
-    async with machine.gate() as one, machine.gate() as other:
+async def test_two_processes_on_one_store_do_not_share_the_pace(machine: Machine) -> None:
+    async with machine.gate() as one, machine.process() as other:
         await asyncio.gather(one.check(URL), other.check(URL))
         await machine.clock.sleep(60)
         starts = await asyncio.gather(machine.request(one), machine.request(other))
@@ -598,7 +602,7 @@ async def test_store_that_updates_is_called_once_for_a_note(machine: Machine) ->
 async def test_closure_that_another_process_has_noted_outlives_all_notes_of_this_one(
     machine: Machine, make: Callable[[dict[str, bytes]], Store]
 ) -> None:
-    async with machine.gate(make(machine.records)) as gate, machine.gate(make(machine.records)) as other:
+    async with machine.gate(make(machine.records)) as gate, machine.process(make(machine.records)) as other:
         await machine.request(other)  # it knows the host from now on
         closed_wall = await machine.request(gate, 429, retry_after="3600")
         for _ in range(3):
@@ -608,7 +612,7 @@ async def test_closure_that_another_process_has_noted_outlives_all_notes_of_this
 
 async def test_closure_that_is_noted_while_another_note_waits_for_its_store_is_not_shortened(machine: Machine) -> None:
     slow = UpdatingStore(machine.records, 3.0, machine.clock)
-    async with machine.gate(slow) as other, machine.gate(UpdatingStore(machine.records)) as gate:
+    async with machine.process(slow) as other, machine.gate(UpdatingStore(machine.records)) as gate:
         await machine.request(other)
         await machine.clock.sleep(10)  # it is written
         async with gate.turn(URL) as turn:
@@ -654,7 +658,8 @@ async def test_shared_pace_is_kept_by_the_gates_that_are_left(machine: Machine) 
 
 async def test_gate_without_a_store_shares_the_memory_of_its_pacer(machine: Machine) -> None:
     pacer = SharedPacer(clock=machine.clock)
-    async with machine.gate(pacer=pacer), machine.gate(MemoryStore(), pacer=pacer) as other:
+    async with machine.gate(pacer=pacer) as gate, machine.gate(MemoryStore(), pacer=pacer) as other:
+        await gate.check(URL)
         closed_wall = await machine.request(other, 429, retry_after="3600")
     machine.restart()
     async with machine.gate(pacer=SharedPacer(clock=machine.clock)) as gate:
@@ -662,15 +667,27 @@ async def test_gate_without_a_store_shares_the_memory_of_its_pacer(machine: Mach
         assert await machine.request(gate) == about(closed_wall + 3600)
 
 
-async def test_store_that_a_shared_pacer_cannot_use_for_its_hosts_is_named_in_the_log(
-    machine: Machine, caplog: pytest.LogCaptureFixture
+async def test_store_of_a_gate_keeps_the_hosts_of_the_gates_that_were_open_before(machine: Machine) -> None:
+    async with machine.gate(MemoryStore()) as gate:
+        await machine.request(gate)
+        async with machine.gate() as other:
+            await other.check(URL)
+            closed_wall = await machine.request(gate, 429, retry_after="3600")
+    assert await machine.restarted(exempt=True) == about(closed_wall + 3600)
+
+
+async def test_closure_in_the_store_of_a_gate_holds_for_a_host_that_an_earlier_gate_has_requested(
+    machine: Machine,
 ) -> None:
-    pacer = SharedPacer(clock=machine.clock)
-    async with machine.gate(MemoryStore(), pacer=pacer), machine.gate(pacer=pacer) as other:
-        await machine.request(other)
-    assert "SharedPacer" in caplog.text
-    assert KEY not in machine.records
-    assert SITE in machine.records
+    async with machine.gate() as gate:
+        closed_wall = await machine.request(gate, 429, retry_after="3600")
+    machine.restart(after_s=60)
+    async with machine.gate(MemoryStore()) as gate:
+        await machine.request(gate)  # this gate does not read the store of the earlier process
+        async with machine.gate() as other:
+            answer = await next_start(machine, other)
+            assert isinstance(answer, NotYet)
+            assert answer.not_before == about(closed_wall + 3600)
 
 
 async def test_the_patience_of_a_queue_begins_with_the_queue_not_with_what_an_earlier_process_met(

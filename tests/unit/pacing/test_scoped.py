@@ -7,13 +7,12 @@ import pytest
 
 from politesse import Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
 from politesse.errors import ClosedError, ConfigurationError, TooFar
-from politesse.events import Publisher
 from politesse.options import Limit, SharedPacer
 from politesse.ports import Permit
 from politesse.robots import RuleSet
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet
-from tests.support.pacing import MIDNIGHT, Resolving, fetching, finish, rules, wants
+from tests.support.pacing import MIDNIGHT, Resolving, fetching, finish, rules, share_of, wants
 from tests.support.tasks import pass_time, settle
 
 SHARED = {"a.example": ["192.0.2.1"], "b.example": ["192.0.2.1"], "c.example": ["192.0.2.2"]}
@@ -26,7 +25,7 @@ class Desk:
         self.started: dict[Permit, float] = {}
         self.resolver = addresses or Resolving(SHARED)
         shared = SharedPacer(options, clock=self.clock, resolver=self.resolver, jitter=lambda: 0.0)
-        self.pacer = shared.join(Publisher(), None, None).pacer
+        self.pacer = share_of(shared).pacer
 
     async def know(self, *hosts: str) -> None:
         """Have their addresses looked up."""

@@ -14,7 +14,7 @@ from politesse.options import SharedPacer
 from politesse.ports import Permit
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet
-from tests.support.pacing import HOST, Resolving, wants
+from tests.support.pacing import HOST, Resolving, share_of, wants
 from tests.support.tasks import ended, settle
 
 
@@ -28,7 +28,7 @@ class Desk:
         publisher.subscribe(self.events.append)
         options = PacingOptions(key=key, min_delay_s=0.0, max_concurrent=100)
         shared = SharedPacer(options, clock=self.clock, resolver=self.resolver)
-        self.pacer = shared.join(publisher, None, None).pacer
+        self.pacer = share_of(shared, publisher).pacer
 
     def known(self, host: str = HOST) -> str | None:
         """Return the key by which a request is paced at once; None if it has to wait for the address."""

@@ -141,6 +141,7 @@ async def test_close_of_the_last_gate_ends_what_they_shared(clock: ManualClock) 
     pacer = SharedPacer(PacingOptions(key="address"), clock=clock, resolver=hanging)
     first, last = gate_of(pacer), gate_of(pacer)
     before = asyncio.all_tasks()
+    assert isinstance(last.try_turn(f"{SITE}/robots.txt"), NotYet)
     waiting = asyncio.create_task(first.take_turn(f"{SITE}/robots.txt"))  # the address of its host is looked up
     await settle()
     await first.aclose()

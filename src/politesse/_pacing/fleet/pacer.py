@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.fleet.link import FleetLink
+    from politesse._pacing.host_state import MemoryOf
     from politesse._pacing.local import LocalPacer
     from politesse._pacing.pace import PacingOptions
     from politesse._pacing.permit import LocalPermit
@@ -55,6 +56,14 @@ class FleetPacer:
         self._reserver = Reserver(link, self._own, self._scope, clock)
         self._offers: Offers[FleetPermit] = Offers(self.start, clock)
         self._expiry = PermitExpiry(clock, options.max_turn_s, self._reserver.under_way.keys, publisher)
+
+    def use(self, options: PacingOptions) -> None:
+        """Replace the options."""
+        self._expiry.limit(options.max_turn_s)
+        self._own.use(replace(options, max_turn_s=inf))
+
+    def remember(self, memory: MemoryOf) -> None:
+        """Do nothing: the fleet keeps the states of hosts itself."""
 
     def try_start(self, request: TurnRequest, /) -> FleetPermit | NotYet:
         """Return the permit that was kept for a callback; otherwise NotYet, because only Redis grants new permits."""

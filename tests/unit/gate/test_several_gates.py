@@ -1,0 +1,303 @@
+"""Gates with the same clock share the pace of hosts, one after the other and side by side."""
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from politesse import Gatekeeper, HostPolicy, NotYet, PacingOptions, Reason, TooFar
+from politesse.options import Limit, SharedPacer
+from politesse.testing import ManualClock, ScriptedFetcher
+from tests.support.pacing import Resolving
+from tests.support.tasks import settle
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+PAGE = "https://example.com/page"
+SITES = {"https://example.com": "User-agent: *\nDisallow: /private", "https://www.example.com": 404}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(autojump=True)
+
+
+def gate_of(clock: ManualClock, sites: Any = SITES, **options: Any) -> Gatekeeper:
+    return Gatekeeper(UA, fetcher=ScriptedFetcher(sites), clock=clock, **options)
+
+
+async def request(gate: Gatekeeper, clock: ManualClock, lasts_s: float = 0.0, exempt: str | None = None) -> float:
+    """Request a page, and return when the request started."""
+    async with gate.turn(PAGE, exempt=exempt):
+        started = clock.monotonic()
+        await clock.sleep(lasts_s)
+    return started
+
+
+def shortest(starts: Sequence[float]) -> float:
+    return min(later - earlier for earlier, later in pairwise(sorted(starts)))
+
+
+@pytest.mark.parametrize("pacing", [{}, {"pacer": True}])
+async def test_gate_for_each_page_keeps_the_pace(clock: ManualClock, pacing: dict[str, Any]) -> None:
+    pacer, starts = SharedPacer(clock=clock), []
+    for _ in range(10):
+        async with gate_of(clock, {"https://example.com": 404}, pacer=pacer if pacing else None) as gate:
+            starts.append(await request(gate, clock, exempt="a test"))
+    assert shortest(starts) == pytest.approx(1.0)
+
+
+def test_event_loop_for_each_page_keeps_the_pace(clock: ManualClock) -> None:
+    async def visit() -> float:
+        async with gate_of(clock) as gate:
+            return await request(gate, clock, exempt="a test")
+
+    assert shortest([asyncio.run(visit()) for _ in range(5)]) == pytest.approx(1.0)
+
+
+def test_gate_that_its_program_never_closed_leaves_its_pace_as_well() -> None:
+    clock = ManualClock()
+
+    async def visit() -> float:
+        gate = gate_of(clock)
+        gate.set_policy("example.com", HostPolicy(exempt=True, reason="a test"))
+        answer = gate.try_turn(PAGE)
+        if isinstance(answer, NotYet):
+            return answer.not_before - clock.wall()
+        with answer:
+            clock.advance(0.5)
+        return 0.0
+
+    assert [asyncio.run(visit()) for _ in range(3)] == [0.0, 1.0, 1.0]
+
+
+async def test_gates_side_by_side_wait_in_one_line(clock: ManualClock) -> None:
+    async with gate_of(clock) as one, gate_of(clock) as other:
+        await asyncio.gather(one.check(PAGE), other.check(PAGE))
+        starts = await asyncio.gather(*(request(gate, clock, 0.25) for gate in (one, other, one, other)))
+    assert shortest(starts) == pytest.approx(1.25)
+
+
+async def test_host_that_asked_a_closed_gate_to_wait_is_closed_for_the_next(clock: ManualClock) -> None:
+    async with gate_of(clock) as gate, gate.turn(PAGE) as turn:
+        turn.observe(429, {"retry-after": "3600"})
+    closed = clock.monotonic()
+    async with gate_of(clock) as gate:
+        assert (await gate.check(PAGE)).reason is Reason.TOO_MANY_REQUESTS  # its robots.txt waits as well
+        assert await request(gate, clock, exempt="a test") == pytest.approx(closed + 3600)
+
+
+async def test_robots_txt_of_a_host_is_requested_at_the_pace_by_each_gate(clock: ManualClock) -> None:
+    fetched = []
+
+    class Fetcher(ScriptedFetcher):
+        async def fetch(self, request: Any, /) -> Any:
+            fetched.append(clock.monotonic())
+            return await super().fetch(request)
+
+    for _ in range(5):
+        async with Gatekeeper(UA, fetcher=Fetcher({"https://example.com": 404}), clock=clock) as gate:
+            await gate.check(PAGE)
+    assert fetched[1] - fetched[0] < 1.0  # the first two need no pause
+    assert shortest(fetched[1:]) == pytest.approx(1.0)
+
+
+async def test_long_crawl_delay_outlives_its_gate(clock: ManualClock) -> None:
+    sites = {"https://example.com": "User-agent: *\nCrawl-delay: 3600"}
+    starts = []
+    for _ in range(3):
+        async with gate_of(clock, sites) as gate:
+            starts.append(await request(gate, clock))
+        await clock.sleep(1800)
+    assert shortest(starts) >= 3600
+
+
+async def test_slow_server_keeps_its_pace_for_the_next_gate(clock: ManualClock) -> None:
+    async with gate_of(clock) as gate:
+        await request(gate, clock, lasts_s=8.0)
+    ended = clock.monotonic()
+    async with gate_of(clock) as gate:
+        assert await request(gate, clock) >= ended + 7.9
+
+
+async def test_turn_that_ends_after_the_close_of_its_gate_counts(clock: ManualClock) -> None:
+    gate = gate_of(clock)
+    turn = await gate.take_turn(PAGE)
+    await gate.aclose()
+    await clock.sleep(30)
+    with turn:
+        turn.observe(503, {"retry-after": "600"})
+    ended = clock.monotonic()
+    async with gate_of(clock) as gate:
+        assert await request(gate, clock, exempt="a test") == pytest.approx(ended + 600)
+
+
+@pytest.mark.parametrize(
+    "pacing", [PacingOptions(key="address"), PacingOptions(min_delay_s=0.0, address=Limit(min_delay_s=1.0))]
+)
+async def test_hosts_of_an_address_keep_their_pace_over_several_gates(
+    clock: ManualClock, pacing: PacingOptions
+) -> None:
+    resolver = Resolving({"example.com": ["192.0.2.1"], "www.example.com": ["192.0.2.1"]})
+    starts = []
+    for url in (PAGE, "https://www.example.com/", PAGE):
+        async with gate_of(clock, pacing=pacing, resolver=resolver) as gate, gate.turn(url):
+            starts.append(clock.monotonic())
+    assert shortest(starts) >= 1.0
+
+
+async def test_each_gate_keeps_its_own_floor_on_a_host_of_both(clock: ManualClock) -> None:
+    slow = PacingOptions(min_delay_s=5.0, adaptive_factor=0.0)
+    async with gate_of(clock, pacing=slow) as patient, gate_of(clock, pacing=PacingOptions(min_delay_s=2.0)) as gate:
+        await asyncio.gather(patient.check(PAGE), gate.check(PAGE))
+        first = await request(patient, clock)
+        assert await request(gate, clock) == pytest.approx(first + 2.0)
+        assert await request(patient, clock) == pytest.approx(first + 7.0)
+
+
+@pytest.mark.parametrize("opens_first", ["one", "many"])
+async def test_no_host_gets_more_requests_at_once_than_each_gate_permits(clock: ManualClock, opens_first: str) -> None:
+    many = PacingOptions(max_concurrent=3, min_delay_s=0.0, adaptive_factor=0.0)
+    one, other = gate_of(clock), gate_of(clock, pacing=many)
+    async with one, other:
+        for gate in (one, other) if opens_first == "one" else (other, one):
+            await gate.check(PAGE)
+        await clock.sleep(5.0)
+        first = asyncio.create_task(request(other, clock, 10.0))
+        await clock.sleep(1.0)
+        tasks = [first, *(asyncio.create_task(request(gate, clock, 10.0)) for gate in (one, other))]
+        assert shortest(await asyncio.gather(*tasks)) >= 10.0
+        await one.aclose()
+        tasks = [asyncio.create_task(request(other, clock, 10.0)) for _ in range(3)]
+        assert shortest(await asyncio.gather(*tasks)) == 0.0  # this gate alone permits several at once
+
+
+async def test_policy_of_a_gate_does_not_quicken_another_gate(clock: ManualClock) -> None:
+    async with gate_of(clock) as ours, gate_of(clock) as gate:
+        ours.set_policy("example.com", HostPolicy(max_concurrent=5, min_delay_s=0.0))
+        await asyncio.gather(ours.check(PAGE), gate.check(PAGE))
+        starts = [await request(gate, clock, 0.25) for _ in range(3)]
+        assert shortest(starts) == pytest.approx(1.25)
+        starts = list(await asyncio.gather(request(ours, clock, 10.0), request(gate, clock)))
+        assert shortest(starts) >= 10.0
+
+
+async def test_cap_of_a_gate_does_not_bind_a_gate_that_obeys(clock: ManualClock) -> None:
+    sites = {"https://example.com": "User-agent: *\nCrawl-delay: 30"}
+    capped = PacingOptions(on_long_crawl_delay="cap", max_crawl_delay_s=2.0)
+    async with gate_of(clock, sites, pacing=capped) as gate, gate_of(clock, sites) as other:
+        await asyncio.gather(gate.check(PAGE), other.check(PAGE))
+        first = await request(other, clock)
+        assert await request(other, clock) == pytest.approx(first + 30.0)
+
+
+async def test_shared_pacer_gives_a_pace_apart(clock: ManualClock) -> None:
+    async with gate_of(clock) as gate, gate_of(clock, pacer=SharedPacer(clock=clock)) as apart:
+        await asyncio.gather(gate.check(PAGE), apart.check(PAGE))
+        await clock.sleep(5.0)
+        starts = await asyncio.gather(request(gate, clock), request(apart, clock))
+    assert starts[0] == starts[1]
+
+
+async def test_gates_with_different_clocks_share_nothing() -> None:
+    for _ in range(3):
+        clock = ManualClock()
+        async with gate_of(clock) as gate, gate.turn(PAGE, exempt="a test"):
+            assert clock.monotonic() == 0.0
+
+
+async def test_clock_without_hash_gives_each_gate_a_pace_of_its_own() -> None:
+    class Clock(ManualClock):
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    clock = Clock()
+    async with gate_of(clock) as one, gate_of(clock) as other:
+        await one.check(PAGE)
+        await other.check(PAGE)
+
+
+def test_gate_that_was_made_outside_of_an_event_loop_belongs_to_the_loop_that_uses_it_first(clock: ManualClock) -> None:
+    made = gate_of(clock)
+    made.set_policy("example.com", HostPolicy(min_delay_s=4.0))
+
+    async def crawl() -> list[float]:
+        async with made, gate_of(clock) as other:
+            await asyncio.gather(made.check(PAGE), other.check(PAGE))
+            await clock.sleep(5.0)
+            return [await request(gate, clock) for gate in (other, made, other)]
+
+    starts = asyncio.run(crawl())
+    assert starts[1] - starts[0] == pytest.approx(4.0)
+    assert starts[2] - starts[1] == pytest.approx(1.0)
+
+
+def test_event_loops_in_threads_are_paced_apart_and_leave_their_pace() -> None:
+    both, errors = threading.Barrier(2), list[BaseException]()
+
+    async def crawl() -> None:
+        async with Gatekeeper(UA, fetcher=ScriptedFetcher({"https://example.com": 404})) as gate:
+            await gate.check(PAGE)
+            for place in range(50):
+                async with gate.turn(f"https://{place}.example/", exempt="a test"):
+                    pass
+            both.wait(10)
+            gate.hosts()
+
+    def run() -> None:
+        try:
+            asyncio.run(crawl())
+        except BaseException as error:  # noqa: BLE001 - the test reports it
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert errors == []
+
+    async def next_start() -> object:
+        async with Gatekeeper(UA, fetcher=ScriptedFetcher({})) as gate:
+            return await gate.take_turn("https://1.example/", exempt="a test", max_wait_s=0)
+
+    with pytest.raises(TooFar, match=r"1\.example"):
+        asyncio.run(next_start())
+
+
+async def test_closed_gate_leaves_no_task_and_no_timer() -> None:
+    clock = ManualClock()
+    before = asyncio.all_tasks()
+    async with gate_of(clock) as gate:
+        async with gate.turn(PAGE, exempt="a test") as turn:
+            turn.observe(429, {"retry-after": "3600"})
+        waiting = asyncio.create_task(gate.take_turn(PAGE, exempt="a test"))
+        await settle()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await settle()
+    assert asyncio.all_tasks() == before
+    assert clock._timers == [] or all(timer.cancelled for *_, timer in clock._timers)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_thousand_event_loops_leave_nothing_but_marks(*, closes: bool) -> None:
+    loops = weakref.WeakSet[asyncio.AbstractEventLoop]()
+
+    async def visit(place: int) -> None:
+        loops.add(asyncio.get_running_loop())
+        gate = Gatekeeper(UA, fetcher=ScriptedFetcher({}))
+        async with gate.turn(f"https://h{place}.example/", exempt="a test"):
+            pass
+        if closes:
+            await gate.aclose()
+
+    for place in range(100):
+        asyncio.run(visit(place))
+    gc.collect()
+    assert len(loops) == 0
