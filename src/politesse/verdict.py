@@ -119,8 +119,8 @@ class Verdict:
 
     Attributes:
         url: the URL in question, as given.
-        allowed: the answer. With ``mode="report"`` this is always true; ``reason`` and ``rule`` then show the answer
-            that ``mode="enforce"`` would give.
+        allowed: the answer. With ``mode="report"`` this is true, except for sites with too slow a pace and refused
+            private addresses; ``reason`` and ``rule`` then show the answer that ``mode="enforce"`` would give.
         match: the reason and the rule.
     """
 

@@ -12,6 +12,7 @@ from yarl import URL
 from politesse import Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions, Turn
 from politesse.errors import ConfigurationError, TurnHeld
 from politesse.integrations.aiohttp import PoliteSession
+from politesse.options import SharedPacer
 from politesse.queue import CrawlPage, PoliteQueue
 from tests.integration.clients import CLIENTS, Client, Httpx
 from tests.integration.sites import EAGER, UA, Site, turns, until
@@ -152,8 +153,15 @@ async def test_turn_of_another_agent_is_not_used(site: Site, gate: Gatekeeper, c
     assert site.pages == []
 
 
-async def test_turn_of_another_gatekeeper_is_not_used(site: Site, client: Client) -> None:
+async def test_turn_of_another_gatekeeper_blocks_the_request_to_its_host(site: Site, client: Client) -> None:
     async with Gatekeeper(UA, pacing=EAGER) as another, another.turn(f"{site.base}/page") as turn:
+        with pytest.raises(TurnHeld):
+            await client.get(turn.url)
+    assert site.pages == []
+
+
+async def test_turn_of_a_gatekeeper_with_a_pace_of_its_own_is_not_used(site: Site, client: Client) -> None:
+    async with Gatekeeper(UA, pacer=SharedPacer(EAGER)) as another, another.turn(f"{site.base}/page") as turn:
         assert await client.get(turn.url) == 200
         assert turns(another) == 1
         turn.observe(200)

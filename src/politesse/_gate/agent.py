@@ -17,7 +17,7 @@ from logging import DEBUG
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from politesse._cache.options import is_fault_of_kind
-from politesse._gate.judge import Evidence, HostPolicy, Judgement, judge, match_rules, match_without_file, settle
+from politesse._gate.judge import Evidence, HostPolicy, Judgement, judge, match_rules, match_without_file
 from politesse._gate.pages import denied_file
 from politesse._gate.turn import Turn, blocking_turn
 from politesse._log import GATE
@@ -112,9 +112,11 @@ class Agent:
         if hit is not None:
             return hit[0]
         origin, target = split(url)
-        settled = settle(self.state.policy(origin))
-        if settled is not None:
-            return self._made(url, settled)
+        policy = self.state.policy(origin)
+        if policy is not None and policy.deny and (not self.state.reports or self.state.is_private(origin)):
+            return self._denied(url, origin, policy)
+        if policy is not None and policy.exempt:
+            return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_EXEMPT], policy.reason))
         entry = self.known_entry(origin)
         if entry is not None:
             evidence = self._evidence(url, target, entry)
@@ -155,9 +157,10 @@ class Agent:
             ClosedError: if the gatekeeper is closed.
         """
         self.state.check_usable()
-        policy = self.state.policy(split(url)[0])
+        origin, _ = split(url)
+        policy = self.state.policy(origin)
         if policy is not None and policy.deny:
-            return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_DENY], policy.reason))
+            return self._denied(url, origin, policy)
         return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_EXEMPT], reason))
 
     def known_entry(self, origin: Origin) -> Entry | None:
@@ -319,11 +322,17 @@ class Agent:
             raise Disallowed(self.counted(self._refused(origin.robots_url, origin, Reason.TOO_SLOW, note)))
 
     def _refused(self, url: str, origin: Origin, reason: Reason, note: str, not_before: float | None = None) -> Verdict:
-        """Return a verdict that denies ``url`` because of its pace or a refusal, in report mode as well."""
+        """Return a verdict that denies ``url``, in report mode as well."""
         judgement = Judgement(WITHOUT_RULE[reason], note, not_before)
         verdict = self._made(url, judgement, self.state.cache.entries.get(origin.text))
         verdict.allowed = False
         return verdict
+
+    def _denied(self, url: str, origin: Origin, policy: HostPolicy) -> Verdict:
+        """Return the verdict of a policy that denies; a private address is denied in report mode as well."""
+        if self.state.is_private(origin):
+            return self._refused(url, origin, Reason.POLICY_DENY, policy.reason)
+        return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_DENY], policy.reason))
 
     def _evidence(self, url: str, target: str, entry: Entry) -> Evidence:
         """Return the evidence of host policies and robots.txt about ``url``."""

@@ -87,7 +87,7 @@ class Gatekeeper(AgentView):
         clock: the clocks; by default the clocks of the system.
         mode: ``"enforce"`` or ``"report"``. In report mode, every verdict allows its URL. The reason of the verdict and
             the events state the denial that would apply. In both modes turns keep the pace, and sites with too slow a
-            pace are refused.
+            pace are refused. So are private addresses with ``FetchOptions(private_addresses="deny")``.
         enforce_usage: the purposes for which you use the content of sites, such as ``{"ai-train"}``: ``search``,
             ``ai-train``, ``ai-input``, ``tdm``. If a site disallows one of these purposes, the gate denies its pages.
             The gate reads the preferences in robots.txt. For ``tdm``, ``check`` also fetches

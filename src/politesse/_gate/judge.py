@@ -46,7 +46,7 @@ class HostPolicy:
 
     Attributes:
         deny: request nothing from the host, not even robots.txt (except as a redirect target of another site's
-            robots.txt).
+            robots.txt). In report mode, the gate allows the pages, and fetches robots.txt for their pace.
         exempt: request any URL of the host without fetching robots.txt: for your own servers, or by agreement.
         reason: the reason, in words, for the verdicts; required for an exemption.
         min_delay_s: replaces ``PacingOptions.min_delay_s``; None keeps that value. If the host asks for a slower pace,

@@ -77,10 +77,14 @@ class GateState:
 
     def policy(self, origin: Origin) -> HostPolicy | None:
         """Return the policy for the host of ``origin``, if there is one."""
-        if self.public_resolver is not None and is_private_literal(origin.pacing_host):
+        if self.is_private(origin):
             reason = f"{origin.host} is a private address, and private_addresses='deny'"
             return HostPolicy(deny=True, reason=reason)
         return self.policies.get(origin.pacing_host)
+
+    def is_private(self, origin: Origin) -> bool:
+        """Return whether the gate refuses ``origin`` because its host is a private address."""
+        return self.public_resolver is not None and is_private_literal(origin.pacing_host)
 
     def check_open(self) -> None:
         """Raise ClosedError if the gate was closed."""

@@ -16,7 +16,7 @@ from redis.crc import key_slot
 from politesse import Gatekeeper, PacingOptions
 from politesse.errors import TooFar
 from politesse.events import ComponentFailed, FleetAway
-from politesse.options import FleetOptions
+from politesse.options import FleetOptions, SharedPacer
 from politesse.ports import Pacer
 from politesse.testing import ScriptedFetcher
 from tests.integration.cli.command import politesse
@@ -203,8 +203,10 @@ async def test_gates_by_the_url_of_a_cluster_keep_one_pace_and_show_who_holds_wh
     pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
     async with AsyncExitStack() as turns:
         one, other = [
-            await turns.enter_async_context(Gatekeeper("ExampleBot/1.0", fetcher=site, fleet=fleet, pacing=pacing))
-            for _ in range(2)
+            await turns.enter_async_context(
+                Gatekeeper("ExampleBot/1.0", fetcher=site, pacer=SharedPacer(pacing, fleet=fleet))
+            )
+            for _ in range(2)  # as in two processes
         ]
         for host in hosts:
             await turns.enter_async_context(one.turn(f"https://{host}/1", max_wait_s=30.0))

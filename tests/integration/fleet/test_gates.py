@@ -47,7 +47,10 @@ def fleet(server: RedisServer, prefix: str) -> FleetOptions:
 
 
 def gate_of(fleet: FleetOptions | str | None, pacing: PacingOptions | None = QUICK, **options: object) -> Gatekeeper:
+    """Return a gate as it would be in a process of its own: the gates of one event loop share a pacer by default."""
     site = ScriptedFetcher({"https://example.com": 404, "https://example.org": 404})
+    if isinstance(fleet, FleetOptions):
+        options, fleet = {"pacer": SharedPacer(pacing, fleet=fleet), **options}, None
     return Gatekeeper(UA, fetcher=site, fleet=fleet, pacing=pacing, **options)  # type: ignore[arg-type]
 
 
