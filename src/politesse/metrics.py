@@ -211,8 +211,8 @@ class _Watched:
 class GateMetrics(Collector):
     """The metrics of all gatekeepers of a process, for one registry of Prometheus.
 
-    A closed gate keeps its last figures until the program drops the gate. Gates with one SharedPacer have the same
-    hosts, so each gate reports the turns and closings of all these gates.
+    A closed gate keeps its last figures until the program drops the gate. Gates of an event loop share their hosts, so
+    each gate reports the turns and closings of all these gates.
 
     Args:
         registry: the registry, which calls ``collect`` at each scrape.

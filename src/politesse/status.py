@@ -29,7 +29,7 @@ class Statistics:
         origins: the number of origins in the cache.
         entries_bytes: about how much memory the origins in the cache take.
         waiting: the number of callers that wait for a turn now.
-        turns: the number of turns under way now.
+        turns: the number of turns under way now, at all gates that share the pace.
         recorded: the number of decisions, turns and files that the ledger has written.
         unrecorded: the number of decisions, turns and files that the ledger has dropped, because too many waited to be
             written.

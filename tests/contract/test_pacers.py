@@ -64,7 +64,9 @@ class _EmptyMemory:
 
 
 def _remembering(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Pacer:
-    return LocalPacer(options, memory=_EmptyMemory(), clock=clock, jitter=lambda: 0.0, publisher=publisher)
+    pacer = LocalPacer(options, clock=clock, jitter=lambda: 0.0, publisher=publisher)
+    pacer.remember(lambda _: _EmptyMemory())
+    return pacer
 
 
 def _remote(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Pacer:

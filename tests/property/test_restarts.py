@@ -91,7 +91,9 @@ async def started(requests: list[Request], *, restarts: bool) -> list[float]:
 
     def make() -> LocalPacer:
         if restarts:
-            return LocalPacer(OPTIONS, memory=disk, clock=clock, jitter=lambda: 0.0)
+            pacer = LocalPacer(OPTIONS, clock=clock, jitter=lambda: 0.0)
+            pacer.remember(lambda _: disk)
+            return pacer
         return LocalPacer(OPTIONS, clock=clock, jitter=lambda: 0.0)
 
     async def start() -> Permit:

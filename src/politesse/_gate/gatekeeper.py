@@ -62,8 +62,11 @@ class Gatekeeper(AgentView):
         cache: how long answers are used.
         fetch: how robots.txt is fetched.
         pacing: how fast hosts are requested.
-        pacer: a SharedPacer, which paces several gates together. ``pacing`` may then differ from the options of the
-            pacer only in ``min_delay_s``, the shortest pause of this gate.
+        pacer: a SharedPacer, which gives its gates a pace apart from all others. ``pacing`` may then differ from the
+            options of the pacer only in ``min_delay_s``, the shortest pause of this gate. By default, all gates of an
+            event loop with the same clock, fleet and scopes (``key``, ``address``, ``domain``) share the pace of each
+            host, and a closed gate leaves its pace to the later gates of the process. Each gate keeps its own
+            ``min_delay_s``; of the other PacingOptions, the strictest value of the open gates counts.
         store: keeps the records: a Store, or the path of a file for a SqliteStore. The path may be a URL:
             ``"sqlite:///robots.db"`` is relative, and ``"sqlite:////var/lib/robots.db"`` is absolute. By default, this
             process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps the

@@ -4,7 +4,9 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
 
     gate --- TurnRequest(host, origin, agent, pace, url, min_delay_s, check_lines) --> Permit
       |
-    GateShare      shared.py   only with pacer=SharedPacer(...): the waiters of a gate end with that gate
+    GateShare      shared.py   the waiters of a gate end with that gate
+      |
+    SharedPacer    shared.py   given to gates, or that of their event loop: a pacer while one of its gates is open
       |
     ScopedPacer    scoped.py   only with key=, address= or domain=: a pacer for each scope: first the key, then the
       |                        limits; scopes.py finds the keys, offers.py waits for callbacks
@@ -18,7 +20,8 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |   |- HostBackoff  backoff.py   closures, adaptive delay, quotas (pure)
       |   |   `- AnswersInRow  refusals.py   the table of the meanings of answers (pure)
       |   `- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
-      |- ActiveHosts    hosts.py     active hosts, and the last requests to idle hosts
+      |- ActiveHosts    hosts.py     active hosts
+      |- Marks          hosts.py     the last requests and backoffs, which stay in the process when the pacer closes
       |- Wakeups        hosts.py     one heap for all hosts, and its timers
       |- Reports, PermitExpiry  reports.py   events, long waits, permits that expire
       |- FetchLines     local.py     requests for robots.txt, which have their own line

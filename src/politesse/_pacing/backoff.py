@@ -75,7 +75,6 @@ class HostBackoff:
         latency_s: the smoothed response time.
         quota_until_mono: until when the interval of a quota holds.
         last_mono: when the host was last requested, for the next pacer of the process; see ``Marks``.
-        kept_until_mono: until when the process keeps this object after the close of the pacer; infinite before.
     """
 
     closing: Closing = _OPEN
@@ -85,7 +84,6 @@ class HostBackoff:
     latency_s: float = 0.0
     quota_until_mono: float = -inf
     last_mono: float = -inf
-    kept_until_mono: float = inf
     _quota_interval_s: float = 0.0
     _refused_mono: float = -inf
     _refused_by: str = ""

@@ -63,16 +63,11 @@ class ActiveHosts:
         """Return a host, and make it active."""
         host = self.by_name.get(name)
         if host is None:
-            backoff = self._marks.backoff(name)
+            backoff = self._marks.backoffs.setdefault(name, HostBackoff())
             last_mono = max(self._last_requested.take(name, now_mono), backoff.last_mono)
             host = self.by_name[name] = PacedHost(name, self.options(name), last_mono, backoff=backoff)
             self._begin(host)
         return host
-
-    def is_closed(self, name: str, now_mono: float) -> bool:
-        """Return whether an earlier pacer has left an idle host closed."""
-        backoff = self._marks.backoffs.get(name)
-        return backoff is not None and backoff.closing.until_mono > now_mono
 
     def requested(self, name: str, now_mono: float, *, again: bool) -> None:
         """Remember a request to an idle host. If an earlier one still counts, only ``again`` replaces its time."""
@@ -102,10 +97,6 @@ class ActiveHosts:
         self._marks.backoffs.pop(host.host, None)
         self._last_requested.keep(host.host, host.last_mono, now_mono)
 
-    def leave(self, host: PacedHost, until_mono: float) -> None:
-        """Leave the marks of an active host to the next pacer, its backoff until ``until_mono``."""
-        self._marks.backoffs.setdefault(host.host, host.backoff).kept_until_mono = until_mono
-
     def under_way(self) -> Iterator[LocalPermit]:
         """Return all permits that have not ended."""
         for host in self.by_name.values():
@@ -126,8 +117,8 @@ class ActiveHosts:
 class Marks:
     """What a process remembers of the hosts of a scope. The next pacer goes on with it.
 
-    An active host writes its last request into its HostBackoff. So a pacer that was never closed, because its program
-    ended the event loop, leaves its marks as well.
+    An active host writes its last request into its HostBackoff, which is here from the start. So the close of a pacer
+    needs no step, and a pacer that was never closed leaves its marks as well.
 
     Attributes:
         requested: the last requests to idle hosts.
@@ -140,19 +131,11 @@ class Marks:
         self.fetches = LastRequestTimes(FRESH_S), LastRequestTimes(FRESH_S)
         self.backoffs: dict[str, HostBackoff] = {}
 
-    def backoff(self, name: str) -> HostBackoff:
-        """Return the backoff of a host that becomes active."""
-        backoff = self.backoffs.setdefault(name, HostBackoff())
-        backoff.kept_until_mono = inf
-        return backoff
-
     def sweep(self, now_mono: float) -> None:
-        """Keep only the last request of each host whose backoff has become too old."""
+        """Forget the backoffs that are too old; an active host may lose its mark, but not its backoff."""
         for name, backoff in list(self.backoffs.items()):
-            lost_mono = max(backoff.last_mono, backoff.remembered_until_mono) + DAY_S  # the pacer was never closed
-            if now_mono >= min(backoff.kept_until_mono, lost_mono):
+            if max(backoff.last_mono + self.requested.kept_s, backoff.remembered_until_mono) <= now_mono:
                 self.backoffs.pop(name, None)
-                self.requested.keep(name, backoff.last_mono, now_mono)
 
 
 class LastRequestTimes:

@@ -92,7 +92,7 @@ class LocalLines:
 
     def use(self, options: PacingOptions) -> None:
         """Replace the options."""
-        self._expiry.limit(options.max_turn_s)
+        self._expiry.max_turn_s = options.max_turn_s
         self._active.use(options)
         for host in self._hosts.values():
             self._advance(host)
@@ -178,8 +178,7 @@ class LocalLines:
         self._expiry.stop()
         if self._recalls is not None:
             self._recalls.close()
-        for host in list(self._hosts.values()):
-            self._leave(host)
+        for host in self._hosts.values():
             for waiter in host.line():
                 if waiter.callback is None:
                     waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {host.host}"))
@@ -300,8 +299,6 @@ class LocalLines:
 
     def _advance(self, host: PacedHost) -> None:
         """Let the memory note a host that has changed, and set the time of the next check of the host."""
-        if self._closed:
-            self._leave(host)
         if host.recalling:
             return
         if self._recalls is not None and host.noted != host.changes:
@@ -354,11 +351,6 @@ class LocalLines:
             self._reports.closed(host, self._monotonic(), self._wall())
         if self._recalls is not None:
             self._recalls.begin(host)
-
-    def _leave(self, host: PacedHost) -> None:
-        """Leave the marks of a host to the next pacer."""
-        until_mono = host.busy_until(self._active.kept_s, self._monotonic(), self._wall())
-        self._active.leave(host, until_mono)
 
     def _recalled(self, host: PacedHost) -> None:
         """After the recall of a host, refuse tasks that would wait too long, and call callbacks that have to wait."""

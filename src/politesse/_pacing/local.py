@@ -38,7 +38,6 @@ from politesse.verdict import Bound
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from politesse._pacing.host_state import HostMemory
     from politesse.clock import Clock
     from politesse.status import HostStatus
 
@@ -173,7 +172,6 @@ class LocalPacer(LocalLines):
         clock: the clocks and the timer.
         jitter: returns 0 to 1, to spread the requests to a host that was closed.
         publisher: receives HeaderOverruled, HostClosed, HostOpened, LongWait and TurnExpired.
-        memory: keeps the states of hosts for longer than this process; None to forget them.
         marks: the marks that earlier pacers of this process have left; None to begin without.
     """
 
@@ -184,14 +182,11 @@ class LocalPacer(LocalLines):
         clock: Clock,
         jitter: Callable[[], float] = random.random,
         publisher: Publisher | None = None,
-        memory: HostMemory | None = None,
         marks: Marks | None = None,
     ) -> None:
-        publisher, marks = publisher or Publisher(), marks or Marks()
-        super().__init__(options or PacingOptions(), clock, jitter, publisher, marks)
-        self._fetch_lines = FetchLines(clock, publisher, marks)
-        if memory is not None:
-            self.remember(lambda _: memory)
+        publisher, self._marks = publisher or Publisher(), marks or Marks()
+        super().__init__(options or PacingOptions(), clock, jitter, publisher, self._marks)
+        self._fetch_lines = FetchLines(clock, publisher, self._marks)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let no request start at ``host`` before the Unix time ``until_wall``, waiting requests included."""
@@ -206,9 +201,8 @@ class LocalPacer(LocalLines):
     async def closed_until(self, host: str, /) -> float | None:
         """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
         paced = self._hosts.get(host)
-        now_mono = self._monotonic()
-        if paced is None and not self._closed and (self._recalls is not None or self._active.is_closed(host, now_mono)):
-            paced = self._active.get(host, now_mono)
+        if paced is None and not self._closed and (self._recalls is not None or host in self._marks.backoffs):
+            paced = self._active.get(host, self._monotonic())
             self._advance(paced)
         if paced is not None and self._recalls is not None and not self._closed:
             await self._recalls.ended(paced)

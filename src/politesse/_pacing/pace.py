@@ -98,7 +98,7 @@ class PacingOptions:
         scope: which processes or spiders share a pace. ``"process"`` gives each process its own pace. A LeasingStore,
             such as a RedisStore, may then be used without a ``fleet``. A fleet cannot be combined with this scope. With
             Scrapy, any other name is the name of a pace: all spiders of a process with this ``scope`` share it. Gates
-            share a pace by ``pacer=SharedPacer(...)``.
+            share a pace apart by ``pacer=SharedPacer(...)``.
     """
 
     key: Literal["host", "address", "domain"] = "host"
@@ -133,7 +133,7 @@ class PacingOptions:
         check_ranges(self, ranges)
         check_choice("key", self.key, ("host", "address", "domain"), "'host', 'address' or 'domain'")
         if not isinstance(self.scope, str):
-            raise wrong_type("scope", self.scope, "a name, or '' to share the pace with no other gate")
+            raise wrong_type("scope", self.scope, "a name, or '' for the pace of all gates")
         check_types({"address": (self.address, Limit), "domain": (self.domain, Limit)})
         for name in ("address", "domain"):
             limit = getattr(self, name)

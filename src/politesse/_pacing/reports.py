@@ -122,6 +122,7 @@ class PermitExpiry:
             expire.
 
     Attributes:
+        max_turn_s: may be changed at any time.
         is_armed: whether the timer is set; if not, call ``arm`` when a turn starts.
     """
 
@@ -134,22 +135,17 @@ class PermitExpiry:
         long: Callable[[Any, float], None] = lambda _permit, _now_mono: None,
     ) -> None:
         self._clock = clock
+        self.max_turn_s = max_turn_s
         self._under_way = under_way
         self._publish = publisher.publish
         self._long = long
         self._timer: Timer | None = None
         self.is_armed = False
-        self.limit(max_turn_s)
-
-    def limit(self, max_turn_s: float) -> None:
-        """Set how long a permit may last, from the next check on."""
-        self._max_turn_s = max_turn_s
-        self._first_s = min(HELD_S, max_turn_s)
 
     def arm(self, delay_s: float | None = None) -> None:
         """Set the timer to ``delay_s`` seconds; by default, until a permit that starts now has to be checked."""
         self.is_armed = True
-        delay_s = self._first_s if delay_s is None else max(delay_s, _MIN_TIMER_S)
+        delay_s = min(HELD_S, self.max_turn_s) if delay_s is None else max(delay_s, _MIN_TIMER_S)
         self._timer = self._clock.call_later(delay_s, partial(_look, ref(self)))
 
     def look(self) -> None:
@@ -157,15 +153,15 @@ class PermitExpiry:
         now_mono = self._clock.monotonic()
         permits = list(self._under_way())
         self.is_armed = bool(permits)  # a permit that a callback takes now must not set a second timer
-        next_mono = now_mono + self._first_s
+        next_mono = now_mono + min(HELD_S, self.max_turn_s)
         for permit in permits:
-            old_mono = permit.started_mono + self._max_turn_s
+            old_mono = permit.started_mono + self.max_turn_s
             if old_mono <= now_mono:
                 if permit.under_way:  # otherwise a subscriber to an event above has ended the permit
                     permit.expire()
                     self._publish(TurnExpired(permit.host, permit.url, now_mono - permit.started_mono))
                 continue
-            long_mono = permit.started_mono + self._first_s
+            long_mono = permit.started_mono + min(HELD_S, self.max_turn_s)
             if long_mono <= now_mono:
                 self._long(permit, now_mono)
             next_mono = min(next_mono, long_mono if long_mono > now_mono else old_mono)

@@ -104,7 +104,7 @@ class ScopedPacer:
 
     def use(self, options: PacingOptions) -> None:
         """Replace the options of the key."""
-        self._expiry.limit(options.max_turn_s)
+        self._expiry.max_turn_s = options.max_turn_s
         self._first.use(replace(options, max_turn_s=inf))
 
     def remember(self, memory: MemoryOf) -> None:

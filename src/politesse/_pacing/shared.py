@@ -49,7 +49,7 @@ _LEAST: Final = frozenset({"min_delay_s", "max_concurrent", "refused_after"})  #
 
 
 class SharedPacer:
-    """A pace that several gates of one event loop share: give it to each of them.
+    """A pace apart, which only those gates of one event loop share that are given it.
 
     >>> import asyncio
     >>> from politesse import Gatekeeper, PacingOptions
@@ -70,7 +70,7 @@ class SharedPacer:
 
     Each gate keeps its own floor: ``Gatekeeper(pacer=pacer, pacing=PacingOptions(min_delay_s=5.0))``. All other
     PacingOptions of the gate must equal those of the pacer. The pacer closes when the last of its gates closes. A later
-    gate makes a new pacer.
+    gate makes a new pacer, which goes on with the pace.
 
     Args:
         options: see PacingOptions.

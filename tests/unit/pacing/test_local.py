@@ -280,9 +280,8 @@ class Desk:
     def __init__(self, memory: Memory | None = None, options: PacingOptions | None = None) -> None:
         self.clock = ManualClock(MIDNIGHT)
         self.memory = memory or Memory()
-        self.pacer = LocalPacer(
-            options or PacingOptions(adaptive_factor=0.0), memory=self.memory, clock=self.clock, jitter=lambda: 0.0
-        )
+        self.pacer = LocalPacer(options or PacingOptions(adaptive_factor=0.0), clock=self.clock, jitter=lambda: 0.0)
+        self.pacer.remember(lambda _: self.memory)
 
 
 def granted(answer: Permit | NotYet) -> Permit:

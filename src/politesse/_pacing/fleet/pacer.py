@@ -59,7 +59,7 @@ class FleetPacer:
 
     def use(self, options: PacingOptions) -> None:
         """Replace the options."""
-        self._expiry.limit(options.max_turn_s)
+        self._expiry.max_turn_s = options.max_turn_s
         self._own.use(replace(options, max_turn_s=inf))
 
     def remember(self, memory: MemoryOf) -> None:
