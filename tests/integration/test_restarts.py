@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from politesse import Gatekeeper, PacingOptions, TooFar
+from politesse.options import SharedPacer
 from politesse.ports import FetchResponse, Store
 from politesse.stores import SqliteStore
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -84,7 +85,8 @@ async def closings_lost(make: Callable[[Path], Store], path: Path, rounds: int) 
 
     def gate_of(store: Store) -> Gatekeeper:
         pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
-        return Gatekeeper(UA, store=store, fetcher=ScriptedFetcher(sites_of_rounds), pacing=pacing)
+        fetcher, pacer = ScriptedFetcher(sites_of_rounds), SharedPacer(pacing)  # as in a process of its own
+        return Gatekeeper(UA, store=store, fetcher=fetcher, pacer=pacer)
 
     async def note(one: Gatekeeper, other: Gatekeeper, host: str) -> None:
         async with one.turn(f"{host}/page") as closing, other.turn(f"{host}/page") as answered:

@@ -8,12 +8,14 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from secrets import token_hex
 from unittest import mock
 
 import pytest
 from aiohttp import web
 
 from politesse.cli import main
+from politesse.clock import SystemClock
 
 COMMAND = [sys.executable, "-W", "error", "-m", "politesse.cli"]
 
@@ -74,6 +76,7 @@ def _run(arguments: tuple[str, ...], stdin: bytes, settings: dict[str, str]) -> 
         with ExitStack() as stack:
             stack.enter_context(mock.patch.dict(os.environ, settings))
             stack.enter_context(mock.patch.object(sys, "argv", ["politesse", *arguments]))
+            stack.enter_context(mock.patch.object(SystemClock, "run", token_hex(8)))  # as in a process of its own
             for name, stream in streams.items():
                 stack.enter_context(mock.patch.object(sys, name, stream))
             code = _exit_code()

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from politesse import Gatekeeper, PacingOptions
-from politesse.options import FleetOptions
+from politesse.options import FleetOptions, SharedPacer
 from politesse.testing import ScriptedFetcher
 from tests.integration.cli.command import Done, Origin, politesse, run_process, serving
 from tests.support.ports import free_port
@@ -94,7 +94,7 @@ async def test_requests_that_wait_are_counted_for_their_processes(server: RedisS
         async with other.turn("https://a.example/2", max_wait_s=20.0):
             pass
 
-    async with Gatekeeper(UA, fetcher=site, fleet=server.url) as other:
+    async with Gatekeeper(UA, fetcher=site, pacer=SharedPacer(fleet=server.url)) as other:  # as in another process
         async with gate.turn("https://a.example/1", max_wait_s=20.0):
             waiting = asyncio.create_task(visit(other))
             async with asyncio.timeout(20.0):
