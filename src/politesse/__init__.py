@@ -100,7 +100,23 @@ if not TYPE_CHECKING:  # so that a type checker reports unknown names
         try:
             return globals()[name]
         except KeyError:
-            raise AttributeError(f"module 'politesse' has no attribute {name!r}", name=name) from None
+            raise AttributeError(f"module 'politesse' has no attribute {name!r}{_hint(name)}", name=name) from None
+
+    def _hint(name: str) -> str:
+        """Return where a public name of a submodule is, to append to a message; read from the text of the modules."""
+        import re  # noqa: PLC0415 - see above
+        from pathlib import Path  # noqa: PLC0415 - see above
+
+        folder = Path(__file__).parent
+        if name.startswith("_") or any((folder / place).exists() for place in (name, f"{name}.py")):
+            return ""  # ``from politesse import stores`` looks for an attribute first
+        for path in sorted({*folder.glob("*.py"), *folder.glob("integrations/*.py"), *folder.rglob("__init__.py")}):
+            module = ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")
+            text = "" if "._" in module else path.read_text("utf-8")
+            names = re.search(r"^__all__ = \[[^]]*", text, re.MULTILINE)
+            if f'"{name}"' in names[0] if names else re.search(rf"^(class|(async )?def) {name}\b", text, re.MULTILINE):
+                return f": write 'from {module} import {name}'"
+        return ""
 
 
 del TYPE_CHECKING

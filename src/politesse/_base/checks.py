@@ -6,7 +6,7 @@ An error names the argument, its value, and the values that are valid.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 
 class PolitesseError(Exception):
@@ -79,6 +79,20 @@ class InvalidURL(PolitesseError, ValueError):
 def wrong_type(name: str, value: object, wanted: str) -> ConfigurationTypeError:
     """Return the error for an option of the wrong type."""
     return ConfigurationTypeError(f"{name}={value!r:.100}: give {wanted}")
+
+
+class AsyncOnly:
+    """An object for ``async with``, which says so if it is used in a plain ``with``."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report the mistake
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(f"a {type(self).__name__} needs 'async with', not 'with'")
+
+        def __exit__(self, *_: object) -> None:
+            """Python looks this method up before it calls ``__enter__``."""
 
 
 def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = False) -> None:

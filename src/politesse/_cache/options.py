@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from politesse._base.checks import check_choice, check_ranges
 from politesse._base.constants import DAY_S, SUCCESSFUL
@@ -27,6 +27,10 @@ _CHOICES: Final = {
 }
 _FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _CLIENT_ERRORS: Final = range(400, 500)
+
+
+OnForbidden: TypeAlias = Literal["allow", "disallow"]
+OnTooManyRequests: TypeAlias = Literal["defer", "allow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +71,8 @@ class CacheOptions:
 
     min_lifetime_s: float = 60.0
     refresh_after: float = 0.9
-    on_forbidden: Literal["allow", "disallow"] | None = None
-    on_too_many_requests: Literal["defer", "allow"] | None = None
+    on_forbidden: OnForbidden | None = None
+    on_too_many_requests: OnTooManyRequests | None = None
     stale_if_unreachable_s: float | None = None
     retry_min_s: float = 60.0
     retry_max_s: float = 3600.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from weakref import ref
 
 import aiohttp
@@ -47,12 +47,14 @@ from politesse.stores.sqlite import store_at
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from politesse.errors import StoreError
     from politesse.ledger import Ledger
     from politesse.ports import Fetcher, Pacer, Resolver, Signer, Store
     from politesse.verdict import Source
+
+Mode: TypeAlias = Literal["enforce", "report"]
 
 _OPEN: Final = frozenset({AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE})
 
@@ -79,7 +81,7 @@ class GatekeeperOptions:
     fetcher: Fetcher | None
     resolver: Resolver | None
     clock: Clock | None
-    mode: Literal["enforce", "report"]
+    mode: Mode
     enforce_usage: Collection[str]
     policy_tokens: Mapping[str, str] | None
     signer: Signer | None
@@ -128,6 +130,19 @@ class GatekeeperOptions:
             )
         if self.clock not in {None, self.pacer.clock} and run_of(self.clock) != run_of(self.pacer.clock):
             raise ConfigurationError("clock= and pacer=: a gate and its pacer must have the same clock")
+
+
+def check_unknown(call: str, unknown: Iterable[str]) -> None:
+    """Raise ConfigurationTypeError for the first argument that ``call`` does not have, and say where it belongs."""
+    kinds = {"pacing": PacingOptions, "cache": CacheOptions, "fetch": FetchOptions, "fleet": FleetOptions}
+    for name in unknown:
+        hint = f"{call}() has no such argument"
+        if hasattr(GatekeeperOptions, name):
+            hint = f"give it to the gate, as in Gatekeeper(..., {name}=...)"
+        for option, kind in kinds.items():
+            if hasattr(kind, name):
+                hint = f"it is one of the {kind.__name__}; write {call}(..., {option}={kind.__name__}({name}=...))"
+        raise ConfigurationTypeError(f"{name}=: {hint}")
 
 
 def assemble(options: GatekeeperOptions) -> GateState:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Never, Self
 
-from politesse._base.checks import check_types, checked_names, wrong_type
-from politesse._gate.assemble import GatekeeperOptions, assemble
+from politesse._base.checks import AsyncOnly, check_types, checked_names, wrong_type
+from politesse._gate.assemble import GatekeeperOptions, Mode, assemble, check_unknown
 from politesse._gate.hosts_known import held_longest
 from politesse._gate.identity import Identity
 from politesse._gate.judge import HostPolicy
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from politesse.ports import Fetcher, Resolver, Signer, Store
 
 
-class Gatekeeper(AgentView):
+class Gatekeeper(AsyncOnly, AgentView):
     r"""An async cache of robots.txt files, and the gate that crawl workers ask before each request.
 
     A gatekeeper belongs to the event loop of its first use: in another event loop every method raises WrongEventLoop.
@@ -124,11 +124,13 @@ class Gatekeeper(AgentView):
         fetcher: Fetcher | None = None,
         resolver: Resolver | None = None,
         clock: Clock | None = None,
-        mode: Literal["enforce", "report"] = "enforce",
+        mode: Mode = "enforce",
         enforce_usage: Collection[str] = (),
         policy_tokens: Mapping[str, str] | None = None,
         signer: Signer | None = None,
+        **unknown: Never,
     ) -> None:
+        check_unknown("Gatekeeper", unknown)
         options = GatekeeperOptions(
             user_agent=user_agent,
             token=token,

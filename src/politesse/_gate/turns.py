@@ -23,9 +23,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from politesse._base.checks import check_wait
+from politesse._base.checks import AsyncOnly, check_wait
 from politesse._base.constants import DAY_S
 from politesse._gate.turn import Turn, entered_turns
 from politesse.clock import ends_within
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class TurnWait(AbstractAsyncContextManager["Turn", None]):
+class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
     """The wait for one turn. ``async with`` waits, enters the turn, and ends it; ``take`` only waits.
 
     Args:
@@ -65,6 +65,11 @@ class TurnWait(AbstractAsyncContextManager["Turn", None]):
     _verdict: Verdict | None = field(default=None, init=False)  # the verdict to count
     _context: GateContext = field(init=False)  # the context of the verdict
     _origin: Origin = field(init=False)
+
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report the mistake
+
+        def __await__(self) -> NoReturn:
+            raise TypeError("a turn needs 'async with gate.turn(url) as turn', or 'turn = await gate.take_turn(url)'")
 
     def __aenter__(self) -> Coroutine[object, object, Turn]:
         if self._entered:

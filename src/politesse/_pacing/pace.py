@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from politesse._base.checks import check_choice, check_ranges, check_types, wrong_type
 from politesse._base.constants import DAY_S
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from politesse.ports import StatedPace
+
+
+PacingKey: TypeAlias = Literal["host", "address", "domain"]
+OnLongCrawlDelay: TypeAlias = Literal["obey", "cap", "skip"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +105,13 @@ class PacingOptions:
             share a pace apart by ``pacer=SharedPacer(...)``.
     """
 
-    key: Literal["host", "address", "domain"] = "host"
+    key: PacingKey = "host"
     address: Limit | None = None
     domain: Limit | None = None
     min_delay_s: float = 1.0
     max_concurrent: int = 1
     max_crawl_delay_s: float = 300.0
-    on_long_crawl_delay: Literal["obey", "cap", "skip"] = "obey"
+    on_long_crawl_delay: OnLongCrawlDelay = "obey"
     adaptive_factor: float = 1.0
     adaptive_max_s: float = 60.0
     backoff_min_s: float = 10.0

@@ -18,7 +18,7 @@ import asyncio
 import ipaddress
 import socket
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-PrivateAddresses = Literal["redirects", "deny", "allow"]
+PrivateAddresses: TypeAlias = Literal["redirects", "deny", "allow"]
 """The refused connections to private addresses: only after a redirect from a public address, all, or none."""
 
 PRIVATE_ADDRESSES: Final = get_args(PrivateAddresses)

@@ -89,7 +89,7 @@ class PageDirectives:
     def from_response(
         cls,
         headers: Headers,
-        body: bytes | None,
+        body: bytes | str | None,
         token: str | Sequence[str] = (),
         *,
         in_body: bool = False,
@@ -99,12 +99,12 @@ class PageDirectives:
 
         Args:
             headers: see ``politesse.page.Headers``.
-            body: the octets of the body, without content coding, or None to read only the headers.
+            body: the octets of the body, without content coding, or its text, or None to read only the headers.
             token: the crawler's product token, its User-Agent string, or several tokens: a directive for any of them
                 counts.
             in_body: whether METAs in BODY also count, as they do for Google. Other specifications read only HEAD,
                 because visitors of a site may write into BODY.
-            max_bytes: how many octets of the body are read.
+            max_bytes: how many octets of the body, or characters of a text, are read.
 
         Raises:
             ImportError: the body is HTML, and the extra ``html`` is not installed.

@@ -51,11 +51,14 @@ _PRESCAN: Final = 1024
 _LOOKED_AT: Final = 256
 
 
-def decoded(octets: bytes, content_type: str = "") -> tuple[str, str]:
+def decoded(octets: bytes | str, content_type: str = "") -> tuple[str, str]:
     """Return the text of a page, and the name of its encoding; never raises.
 
-    Invalid octets become U+FFFD. ``content_type`` is the value of the header.
+    Invalid octets become U+FFFD. ``content_type`` is the value of the header. A str is decoded already; only its lone
+    surrogates, which no parser takes, are replaced.
     """
+    if isinstance(octets, str):
+        return octets.removeprefix("\ufeff").encode("utf-8", "replace").decode(), "utf-8"
     for mark, name in _BYTE_ORDER_MARKS:
         if octets.startswith(mark):
             return octets[len(mark) :].decode(name, "replace"), name

@@ -114,7 +114,7 @@ def may_be_html(content_type: str) -> bool:
     return all(one in _UNKNOWN_TYPES or _TYPE.fullmatch(one) is None for one in types)
 
 
-def is_html(body: bytes, content_type: str = "") -> bool:
+def is_html(body: bytes | str, content_type: str = "") -> bool:
     """Whether a body is HTML, by its media type; by its first octets if the type is unknown or invalid.
 
     >>> is_html(b"<!doctype html>"), is_html(b"User-agent: *")
@@ -126,18 +126,23 @@ def is_html(body: bytes, content_type: str = "") -> bool:
 
 
 def read_html(
-    body: bytes, content_type: str = "", *, in_body: bool = False, links: bool = False, max_bytes: int = MAX_BYTES
+    body: bytes | str,
+    content_type: str = "",
+    *,
+    in_body: bool = False,
+    links: bool = False,
+    max_bytes: int = MAX_BYTES,
 ) -> Html | None:
     """Read a page, or return None if it is not HTML.
 
     Time and memory are linear in ``max_bytes``. No content raises an error.
 
     Args:
-        body: the octets of the page, without content coding.
+        body: the octets of the page, without content coding, or its text.
         content_type: the value of the header, or empty.
         in_body: whether METAs in BODY also count, as they do for Google.
         links: whether to read the links.
-        max_bytes: how many octets are read; the rest is ignored.
+        max_bytes: how many octets, or characters of a text, are read; the rest is ignored.
 
     Raises:
         ImportError: the extra ``html`` is not installed.

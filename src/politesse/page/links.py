@@ -25,7 +25,7 @@ _DROPPED: Final = dict.fromkeys(map(ord, "\t\n\r"))
 
 
 def followable_links(
-    body: bytes,
+    body: bytes | str,
     base_url: StrOrURL,
     *,
     headers: Headers = (),
@@ -45,12 +45,12 @@ def followable_links(
     ['https://example.com/a']
 
     Args:
-        body: the octets of the page, without content coding.
+        body: the octets of the page, without content coding, or its text.
         base_url: the URL of the page, after redirects; a ``<base href>`` has precedence.
         headers: the headers of the response; see ``politesse.page.Headers``.
         token: see ``PageDirectives.from_response``.
         in_body: see ``PageDirectives.from_response``.
-        max_bytes: how many octets of the body are read.
+        max_bytes: how many octets, or characters of a text, are read.
         max_links: the largest number of links to return.
 
     Raises:

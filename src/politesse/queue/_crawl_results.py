@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from politesse._base.text import counted, printable
 from politesse.errors import PolitesseError
+from politesse.queue._results import Item
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from politesse.origin import StrOrURL
-
-Item = TypeVar("Item")
 
 
 class PageFailed(PolitesseError):

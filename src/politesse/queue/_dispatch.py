@@ -37,8 +37,9 @@ import asyncio
 import logging
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 
+from politesse._base.checks import AsyncOnly
 from politesse._base.reasons import WORDS
 from politesse._base.tasks import current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
@@ -292,7 +293,7 @@ class Dispatcher(Frontier[Item]):
         self._move(host, HostEvent.LOOK if may_wait else HostEvent.TURN_ENDED)
 
 
-class QueueTurn(AbstractAsyncContextManager[QueuedTurn[Item], None], Generic[Item]):
+class QueueTurn(AsyncOnly, AbstractAsyncContextManager[QueuedTurn[Item], None], Generic[Item]):
     """The wait for one turn of a queue: ``async with`` waits, enters the turn, and ends it.
 
     Args:
@@ -305,6 +306,11 @@ class QueueTurn(AbstractAsyncContextManager[QueuedTurn[Item], None], Generic[Ite
         self._dispatcher = dispatcher
         self._entered = False
         self._taken: tuple[Turn, QueuedUrl[Item]] | None = None
+
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report the mistake
+
+        def __await__(self) -> NoReturn:
+            raise TypeError("a turn of a queue needs 'async with queue.turn() as turn'")
 
     async def __aenter__(self) -> QueuedTurn[Item]:
         if self._entered:

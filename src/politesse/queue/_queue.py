@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
-from politesse._base.checks import check_least, check_types, check_wait, wrong_type
+from politesse._base.checks import AsyncOnly, check_least, check_types, check_wait, wrong_type
 from politesse._gate.view import AgentView
 from politesse.errors import ConfigurationError, StoreError
 from politesse.queue._crawl import Crawl
 from politesse.queue._dispatch import Dispatcher, QueueTurn
 from politesse.queue._intake import Intake
 from politesse.queue._limits import Limits
-from politesse.queue._results import QueueStatistics, described, statistics_of
+from politesse.queue._results import Item, QueueStatistics, described, statistics_of
 from politesse.queue._sitemaps import put_sitemaps
 from politesse.queue._tally import record_writer
 from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, check_callback, client_of
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from politesse.queue._crawl_results import CrawlPage, CrawlProgress, CrawlReport
     from politesse.verdict import Verdict
 
-Item = TypeVar("Item")
 Response = TypeVar("Response")
 
 
-class PoliteQueue(Generic[Item]):
+class PoliteQueue(AsyncOnly, Generic[Item]):
     r"""A queue of URLs. Workers take turns from it; each turn is handed out as soon as its host is ready.
 
     Ready hosts are served one after the other. Within a host, the URL with the lowest ``priority`` goes first; at equal
@@ -346,6 +345,13 @@ class PoliteQueue(Generic[Item]):
     def statistics(self) -> QueueStatistics:
         """Return the current counts."""
         return statistics_of(self._dispatcher)
+
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report the mistake
+
+        def __aiter__(self) -> NoReturn:
+            raise TypeError(
+                "a queue needs 'async with queue.turn() as turn' for each page, or 'await queue.crawl(...)'"
+            )
 
     def __repr__(self) -> str:
         return described(self._dispatcher)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import _get_running_loop
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from politesse._base.text import counted, shortened
 from politesse.errors import ClosedError, WrongEventLoop
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from politesse._http.fields import Headers
     from politesse.queue._frontier import Frontier
 
-Item = TypeVar("Item")
+if TYPE_CHECKING:
+    import typing_extensions  # type checkers have it without the package, and it knows the default of PEP 696
+
+    Item = typing_extensions.TypeVar("Item", default=Any)
+else:
+    Item = TypeVar("Item")
 
 _GIVING_UP: Final = {
     Reason.UNREACHABLE,

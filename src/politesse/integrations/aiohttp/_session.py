@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import _get_running_loop
 from contextvars import ContextVar
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypedDict, Unpack, cast
 
 import aiohttp
@@ -11,7 +12,8 @@ from aiohttp import ClientResponse, hdrs
 from aiohttp.client import _BaseRequestContextManager, _RequestOptions, _WSConnectOptions
 from multidict import CIMultiDict
 
-from politesse._base.checks import check_types, check_wait
+from politesse._base.checks import AsyncOnly, check_types, check_wait
+from politesse._gate.assemble import check_unknown
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse.errors import ClosedError, ConfigurationError, WrongEventLoop
 from politesse.integrations._request import OpenTurns, StatedAgents, check_gate
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 _SENDING: Final[ContextVar[RequestTurns | None]] = ContextVar("_SENDING", default=None)
 
 
-class PoliteSession:
+class PoliteSession(AsyncOnly):
     """An aiohttp session that checks every hop of every request, and sends it in a turn.
 
     PoliteSession has the methods of ``aiohttp.ClientSession``, with the same arguments and two more: ``max_wait_s``,
@@ -137,6 +139,7 @@ class PoliteSession:
         fetch: FetchOptions | None = None,
         **options: Any,  # noqa: ANN401 - typed by ClientSession
     ) -> None:
+        check_unknown("PoliteSession", options.keys() - signature(aiohttp.ClientSession).parameters.keys())
         if session is not None and options:
             raise ConfigurationError(f"{', '.join(options)}: give either session= or the options of a new session")
         if session is None and _get_running_loop() is None:
@@ -238,6 +241,14 @@ class PoliteSession:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report an unknown attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = (
+                f": write .session.{name} for that of the ClientSession" if hasattr(aiohttp.ClientSession, name) else ""
+            )
+            raise AttributeError(f"a PoliteSession has no attribute {name!r}{hint}", name=name)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._turns)} turns under way"
