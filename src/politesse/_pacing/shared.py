@@ -19,7 +19,7 @@ import random
 from collections import defaultdict
 from dataclasses import fields, replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from politesse._log import EventLog
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from politesse.verdict import Bound, NotYet
 
     AnyPacer: TypeAlias = LocalPacer | ScopedPacer | FleetPacer
+    Limits: TypeAlias = tuple[float | None, int | None]
 
 _LEAST: Final = frozenset({"min_delay_s", "max_concurrent", "refused_after"})  # of these options, less is not faster
 
@@ -121,52 +122,49 @@ class SharedPacer:
         self._shares[share] = None
         if share.memory is not None:
             self._pacer.remember(partial(_OldestMemory, self._shares))
-        self._use(self._pacer, share.limits)
+        self.settle(self._limited_hosts())
         return self._pacer
 
     async def leave(self, share: GateShare) -> None:
         """Close the pacer if this was its last gate."""
         if share not in self._shares or self._pacer is None:
             return  # the pacer of this gate ended with its event loop
+        hosts = self._limited_hosts()
         del self._shares[share]
-        if self._shares:
-            self._use(self._pacer, share.limits)
+        self.settle(hosts)
+        if not self._shares:
+            pacer, self._pacer = self._pacer, None
+            await pacer.aclose()
+
+    def settle(self, hosts: Iterable[str]) -> None:
+        """Pace by the strictest options of all gates, and ``hosts`` by the strictest limits of all gates there."""
+        shares, pacer = self._shares, self._pacer
+        if pacer is None or not shares:
             return
-        pacer, self._pacer = self._pacer, None
-        await pacer.aclose()
-
-    def limit(self, pacer: AnyPacer, hosts: Iterable[str]) -> None:
-        """Pace each of ``hosts`` by the strictest limits of all gates; a gate without limits there has its options."""
-        for host in hosts:
-            if any(host in share.limits for share in self._shares):
-                each = (limited(share.options, *share.limits.get(host, (None, None))) for share in self._shares)
-                least = reduce(strictest, each)
-                pacer.set_limits(host, least.min_delay_s, least.max_concurrent)
-            else:
-                pacer.set_limits(host, None, None)
-
-    def _use(self, pacer: AnyPacer, changed: Iterable[str]) -> None:
-        """Pace by the strictest options of all gates, and all hosts with limits by these; ``changed`` had limits."""
-        least = reduce(strictest, (share.options for share in self._shares))
+        least = reduce(strictest, (share.options for share in shares))
         least = replace(least, min_delay_s=max(least.min_delay_s, self.options.min_delay_s))
         if least != self._used:
             self._used = least
             pacer.use(least)
-        self.limit(pacer, {*changed, *(host for share in self._shares for host in share.limits)})
+        for host in hosts:
+            limits: Limits = None, None
+            if any(host in share.limits for share in shares):  # a gate without limits there has its options
+                each = (limited(share.options, *share.limits.get(host, limits)) for share in shares)
+                strict = reduce(strictest, each)
+                limits = strict.min_delay_s, strict.max_concurrent
+            pacer.set_limits(host, *limits)
+
+    def _limited_hosts(self) -> set[str]:
+        return {host for share in self._shares for host in share.limits}
 
     def __repr__(self) -> str:
         return f"<SharedPacer of {len(self._shares)} gates: {self._pacer!r}>"
 
 
-class _OfProcess(NamedTuple):
-    """What the gates of a process with one clock share: the marks, and the pacer of each event loop."""
+_OfClock: TypeAlias = "tuple[str | None, defaultdict[str, Marks], WeakValueDictionary[tuple[object, ...], SharedPacer]]"
 
-    run: str | None
-    marks: defaultdict[str, Marks]
-    pacers: WeakValueDictionary[tuple[object, ...], SharedPacer]
-
-
-_BY_CLOCK: Final[WeakKeyDictionary[object, _OfProcess]] = WeakKeyDictionary()
+_BY_CLOCK: Final[WeakKeyDictionary[object, _OfClock]] = WeakKeyDictionary()
+"""What the gates of this process with one clock share: the run of the clock, the marks, the pacer of each loop."""
 
 
 def pacer_of_loop(
@@ -177,18 +175,17 @@ def pacer_of_loop(
     All SystemClocks are the same clock. The marks are comparable only within one ``run`` of the clock.
     """
     pacer = SharedPacer(replace(options, min_delay_s=0.0), fleet=fleet, resolver=resolver, clock=clock)
-    owner = SystemClock if type(clock) is SystemClock else clock
-    run = getattr(clock, "run", None)
+    owner, run = SystemClock if type(clock) is SystemClock else clock, getattr(clock, "run", None)
+    scopes = options.key, options.address, options.domain, resolver if options.is_scoped else None
     try:
-        of_process = _BY_CLOCK.get(owner)
-        if of_process is None or of_process.run != run:
-            of_process = _BY_CLOCK[owner] = _OfProcess(run, defaultdict(Marks), WeakValueDictionary())
-        scopes = options.key, options.address, options.domain, resolver if options.is_scoped else None
-        pacer = of_process.pacers.setdefault((asyncio._get_running_loop(), fleet, *scopes), pacer)  # noqa: SLF001
+        if owner not in _BY_CLOCK or _BY_CLOCK[owner][0] != run:
+            _BY_CLOCK[owner] = run, defaultdict(Marks), WeakValueDictionary()
+        _, marks, pacers = _BY_CLOCK[owner]
+        pacer = pacers.setdefault((asyncio._get_running_loop(), fleet, *scopes), pacer)  # noqa: SLF001
     except TypeError:  # a user's clock or resolver without a hash or weak references: this gate has a pace of its own
         return pacer
     if fleet is None:  # Redis keeps the marks of a fleet
-        pacer.marks = of_process.marks
+        pacer.marks = marks
     return pacer
 
 
@@ -267,7 +264,7 @@ class GateShare:
         self.publisher = publisher
         self.memory = memory
         self.resolver = resolver
-        self.limits: dict[str, tuple[float | None, int | None]] = {}
+        self.limits: dict[str, Limits] = {}
         self.unsubscribe: Callable[[], None] = lambda: None
         self._find = find
         self._shared: SharedPacer | None = None
@@ -359,7 +356,7 @@ class GateShare:
                 f"min_delay_s= or max_concurrent= of {host} alone: not with PacingOptions({key=!r})"
             )
         if self._shared is not None:
-            self._shared.limit(self.pacer, [host])
+            self._shared.settle([host])
 
     async def aclose(self) -> None:
         """Raise ClosedError in all waiting tasks of this gate; close the pacer if this is its last gate."""
