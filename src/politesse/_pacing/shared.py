@@ -167,20 +167,26 @@ _BY_CLOCK: Final[WeakKeyDictionary[object, _OfClock]] = WeakKeyDictionary()
 """What the gates of this process with one clock share: the run of the clock, the marks, the pacer of each loop."""
 
 
+def of_clock(clock: Clock) -> _OfClock:
+    """Return what the gates with one clock share. All SystemClocks are the same clock.
+
+    Raises:
+        TypeError: the clock has no hash or no weak references.
+    """
+    owner, run = SystemClock if type(clock) is SystemClock else clock, getattr(clock, "run", None)
+    if owner not in _BY_CLOCK or _BY_CLOCK[owner][0] != run:  # times of another run cannot be compared
+        _BY_CLOCK[owner] = run, defaultdict(Marks), WeakValueDictionary()
+    return _BY_CLOCK[owner]
+
+
 def pacer_of_loop(
     options: PacingOptions, fleet: FleetOptions | None, resolver: Resolver | None, clock: Clock
 ) -> SharedPacer:
-    """Return the pacer that gates of the running event loop with the same clock, scopes, fleet and resolver share.
-
-    All SystemClocks are the same clock. The marks are comparable only within one ``run`` of the clock.
-    """
+    """Return the pacer that gates of the running event loop with the same clock, scopes, fleet and resolver share."""
     pacer = SharedPacer(replace(options, min_delay_s=0.0), fleet=fleet, resolver=resolver, clock=clock)
-    owner, run = SystemClock if type(clock) is SystemClock else clock, getattr(clock, "run", None)
     scopes = options.key, options.address, options.domain, resolver if options.is_scoped else None
     try:
-        if owner not in _BY_CLOCK or _BY_CLOCK[owner][0] != run:
-            _BY_CLOCK[owner] = run, defaultdict(Marks), WeakValueDictionary()
-        _, marks, pacers = _BY_CLOCK[owner]
+        _, marks, pacers = of_clock(clock)
         pacer = pacers.setdefault((asyncio._get_running_loop(), fleet, *scopes), pacer)  # noqa: SLF001
     except TypeError:  # a user's clock or resolver without a hash or weak references: this gate has a pace of its own
         return pacer

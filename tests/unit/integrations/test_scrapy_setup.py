@@ -1,5 +1,6 @@
 """The effect of Scrapy's settings on politesse, and the settings that are refused."""
 
+import gc
 import importlib
 import logging
 import sys
@@ -20,7 +21,7 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from politesse import ConfigurationError, Gatekeeper, NotYet, PacingOptions
+from politesse import ConfigurationError, Gatekeeper, HostPolicy, NotYet, PacingOptions
 from politesse.integrations.scrapy import (
     PoliteDownloader,
     PolitePriorityQueue,
@@ -225,6 +226,20 @@ async def test_slot_that_is_no_host_is_logged(caplog: pytest.LogCaptureFixture) 
     make_gate(crawler_with(DOWNLOAD_SLOTS={"my slot": {"delay": 3}, "example.com": {"delay": 3}}))
     assert "'my slot'" in caplog.text
     assert "'example.com'" not in caplog.text
+
+
+async def test_crawl_goes_on_with_the_pace_of_the_crawl_before_it() -> None:
+    waits = []
+    for _ in range(2):
+        async with make_gate(crawler_with(DOWNLOAD_DELAY=60.0)) as gate:
+            gate.set_policy("example.com", HostPolicy(exempt=True, reason="a test"))
+            answer = gate.try_turn("https://example.com/")
+            waits.append(isinstance(answer, NotYet))
+            if not isinstance(answer, NotYet):
+                answer.end()
+        del gate, answer
+        gc.collect()  # the pacer of these gates goes with the last gate
+    assert waits == [False, True]
 
 
 @pytest.mark.realtime

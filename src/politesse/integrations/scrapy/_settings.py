@@ -23,7 +23,7 @@ from politesse._gate.identity import AS_IN_EXAMPLE
 from politesse._gate.judge import HostPolicy
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import PacingOptions
-from politesse._pacing.shared import SharedPacer
+from politesse._pacing.shared import SharedPacer, of_clock
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.integrations.scrapy._internals import has_started, job_directory
 from politesse.robots.agents import first_word
@@ -121,6 +121,8 @@ def _pacer(pacing: PacingOptions, fleet: FleetOptions | None) -> SharedPacer:
     if pacer is None:
         options = replace(pacing, min_delay_s=0.0, max_concurrent=1, scope="")
         pacer = _PACERS[key] = SharedPacer(options, fleet=fleet)
+        if not pacing.scope and fleet is None:
+            _, pacer.marks, _ = of_clock(pacer.clock)  # crawls that run one after the other keep the pace as well
     logger.info("The pace of each host is shared with the spiders of this process that have the same scope: %s", scope)
     if fleet is not None:
         logger.info("The pace of each host is shared with all processes of the fleet: %s", fleet)
