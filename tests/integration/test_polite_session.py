@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 from yarl import URL
 
-from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, InvalidURL, Reason, TooFar
+from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, InvalidURL, PacingOptions, Reason, TooFar
 from politesse.errors import WrongEventLoop
 from politesse.events import Decided, Event
 from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
@@ -32,6 +33,16 @@ async def test_shortest_program_is_polite(site: Site) -> None:
         with pytest.raises(Disallowed):
             await polite.get(f"{site.base}/private")
         assert site.paths == ["/robots.txt"]
+
+
+@pytest.mark.realtime
+async def test_session_for_each_page_keeps_the_pace(site: Site) -> None:
+    for place in range(4):
+        async with PoliteSession(UA, pacing=PacingOptions(min_delay_s=0.25)) as polite:
+            async with polite.get(f"{site.base}/{place}", exempt="a test of the pace alone") as response:
+                await response.read()
+    assert site.paths == ["/0", "/1", "/2", "/3"]
+    assert min(after.started - before.ended for before, after in pairwise(site.seen)) >= 0.25
 
 
 @in_every_way
