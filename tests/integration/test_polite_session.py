@@ -38,9 +38,11 @@ async def test_shortest_program_is_polite(site: Site) -> None:
 @pytest.mark.realtime
 async def test_session_for_each_page_keeps_the_pace(site: Site) -> None:
     for place in range(4):
-        async with PoliteSession(UA, pacing=PacingOptions(min_delay_s=0.25)) as polite:
-            async with polite.get(f"{site.base}/{place}", exempt="a test of the pace alone") as response:
-                await response.read()
+        async with (
+            PoliteSession(UA, pacing=PacingOptions(min_delay_s=0.25)) as polite,
+            polite.get(f"{site.base}/{place}", exempt="a test of the pace alone") as response,
+        ):
+            await response.read()
     assert site.paths == ["/0", "/1", "/2", "/3"]
     assert min(after.started - before.ended for before, after in pairwise(site.seen)) >= 0.25
 
