@@ -286,7 +286,7 @@ async def test_closed_gate_leaves_no_task_and_no_timer() -> None:
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_thousand_event_loops_leave_nothing_but_marks(*, closes: bool) -> None:
+def test_event_loops_leave_nothing_but_marks(*, closes: bool) -> None:
     loops = weakref.WeakSet[asyncio.AbstractEventLoop]()
 
     async def visit(place: int) -> None:
