@@ -30,7 +30,10 @@ _CLIENT_ERRORS: Final = range(400, 500)
 
 
 OnForbidden: TypeAlias = Literal["allow", "disallow"]
+"""The meaning of a 401 or 403 to robots.txt; see ``CacheOptions.on_forbidden``."""
+
 OnTooManyRequests: TypeAlias = Literal["defer", "allow"]
+"""The meaning of a 429 to robots.txt; see ``CacheOptions.on_too_many_requests``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

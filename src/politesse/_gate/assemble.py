@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from politesse.verdict import Source
 
 Mode: TypeAlias = Literal["enforce", "report"]
+"""Whether verdicts deny, or only report; see ``Gatekeeper``."""
 
 _OPEN: Final = frozenset({AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE})
 

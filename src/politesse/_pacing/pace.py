@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 
 PacingKey: TypeAlias = Literal["host", "address", "domain"]
+"""What has one pace together; see ``PacingOptions.key``."""
+
 OnLongCrawlDelay: TypeAlias = Literal["obey", "cap", "skip"]
+"""What to do about a long delay; see ``PacingOptions.on_long_crawl_delay``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
