@@ -20,6 +20,7 @@ A flight passes through these steps. It ends in a new entry, unless the request 
 - Cancelling a waiter does not end the flight. ``shut`` ends all flights, and raises ClosedError in all waiters.
 - Waiters get the entry of their flight even if the lifetime of the entry is over already.
 - ``forget`` drops the entry. A flight under way goes on, but ignores the record in the store from then on.
+- A record of the store is used only if it is not older than the record of the entry: the store may have lost a write.
 - If several processes share a LeasingStore, a load waits while another process fetches the file (see ``records``), and
   a refresh uses a record that another process has stored meanwhile.
 - The total size of the entries is limited. The eviction is "second chance": a hit only sets ``used``, and does not move
@@ -43,7 +44,7 @@ from politesse._base.tasks import is_ended_from_outside
 from politesse._cache.entry import EntryKind, FileFlight, Flights, Judged
 from politesse._cache.fetching import internal_fault
 from politesse._cache.outcome import advance, as_read, standing, was_open
-from politesse._cache.record import ClockCorrection, Moment, Record
+from politesse._cache.record import ClockCorrection, Moment, Record, is_before
 from politesse._cache.records import Records
 from politesse._http.freshness import names_another
 from politesse.clock import Clock, run_of
@@ -217,6 +218,7 @@ class FileCache(ABC, Generic[EntryKind]):
                 self._records.release(flight.origin, flight.lease)
 
     def _finish(self, flight: FileFlight[EntryKind], entry: EntryKind) -> None:
+        entry.known = flight.known
         self._keep(flight.key, entry)
         self._flights.end(flight.key, flight)
         if self.kept is not None:
@@ -254,7 +256,7 @@ class FileCache(ABC, Generic[EntryKind]):
         """Return the record from which to continue, and its judgement if no fetch is needed."""
         loaded = await self._records.load(flight.origin, partial(self._accepted, flight))
         flight.lease, known = loaded.lease, loaded.judged
-        record = None if flight.forgotten else as_read(loaded.record, self._policy)
+        record = self._usable(flight, loaded.record)
         if record is None:
             record = self._remembered(flight)  # even if the store has lost the record, the backoff continues
         if known is None and record is not None and not flight.refreshes:
@@ -263,16 +265,23 @@ class FileCache(ABC, Generic[EntryKind]):
 
     def _accepted(self, flight: FileFlight[EntryKind], record: Record) -> Judged | None:
         """Return the judgement on a record from the store, or None if the file must be fetched."""
-        usable = None if flight.forgotten else as_read(record, self._policy)
+        usable = self._usable(flight, record)
         judged = None if usable is None else self._judged(flight, usable)
         if judged is None or not flight.refreshes:
             return judged
         held = judged.standing  # another process may have refreshed the record
         return judged if held.refresh_wall > held.at_wall + _NOT_DUE_S else None
 
+    def _usable(self, flight: FileFlight[EntryKind], record: Record | None) -> Record | None:
+        """Return the usable parts of a record from the store; None if the entry in memory is newer."""
+        known = None if flight.before is None else flight.before.known
+        if record is None or flight.forgotten or is_before(record.moment, known):
+            return None
+        return as_read(record, self._policy)
+
     def _judged(self, flight: FileFlight[EntryKind], record: Record) -> Judged | None:
         """Return a record with its present meaning; None if the file must be fetched."""
-        now = self._now()
+        now, flight.known = self._now(), record.moment
         record = self._clocks.corrected(record, now)
         held = standing(record, flight.url, now.wall, self._policy)
         return None if held is None else Judged(record, held, now.mono)
@@ -293,7 +302,7 @@ class FileCache(ABC, Generic[EntryKind]):
         now, policy = self._now(), self._policy
         record = None if record is None else self._clocks.corrected(record, now)
         record = advance(record, answer, now.wall, policy, self._jitter())
-        record = record._replace(moment=now)
+        record, flight.known = record._replace(moment=now), now
         held = standing(record, flight.url, now.wall, policy)
         if held is None:
             raise AssertionError(f"{record} stands for nothing")  # ``advance`` never returns such a record

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from politesse._cache.outcome import Standing
-    from politesse._cache.record import Copy, Record, Trouble
+    from politesse._cache.record import Copy, Moment, Record, Trouble
     from politesse.origin import Origin
     from politesse.ports import FetchResult, Lease
 
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 # Measured with tracemalloc in CPython 3.11. The first number is for an entry in its dicts, without the strings of its
 # source. The second number is for a record without its body.
-_ENTRY_BYTES: Final = 700
+_ENTRY_BYTES: Final = 765
 _RECORD_BYTES: Final = 300
 _STR_BYTES: Final = 49
 _CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
@@ -57,12 +57,14 @@ class FileEntry:
         deadline_mono: when the entry stops being valid.
         deadline_wall: the same moment, on the wall clock; infinite for an entry that closes its site.
         used: second-chance bit of the eviction, set on every hit.
+        known: the moment of the record behind the entry; older records of the store no longer count. None if unknown.
     """
 
     __slots__ = (
         "confirmed_mono",
         "deadline_mono",
         "deadline_wall",
+        "known",
         "origin",
         "path",
         "record",
@@ -78,6 +80,7 @@ class FileEntry:
         self.source: Source = held.source
         self.record: Record | None = record
         self.used: bool = False
+        self.known: Moment | None = None
         # Both clocks were read at the same moment.
         self.confirmed_mono: float = at_mono - (held.at_wall - held.source.fetched_wall)
         self.deadline_mono: float = at_mono + (held.until_wall - held.at_wall)
@@ -282,6 +285,7 @@ class FileFlight(Flight[EntryKind]):
         forgotten: whether ``forget`` was called during the flight, so that the record in the store no longer counts.
         lease: the lease under which the file is fetched, or None.
         copy: the copy in the record of the new entry, or None.
+        known: the moment of the record of the new entry, as in the store; see FileEntry.
         answer: the answer to the fetch; None without a fetch.
     """
 
@@ -292,6 +296,7 @@ class FileFlight(Flight[EntryKind]):
         "copy",
         "forgotten",
         "key",
+        "known",
         "lease",
         "origin",
         "path",
@@ -311,6 +316,7 @@ class FileFlight(Flight[EntryKind]):
         self.forgotten = False
         self.lease: Lease | None = None
         self.copy: Copy | None = None
+        self.known: Moment | None = None
         self.answer: FetchResult | None = None
 
     def tell(self, kept: Kept, source: Source) -> None:

@@ -131,6 +131,16 @@ class Moment:
     mono: float
 
 
+def is_before(moment: Moment | None, other: Moment | None) -> bool:
+    """Return whether ``moment`` was before ``other``; None is before any moment.
+
+    The moments of two runs are compared by the wall clock.
+    """
+    if moment is None or other is None:
+        return other is not None
+    return moment.mono < other.mono if moment.run == other.run else moment.wall < other.wall
+
+
 class Record(NamedTuple):
     """The record of a file.
 

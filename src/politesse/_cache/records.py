@@ -18,11 +18,17 @@ asks when the lease ends. So the waiter gets the record with a delay of at most 
 most ten times a second. Each wait varies by a fifth, so that several processes ask at different times.
 
 A lease is renewed when a third of its time is over. One timer and one call renew all leases of this process.
+
+A write or delete that fails leaves an older record in the store. Until a later call succeeds, a record of that origin
+counts only if it is newer than the failed call. The next call that succeeds, and the close, first delete such records,
+so that another process does not find them either. If more than ``_MAX_DOUBTED`` calls have failed, the oldest is
+dropped, and no record of any origin counts that is older than the dropped call.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from politesse._cache.codec import decode, encode
 from politesse._cache.guarded_store import GuardedStore, StorePaused
+from politesse._cache.record import is_before
 from politesse.errors import ClosedError, StoreError
 from politesse.events import ComponentFailed, Publisher
 from politesse.ports import Lease, LeasingStore, VersionedRecord
@@ -37,7 +44,7 @@ from politesse.ports import Lease, LeasingStore, VersionedRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from politesse._cache.record import Record
+    from politesse._cache.record import Moment, Record
     from politesse.clock import Clock, Timer
     from politesse.origin import Origin
 
@@ -55,6 +62,7 @@ _LONGER: Final = 1.5
 _SPREAD: Final = 0.2
 _SOON_S: Final = 0.03  # after the end of a lease, its waiters ask within this time, one after the other
 _RENEWED_AFTER: Final = 1 / 3
+_MAX_DOUBTED: Final = 10_000
 
 
 class Loaded(NamedTuple, Generic[Judged]):
@@ -85,8 +93,8 @@ class Records:
     def release(self, origin: Origin, lease: Lease) -> None:
         """End a lease without storing a record, in the background."""
 
-    async def delete(self, origin: Origin) -> None:
-        """Delete the record of ``origin``."""
+    async def delete(self, origin: Origin, moment: Moment) -> None:
+        """Delete the record of ``origin`` at ``moment``."""
 
     async def aclose(self) -> None:
         """Wait for pending calls within the time limit, then close the store; raises the errors of its ``aclose``."""
@@ -137,6 +145,9 @@ class StoredRecords(Records):
     _store: GuardedStore
     _reading: ReadingThreads
     _publisher: Publisher
+    _doubted: OrderedDict[Origin, Moment] = field(default_factory=OrderedDict, init=False)  # the failed changes
+    _dropped: Moment | None = field(default=None, init=False)  # the moment of the newest dropped change
+    _is_repeating: bool = field(default=False, init=False)
 
     async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
         """See Records."""
@@ -147,12 +158,14 @@ class StoredRecords(Records):
     async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
         """See Records."""
         del lease
-        await self._call(origin, self._store.put(origin.text, await self._encoded(record, origin)))
+        putting = self._store.put(origin.text, await self._encoded(record, origin))
+        await self._call(origin, self._change(origin, record.moment, putting))
 
-    async def delete(self, origin: Origin) -> None:
+    async def delete(self, origin: Origin, moment: Moment) -> None:
         """See Records."""
+        self._doubt(origin, moment)  # a load during the call must not bring the record back
         try:
-            await self._store.delete(origin.text)
+            await self._change(origin, moment, self._store.delete(origin.text))
         except StorePaused as error:
             self._publish(origin, StoreError(f"{origin} is kept: {error}"))
         except StoreError as error:
@@ -160,6 +173,7 @@ class StoredRecords(Records):
 
     async def aclose(self) -> None:
         """See Records."""
+        self._repeat_soon()
         if (error := await self._store.aclose()) is not None:
             self._publish(None, error)
 
@@ -173,20 +187,60 @@ class StoredRecords(Records):
             self._publish(origin, error)
             return None
 
+    async def _change(self, origin: Origin, moment: Moment | None, call: Coroutine[Any, Any, object]) -> None:
+        """Make a call that changes the record of ``origin``; raises its errors."""
+        try:
+            await call
+        except BaseException:
+            self._doubt(origin, moment)
+            raise
+        self._doubted.pop(origin, None)
+        self._repeat_soon()
+
+    def _doubt(self, origin: Origin, moment: Moment | None) -> None:
+        """Note a failed change: older records of ``origin`` count no more."""
+        if moment is not None:
+            self._doubted[origin] = moment
+            self._doubted.move_to_end(origin)
+            if len(self._doubted) > _MAX_DOUBTED:
+                _, self._dropped = self._doubted.popitem(last=False)
+
+    def _repeat_soon(self) -> None:
+        if self._doubted and not self._is_repeating:
+            self._is_repeating = True
+            self._store.run(self._repeat())
+
+    async def _repeat(self) -> None:
+        """Delete the records that a failed change has left, until a call fails."""
+        try:
+            while self._doubted:
+                origin, moment = next(iter(self._doubted.items()))
+                await self._store.delete(origin.text)
+                if self._doubted.get(origin) is moment:
+                    del self._doubted[origin]
+        except StorePaused:
+            pass  # the failure before the pause was published
+        except Exception as error:  # noqa: BLE001 - a user's store may raise any exception
+            self._publisher.publish(ComponentFailed(None, "store", error))
+        finally:
+            self._is_repeating = False
+
     async def _encoded(self, record: Record, origin: Origin) -> bytes:
         encoding = partial(encode, record, origin.text)
         large = record.copy is not None and len(record.copy.body) > LARGE_OCTETS
         return await self._reading.run(encoding, is_large=large)
 
     async def _decoded(self, stored: object, origin: Origin) -> Record | None:
-        """Return a record from the store; if it is damaged, publish the error and return None."""
+        """Return a record from the store, or None if it does not count; if it is damaged, publish the error."""
         decoding = partial(decode, stored, origin.text)
         large = isinstance(stored, bytes) and len(stored) > _LARGE_PACKED_OCTETS
         try:
-            return await self._reading.run(decoding, is_large=large)
+            record = await self._reading.run(decoding, is_large=large)
         except StoreError as error:
             self._publish(origin, error)
             return None
+        failed = self._doubted.get(origin, self._dropped)
+        return record if failed is None or is_before(failed, record.moment) else None
 
     def _publish(self, origin: Origin | None, error: StoreError) -> None:
         self._publisher.publish(ComponentFailed(origin, "store", error))
@@ -244,7 +298,7 @@ class LeasedRecords(StoredRecords):
         key = origin.text
         self._drop(key)
         putting = partial(self._leasing.put_leased, key, await self._encoded(record, origin), lease)
-        await self._call(origin, self._store.call(putting))
+        await self._call(origin, self._change(origin, record.moment, self._store.call(putting)))
 
     def release(self, origin: Origin, lease: Lease) -> None:
         """See Records."""

@@ -218,7 +218,7 @@ class RobotsCache(FileCache[Entry]):
     async def forget(self, origin: Origin) -> None:
         """Drop the record of ``origin``: the next lookup fetches robots.txt, or joins a fetch in progress."""
         self._drop(str(origin))
-        await self._records.delete(origin)
+        await self._records.delete(origin, self._now())
 
     def _key(self, origin: Origin, path: str) -> str:
         del path
