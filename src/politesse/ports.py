@@ -153,6 +153,7 @@ class FetchResponse:
         truncated: whether the body was longer than the limit.
         conditional: whether the last hop was requested with validators, so that a 304 has a meaning.
         age_s: the age of the answer in seconds, if it was fetched for another origin; 0 for a new answer.
+        closed_s: for how long its host is closed after a refusal, in seconds; set by the gate.
     """
 
     status: int
@@ -162,6 +163,7 @@ class FetchResponse:
     truncated: bool = False
     conditional: bool = False
     age_s: float = 0.0
+    closed_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

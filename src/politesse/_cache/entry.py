@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 _ENTRY_BYTES: Final = 765
 _RECORD_BYTES: Final = 300
 _STR_BYTES: Final = 49
-_CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
+CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 
 
 class FileEntry:
@@ -84,7 +84,7 @@ class FileEntry:
         # Both clocks were read at the same moment.
         self.confirmed_mono: float = at_mono - (held.at_wall - held.source.fetched_wall)
         self.deadline_mono: float = at_mono + (held.until_wall - held.at_wall)
-        self.deadline_wall: float = inf if held.source.result in _CLOSED else held.until_wall
+        self.deadline_wall: float = inf if held.source.result in CLOSED else held.until_wall
         self.refresh_mono: float = min(at_mono + (held.refresh_wall - held.at_wall), self.deadline_mono)
         self.refresh_wall: float = (
             self.deadline_wall if self.trouble is not None else min(held.refresh_wall, self.deadline_wall)

@@ -86,6 +86,20 @@ def is_challenge(result: FetchResult, hop: FetchRequest, signature: RequestSigna
     return signature.is_asked(result.status, result.headers)
 
 
+async def with_closure(result: FetchResult, pacer: Pacer, clock: Clock) -> FetchResult:
+    """Return a result; a refusal states for how long its host is closed, so that the cache does not ask earlier."""
+    if not isinstance(result, FetchResponse):
+        return result
+    if result.status < HTTPStatus.INTERNAL_SERVER_ERROR and result.status != HTTPStatus.TOO_MANY_REQUESTS:
+        return result  # no other answer closes a file, so the cache would not look
+    try:
+        host = Origin.of(result.final_url).pacing_host
+    except InvalidURL:  # the fetcher has followed a redirect to a URL without an origin
+        return result
+    until_wall = await pacer.closed_until(host)
+    return result if until_wall is None else replace(result, closed_s=until_wall - clock.wall())
+
+
 def internal_fault(component: str, error: BaseException, url: str) -> FetchFault:
     """Return the fault for an unexpected exception; never raises, even if ``str(error)`` does."""
     return FetchFault(FaultKind.INTERNAL, f"{component} failed with {described(error)}", url)
@@ -238,7 +252,7 @@ class PacedFetcher:
         if not request.refresh and self.policy.opens(result):
             for permit in trip.permits:
                 permit.opened()
-        return result
+        return await with_closure(result, self.pacer, self.clock)
 
     async def aclose(self) -> None:
         """Close the wrapped fetcher."""

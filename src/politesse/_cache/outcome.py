@@ -31,8 +31,8 @@ All times are wall times; the caller has corrected the record with both clocks (
 a copy is used (``stale_s``), for how long after the first failure no copy is used (``closed_s``), and what trouble
 without a copy means after ``closed_s``.
 
-R is the later of Retry-After and our own backoff: 60 s doubling to an hour, with jitter. A closed host gets no request;
-R is then the time at which the host opens, if the pacer knows that time.
+R is the latest of Retry-After, our own backoff (60 s doubling to an hour, with jitter), and the end of the closure that
+the answer has caused. A closed host gets no request; R is then the time at which the host opens, if the pacer knows it.
 
 A 304 does not confirm the copy if it has another entity tag, or no tag and another Last-Modified. The request is then
 made once more without conditions (``names_another``). A 304 to a request without conditions means unreachable.
@@ -329,7 +329,10 @@ def _trouble(
     before = record.trouble if record is not None else None
     if before is not None and now_wall - before.last_wall > _MAX_GAP_S:
         before = None  # after days without a request, the old failures no longer count
-    asked_s = answer.retry_after_s if isinstance(answer, FetchFault) else retry_after_s(answer.headers, now_wall)
+    if isinstance(answer, FetchFault):
+        asked_s = answer.retry_after_s
+    else:  # the file cannot be fetched again before its host opens
+        asked_s = max(retry_after_s(answer.headers, now_wall) or 0.0, answer.closed_s)
     # A closed host got no request, so the failure does not count. The next request follows when the host opens.
     opens = isinstance(answer, FetchFault) and answer.kind is FaultKind.HOST_CLOSED and asked_s is not None
     failures = 1 if before is None else before.failures + (not opens)

@@ -197,7 +197,7 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
     publisher = state.publisher
 
     def files_for(agent: Agent, max_days: int) -> SiteFiles:
-        pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher, admission, state.signer)
+        pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher, admission, state)
         return SiteFiles(pages, options=options, clock=state.clock, publisher=publisher, max_days=max_days)
 
     # The agent that fetches tdmrep.json must not enforce usage: it would need tdmrep.json first.

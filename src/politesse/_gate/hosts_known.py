@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from politesse._base.text import printable
+from politesse._cache.entry import CLOSED
 from politesse._pacing.pace import stated_pace, visit_from
 from politesse.status import HostStatus, RobotsStatus
 from politesse.verdict import Bound
@@ -98,4 +99,8 @@ def _pace(
         since_s = min((entry.age_s(now_mono, now_wall) for entry in entries), default=inf)
         next_wall = max(known.not_before, now_wall - since_s + stated.interval_s)
         known = replace(known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before=next_wall)
+    # If no origin of the host is open, its next request is for the robots.txt that may be fetched first.
+    sources = [entry.source for entry in entries]
+    if all(source.of_host or (source.result in CLOSED and not state.reports) for source in sources):
+        open_wall = max(open_wall, min([source.not_before or now_wall for source in sources], default=now_wall))
     return replace(known, not_before=max(known.not_before, open_wall))

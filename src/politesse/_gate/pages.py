@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from politesse._cache.admission import Admission, GivenUp
-from politesse._cache.fetching import fetch_guarded, is_challenge, signed
+from politesse._cache.fetching import fetch_guarded, is_challenge, signed, with_closure
 from politesse._cache.files import SiteFile
 from politesse._gate.data_txt import DataRecord, DataTxt
 from politesse._http.redirects import Hops, after_hop, first_hop
 from politesse._http.signing import RequestSignature
 from politesse.errors import Disallowed
-from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Signer
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots.other_records import SitemapLines
 from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from politesse._cache.records import ReadingThreads
     from politesse._cache.robots import Entry
     from politesse._gate.data_txt import FieldNames
+    from politesse._gate.state import GateState
     from politesse._gate.turn import Turn
     from politesse.events import Publisher
     from politesse.robots import RejectedSitemap
@@ -153,14 +154,14 @@ class PageFetcher:
         fetcher: makes a request for each hop; not closed with this object.
         publisher: receives ComponentFailed when the fetcher raises.
         admission: limits the requests under way; waiting for a turn does not count.
-        signer: signs the requests, or None.
+        state: the gate's pacer, clock and signer.
     """
 
     take_turn: Callable[[str], Awaitable[Turn]]
     fetcher: Fetcher
     publisher: Publisher
     admission: Admission
-    signer: Signer | None
+    state: GateState
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Fetch once, with all redirects."""
@@ -181,14 +182,15 @@ class PageFetcher:
         # If the target is unknown, the fetcher must not follow redirects itself, because the gate has not permitted
         # them.
         unnamed = "a redirect, and the fetcher does not name its target"
-        return step or FetchFault(FaultKind.REDIRECT_TARGET, unnamed, request.url)
+        result = step or FetchFault(FaultKind.REDIRECT_TARGET, unnamed, request.url)
+        return await with_closure(result, self.state.pacer, self.state.clock)
 
     async def aclose(self) -> None:
         """Do nothing: the owner of the fetcher closes it."""
 
     async def _request(self, hop: FetchRequest, signature: RequestSignature | None = None) -> FetchResult:
         """Make one request in its turn, and repeat it once if the answer asks for a signature."""
-        signature = signature or RequestSignature(self.signer, "GET", hop.url)
+        signature = signature or RequestSignature(self.state.signer, "GET", hop.url)
         with await self.take_turn(hop.url) as turn:
             try:
                 request = signed(hop, signature)
