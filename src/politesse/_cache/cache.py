@@ -24,7 +24,8 @@ A flight passes through these steps. It ends in a new entry, unless the request 
 - If several processes share a LeasingStore, a load waits while another process fetches the file (see ``records``), and
   a refresh uses a record that another process has stored meanwhile.
 - The total size of the entries is limited. The eviction is "second chance": a hit only sets ``used``, and does not move
-  the entry.
+  the entry. As long as a task or a queue holds an evicted entry, it is found again. So each of many waiters goes on,
+  even if the cache has room for one entry only.
 
 Each kind of file has a subclass of FileCache. The subclass overrides the hooks at the end of FileCache: how to fetch a
 file, which events to publish, how to make an entry.
@@ -39,6 +40,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Generic
+from weakref import WeakValueDictionary
 
 from politesse._base.tasks import is_ended_from_outside
 from politesse._cache.entry import EntryKind, FileFlight, Flights, Judged
@@ -101,6 +103,7 @@ class FileCache(ABC, Generic[EntryKind]):
         records: Records | None = None,
     ) -> None:
         self.entries: OrderedDict[str, EntryKind] = OrderedDict()
+        self._evicted: WeakValueDictionary[str, EntryKind] = WeakValueDictionary()
         self._fetcher = fetcher
         self._policy = policy
         self._max_bytes = max_bytes
@@ -126,9 +129,13 @@ class FileCache(ABC, Generic[EntryKind]):
         """A mapping from the keys of files that are being loaded or fetched to their origins."""
         return {flight.key: flight.origin for flight in self._flights.values()}
 
+    def held(self, key: str) -> EntryKind | None:
+        """Return the entry of a key, or an evicted entry that a task or a queue still holds."""
+        return self.entries.get(key) or self._evicted.get(key)
+
     def valid(self, key: str) -> EntryKind | None:
         """Return the entry of a key if it is valid now; start a refresh in the background if one is due."""
-        entry = self.entries.get(key)
+        entry = self.held(key)
         if entry is None:
             return None
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
@@ -146,6 +153,7 @@ class FileCache(ABC, Generic[EntryKind]):
             self._closed = True
             self._ending = self._flights.close(f"the gatekeeper was closed while {self.what} was fetched")
             self.entries.clear()
+            self._evicted.clear()
             self.weight_bytes = 0
 
     async def aclose(self) -> None:
@@ -181,6 +189,7 @@ class FileCache(ABC, Generic[EntryKind]):
         """Forget one file."""
         if (entry := self.entries.pop(key, None)) is not None:
             self.weight_bytes -= entry.release()
+        self._evicted.pop(key, None)
         if (flight := self._flights.get(key)) is not None:
             flight.forgotten = True
 
@@ -193,7 +202,7 @@ class FileCache(ABC, Generic[EntryKind]):
             return  # no event loop is running; the next lookup in the loop starts the refresh
 
     def _start(self, key: str, origin: Origin, path: str, *, refresh: bool = False) -> FileFlight[EntryKind]:
-        flight = FileFlight(key, origin, path, self.entries.get(key), refreshes=refresh)
+        flight = FileFlight(key, origin, path, self.held(key), refreshes=refresh)
         return self._flights.start(key, flight, self._run(flight), f"{path[1:]} of {origin.text}")
 
     async def _run(self, flight: FileFlight[EntryKind]) -> None:
@@ -320,6 +329,7 @@ class FileCache(ABC, Generic[EntryKind]):
         """Replace the entry of a key; while all entries together are too large, evict the least recently used."""
         if self._closed:
             return
+        self._evicted.pop(key, None)
         if (before := self.entries.pop(key, None)) is not None:
             self.weight_bytes -= before.release()
         self.weight_bytes += entry.retain()
@@ -332,6 +342,7 @@ class FileCache(ABC, Generic[EntryKind]):
                 self.entries[oldest_key] = oldest
             else:
                 self.weight_bytes -= oldest.release()
+                self._evicted[oldest_key] = oldest
 
     # Hooks for the kinds of files.
 

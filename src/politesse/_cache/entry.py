@@ -61,6 +61,7 @@ class FileEntry:
     """
 
     __slots__ = (
+        "__weakref__",
         "confirmed_mono",
         "deadline_mono",
         "deadline_wall",

@@ -122,7 +122,7 @@ class SiteFiles(FileCache[FileEntry]):
 
         A file still counts for ``late_s`` seconds beyond its lifetime; a failure counts only during its lifetime.
         """
-        entry = self.entries.get(self._key(origin, path))
+        entry = self.held(self._key(origin, path))
         if entry is None:
             return None
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()

@@ -272,7 +272,7 @@ class RobotsCache(FileCache[Entry]):
         The entry in memory is usable until its deadline if robots.txt is unreachable. After a 429, it is usable only
         while it is fresh. See the table in ``outcome.py``.
         """
-        known, source = self.entries.get(str(entry.origin)), entry.source
+        known, source = self.held(str(entry.origin)), entry.source
         if known is None or known.source.result is not AccessResult.SUCCESSFUL:
             return entry
         if not all(known.answers(agent) for agent in agents):

@@ -129,11 +129,15 @@ class Agent:
 
     async def learn(self, url: str) -> Verdict:
         """Return the verdict on ``url``; fetch robots.txt if needed. Does not count or publish the verdict."""
-        verdict = self.judged(url)
-        return await self.fetched(url) if verdict is None else verdict
+        return (await self.learn_context(url))[0]
 
-    async def fetched(self, url: str) -> Verdict:
-        """Fetch robots.txt, and return the verdict; called after ``judged`` has returned None."""
+    async def learn_context(self, url: str) -> tuple[Verdict, GateContext]:
+        """Return the result of ``learn``, and its context; the cache keeps no entry that it evicts meanwhile."""
+        verdict = self.judged(url)
+        return await self.fetched(url) if verdict is None else (verdict, self.context(split(url)[0]))
+
+    async def fetched(self, url: str) -> tuple[Verdict, GateContext]:
+        """Fetch robots.txt, and return the verdict with its context; called after ``judged`` has returned None."""
         origin, target = split(url)
         enforcement = self._enforcement
         reserved = None if enforcement is None else await enforcement.learn(origin, target)
@@ -141,7 +145,7 @@ class Agent:
         evidence = self._evidence(url, target, entry)
         if enforcement is not None:
             evidence = enforcement.enforced(evidence, reserved)
-        return self._made(url, judge(evidence), entry, evidence.site_usage)
+        return self._made(url, judge(evidence), entry, evidence.site_usage), self.context(origin, entry)
 
     def invalid(self, error: InvalidURL) -> Verdict:
         """Return the verdict on an invalid URL."""
@@ -224,10 +228,10 @@ class Agent:
             reason, note = Reason.REFUSED, str(answer.refusal)
         return self._refused(url, split(url)[0], reason, note, answer.not_before)
 
-    def context(self, origin: Origin) -> GateContext:
-        """Return the present context of verdicts on ``origin``."""
+    def context(self, origin: Origin, entry: Entry | None = None) -> GateContext:
+        """Return the present context of verdicts on ``origin``, or that of ``entry``."""
         state, enforcement = self.state, self._enforcement
-        entry, policy = state.cache.entries.get(origin.text), state.policies.get(origin.pacing_host)
+        entry, policy = entry or state.cache.held(origin.text), state.policies.get(origin.pacing_host)
         return entry, policy, None if enforcement is None else enforcement.basis(origin)
 
     def too_long_s(self, rules: RuleSet | None) -> float | None:
@@ -237,12 +241,12 @@ class Agent:
 
     def known_file(self, origin: Origin) -> bytes | None:
         """Return the digest of the cached file of ``origin``, or None."""
-        entry = self.state.cache.entries.get(origin.text)
+        entry = self.state.cache.held(origin.text)
         return None if entry is None else entry.rules.digest or None
 
     def may_wait_long(self, origin: Origin, wait_s: float) -> bool:
         """Return whether the rules of ``origin`` may delay a page by more than ``wait_s``, or make it TOO_SLOW."""
-        entry = self.state.cache.entries.get(origin.text)
+        entry = self.state.cache.held(origin.text)
         rules = None if entry is None else entry.rules.get(self.name)
         if rules is None:
             return False
@@ -324,7 +328,7 @@ class Agent:
     def _refused(self, url: str, origin: Origin, reason: Reason, note: str, not_before: float | None = None) -> Verdict:
         """Return a verdict that denies ``url``, in report mode as well."""
         judgement = Judgement(WITHOUT_RULE[reason], note, not_before)
-        verdict = self._made(url, judgement, self.state.cache.entries.get(origin.text))
+        verdict = self._made(url, judgement, self.state.cache.held(origin.text))
         verdict.allowed = False
         return verdict
 

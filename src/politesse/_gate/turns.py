@@ -146,19 +146,18 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
             return verdict
         self._origin, _ = split(url)
         judged = agent.judged(url) if self.exempt is None else agent.exempted(url, self.exempt)
-        return None if judged is None else self._noted(self._origin, judged)
-
-    def _noted(self, origin: Origin, verdict: Verdict) -> Verdict:
-        """Store a verdict with its context, before the event loop runs another task that could change the context."""
-        self._origin, self._verdict, self._context = origin, verdict, self.agent.context(origin)
-        return verdict
+        if judged is not None:
+            self._verdict, self._context = judged, agent.context(self._origin)
+        return judged
 
     async def _learned(self, deadline_mono: float | None) -> Verdict:
         """Fetch robots.txt, and return the verdict; raises TooFar at the deadline."""
         agent, origin = self.agent, self._origin
 
         async def learn() -> Verdict:
-            return self._noted(origin, await agent.fetched(self._url))
+            # Together, before the event loop runs another task that could change the context.
+            self._verdict, self._context = verdict, _ = await agent.fetched(self._url)
+            return verdict
 
         if deadline_mono is None:
             return await learn()
@@ -263,10 +262,17 @@ async def try_turns(agent: Agent, judged: Iterable[tuple[str, Verdict | None]]) 
     return answers
 
 
-async def turn_now(agent: Agent, url: str) -> Turn | NotYet | Verdict:
-    """Return the answer of ``try_turns`` for one URL; its verdict is neither counted nor published."""
-    answers = await try_turns(agent, [(url, agent.judged(url))])
-    return answers[0]
+async def turn_now(agent: Agent, url: str, held: tuple[Verdict, GateContext] | None = None) -> Turn | NotYet | Verdict:
+    """Return the answer of ``try_turns`` for one URL; its verdict is neither counted nor published.
+
+    If the cache cannot judge the URL, the verdict in ``held`` counts, as long as its context does.
+    """
+    verdict = agent.judged(url)
+    if verdict is None and held is not None and held[0].url == url:
+        origin, context = split(url)[0], held[1]
+        if agent.known_entry(origin) is context[0] and agent.context(origin) == context:
+            verdict = held[0]
+    return (await try_turns(agent, [(url, verdict)]))[0]
 
 
 def granted(agent: Agent, *answers: object, since_mono: float | None = None) -> None:

@@ -101,7 +101,7 @@ class Reservations:
 
     def basis(self, origin: Origin) -> object:
         """Return the cache entry of tdmrep.json; None without an entry. Compare by equality."""
-        return self.files.entries.get(f"{origin}{TDMREP_JSON}")
+        return self.files.held(f"{origin}{TDMREP_JSON}")
 
     async def learn(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> Reserved:
         """Return the reservations of ``origin``; ``get`` fetches the file like a page. Raises ClosedError."""

@@ -169,7 +169,7 @@ class Dispatcher(Frontier[Item]):
         queued.origin_queue.withdraw(queued)
         self._asked[queued.number] = queued
         try:
-            answer = await turn_now(self._agent, queued.url)
+            answer = await turn_now(self._agent, queued.url, queued.origin_queue.held)
             if isinstance(answer, Turn) and self._failure is not None:
                 answer.give_back()
                 self.raise_failure()
@@ -177,6 +177,7 @@ class Dispatcher(Frontier[Item]):
             self._put_back(queued)
             self._move(host, HostEvent.REFUSED, first=True)
             raise
+        queued.origin_queue.held = None
         if not isinstance(answer, Turn):
             self._put_back(queued)
         return answer

@@ -56,8 +56,10 @@ from politesse.queue._sitemap_file import latest_wall
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from politesse._gate.agent import GateContext
     from politesse.clock import Clock, Timer
     from politesse.origin import Origin
+    from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
 
@@ -283,6 +285,8 @@ class OriginQueue(Generic[Item]):
         prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
         reloads: how many consecutive turns of the host found robots.txt unknown; 0 after a URL was handed out or
             refused.
+        held: the verdict on the first URL after a reload, and its context, which keeps the files in memory; None once
+            a worker has asked.
         deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.
         not_before: the Unix time at which the last deferral ends.
         sorted_by: the digest of the robots.txt by which the URLs were last sorted; see ``Frontier._known``.
@@ -295,6 +299,7 @@ class OriginQueue(Generic[Item]):
     blocked: bool = False
     prefetched: bool = False
     reloads: int = 0
+    held: tuple[Verdict, GateContext] | None = None
     deferred_wall: float | None = None
     not_before: float = 0.0
     sorted_by: bytes | None = None

@@ -11,10 +11,10 @@ While a worker waits, all origins are fetched, and the cache bounds how many req
 that never answer delay no other origin.
 
 If a robots.txt is no longer in memory when its host has its turn, the file is loaded again at once: the limit of
-fetches does not apply. After the load, the host is first in line. No host is tried while ``_MAX_RELOADING`` files are
-being loaded. If a file is evicted again before its host is tried, the cache is too small for ``_MAX_RELOADING`` files,
-so no host is tried until this file is loaded. A load that takes longer than ``_SLOW_S`` delays no host. So a turn costs
-a few loads at any size of the cache.
+fetches does not apply. After the load, the host is first in line, and its origin holds the file until a worker has
+asked, even if the cache evicts the file. No host is tried while ``_MAX_RELOADING`` files are being loaded. A load that
+takes longer than ``_SLOW_S`` delays no host. So a turn costs a few loads at any size of the cache, whatever the other
+users of the cache do.
 
 A site can delay its URLs in two ways. An origin is *deferred* while its robots.txt is unreachable or was answered with
 429. The verdict names the beginning and the end of that state. The origin is given up as soon as the next fetch would
@@ -36,7 +36,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from politesse._cache.options import is_fault_of_kind
 from politesse.ports import FaultKind
@@ -46,10 +46,12 @@ from politesse.verdict import CLOSINGS, Bound, NotYet, Reason, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._gate.agent import Agent
+    from politesse._gate.agent import Agent, GateContext
     from politesse.clock import Clock, Timer
     from politesse.origin import Origin
     from politesse.queue._hosts import HostQueue, OriginQueue, WaitingTasks
+
+    Learning: TypeAlias = asyncio.Task[tuple[Verdict, GateContext]]
 
 Item = TypeVar("Item")
 
@@ -184,19 +186,17 @@ class RobotsPrefetcher(Generic[Item]):
     _workers: WaitingTasks
     _on_known: Callable[[OriginQueue[Item], Verdict], None]
     _on_failure: Callable[[BaseException], None]
-    fetching: dict[asyncio.Task[Verdict], OriginQueue[Item]] = field(default_factory=dict, init=False)
+    fetching: dict[Learning, OriginQueue[Item]] = field(default_factory=dict, init=False)
     _unfetched: deque[OriginQueue[Item]] = field(default_factory=deque, init=False)
     _deferred: dict[OriginQueue[Item], Timer] = field(default_factory=dict, init=False)
-    _reloading: dict[asyncio.Task[Verdict], Timer] = field(default_factory=dict, init=False)
+    _reloading: dict[Learning, Timer] = field(default_factory=dict, init=False)
     _unused: int = field(default=0, init=False)  # the number of origins that are ``prefetched``
     _stopped: bool = field(default=False, init=False)
 
     @property
     def may_reload(self) -> bool:
         """Whether another host may be tried, even if its robots.txt has to be loaded again."""
-        return not self._reloading or (
-            len(self._reloading) < _MAX_RELOADING and all(self.fetching[task].reloads == 1 for task in self._reloading)
-        )
+        return len(self._reloading) < _MAX_RELOADING
 
     @property
     def deferred(self) -> dict[Origin, float]:
@@ -224,17 +224,17 @@ class RobotsPrefetcher(Generic[Item]):
         task = self._fetch(origin_queue)
         self._reloading[task] = self._agent.clock.call_later(_SLOW_S, partial(self._end_reload, task))
 
-    def _fetch(self, origin_queue: OriginQueue[Item]) -> asyncio.Task[Verdict]:
+    def _fetch(self, origin_queue: OriginQueue[Item]) -> Learning:
         origin_queue.blocked = True
         name = f"queue: robots.txt of {origin_queue.origin}"
         # In a new context: the task must not hold the turns of the worker that put the URL.
-        learning = self._agent.learn(origin_queue.urls[0].url)
+        learning = self._agent.learn_context(origin_queue.urls[0].url)
         task = asyncio.get_running_loop().create_task(learning, name=name, context=Context())
         self.fetching[task] = origin_queue
         task.add_done_callback(self._fetched)
         return task
 
-    def _fetched(self, task: asyncio.Task[Verdict]) -> None:
+    def _fetched(self, task: Learning) -> None:
         self._end_reload(task)
         origin_queue = self.fetching.pop(task)
         if task.cancelled():  # other code has cancelled the task, or the event loop ends and runs no new task
@@ -246,15 +246,17 @@ class RobotsPrefetcher(Generic[Item]):
             self._on_failure(error)
         if self._stopped:
             return  # perhaps the gate was closed just after this fetch
-        verdict = task.result()
+        verdict, _ = task.result()
         if not self.defer(origin_queue, verdict):
             origin_queue.blocked = False
             self._unused += not origin_queue.prefetched
             origin_queue.prefetched = True
+            if origin_queue.reloads:
+                origin_queue.held = task.result()  # until a worker has asked, because the cache may evict the files
             self._on_known(origin_queue, verdict)
         self.start_fetches()
 
-    def _end_reload(self, task: asyncio.Task[Verdict]) -> None:
+    def _end_reload(self, task: Learning) -> None:
         timer = self._reloading.pop(task, None)
         if timer is not None:
             timer.cancel()
@@ -282,7 +284,7 @@ class RobotsPrefetcher(Generic[Item]):
         """Count an origin as used: one of its URLs was handed out or refused."""
         self._unused -= origin_queue.prefetched
         origin_queue.prefetched = False
-        origin_queue.reloads = 0
+        origin_queue.reloads, origin_queue.held = 0, None
         if self._unfetched:
             self.start_fetches(at_least=1)
 
