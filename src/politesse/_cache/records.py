@@ -145,7 +145,7 @@ class StoredRecords(Records):
     _store: GuardedStore
     _reading: ReadingThreads
     _publisher: Publisher
-    _doubted: OrderedDict[Origin, Moment] = field(default_factory=OrderedDict, init=False)  # the failed changes
+    _doubted: OrderedDict[Origin, Moment | None] = field(default_factory=OrderedDict, init=False)  # the failed changes
     _dropped: Moment | None = field(default=None, init=False)  # the moment of the newest dropped change
     _is_repeating: bool = field(default=False, init=False)
 
@@ -199,11 +199,10 @@ class StoredRecords(Records):
 
     def _doubt(self, origin: Origin, moment: Moment | None) -> None:
         """Note a failed change: older records of ``origin`` count no more."""
-        if moment is not None:
-            self._doubted[origin] = moment
-            self._doubted.move_to_end(origin)
-            if len(self._doubted) > _MAX_DOUBTED:
-                _, self._dropped = self._doubted.popitem(last=False)
+        self._doubted[origin] = moment
+        self._doubted.move_to_end(origin)
+        if len(self._doubted) > _MAX_DOUBTED:
+            _, self._dropped = self._doubted.popitem(last=False)
 
     def _repeat_soon(self) -> None:
         if self._doubted and not self._is_repeating:

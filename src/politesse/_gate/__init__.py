@@ -14,8 +14,8 @@ The steps of a request::
     turn.observe(status, headers); turn.end()     turn.py      -> permit.observe, permit.end
 
 ``peek`` and ``check`` stop at the verdict. ``try_turn`` asks ``pacer.try_start``, which never waits. Queues call
-``turn_now``, which asks ``pacer.try_starts`` through ``try_turns``. Queues and integrations use Agent, the base class
-of AgentView. The other modules:
+``try_turns``, which asks ``pacer.try_starts``. Queues and integrations use Agent, the base class of AgentView. The
+other modules:
 
     gatekeeper.py   the gate with all its parts, and the view of its own agent
     assemble.py     builds the parts from the bottom up

@@ -234,6 +234,11 @@ class Agent:
         entry, policy = entry or state.cache.held(origin.text), state.policies.get(origin.pacing_host)
         return entry, policy, None if enforcement is None else enforcement.basis(origin)
 
+    def counts(self, url: str, verdict: Verdict, context: GateContext) -> bool:
+        """Return whether a verdict is about ``url``, and still counts, because its context has not changed."""
+        origin, _ = split(url)
+        return verdict.url == url and self.known_entry(origin) is context[0] and self.context(origin) == context
+
     def too_long_s(self, rules: RuleSet | None) -> float | None:
         """Return the interval in seconds that the rules state, if it exceeds ``max_crawl_delay_s``."""
         delay_s = 0.0 if rules is None else longest_stated_s((rules,))

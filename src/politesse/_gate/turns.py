@@ -262,19 +262,6 @@ async def try_turns(agent: Agent, judged: Iterable[tuple[str, Verdict | None]]) 
     return answers
 
 
-async def turn_now(agent: Agent, url: str, held: tuple[Verdict, GateContext] | None = None) -> Turn | NotYet | Verdict:
-    """Return the answer of ``try_turns`` for one URL; its verdict is neither counted nor published.
-
-    If the cache cannot judge the URL, the verdict in ``held`` counts, as long as its context does.
-    """
-    verdict = agent.judged(url)
-    if verdict is None and held is not None and held[0].url == url:
-        origin, context = split(url)[0], held[1]
-        if agent.known_entry(origin) is context[0] and agent.context(origin) == context:
-            verdict = held[0]
-    return (await try_turns(agent, [(url, verdict)]))[0]
-
-
 def granted(agent: Agent, *answers: object, since_mono: float | None = None) -> None:
     """Publish each turn among ``answers``; ``since_mono`` is when the caller began to wait, None if it did not wait."""
     publisher = agent.state.publisher

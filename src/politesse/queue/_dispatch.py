@@ -44,7 +44,7 @@ from politesse._base.reasons import WORDS
 from politesse._base.tasks import current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
 from politesse._gate.turn import Turn, entered_turns
-from politesse._gate.turns import granted, turn_now
+from politesse._gate.turns import granted, try_turns
 from politesse.errors import TurnHeld
 from politesse.queue._frontier import Frontier
 from politesse.queue._hosts import HostEvent, OriginQueue, QueuedUrl
@@ -165,11 +165,16 @@ class Dispatcher(Frontier[Item]):
 
     async def _ask(self, queued: QueuedUrl[Item]) -> Turn | NotYet | Verdict:
         """Ask for the turn of a URL. During the call, the URL is withdrawn."""
-        host = queued.origin_queue.host
-        queued.origin_queue.withdraw(queued)
+        origin_queue, host = queued.origin_queue, queued.origin_queue.host
+        origin_queue.withdraw(queued)
         self._asked[queued.number] = queued
         try:
-            answer = await turn_now(self._agent, queued.url, queued.origin_queue.held)
+            held, origin_queue.held = origin_queue.held, None
+            verdict = self._agent.judged(queued.url)
+            if verdict is None and held is not None and self._agent.counts(queued.url, *held):
+                # tdmrep.json was evicted. If its load took the turn of the host, another load would do so again.
+                verdict, origin_queue.held = held[0], held
+            [answer] = await try_turns(self._agent, [(queued.url, verdict)])
             if isinstance(answer, Turn) and self._failure is not None:
                 answer.give_back()
                 self.raise_failure()
@@ -177,7 +182,6 @@ class Dispatcher(Frontier[Item]):
             self._put_back(queued)
             self._move(host, HostEvent.REFUSED, first=True)
             raise
-        queued.origin_queue.held = None
         if not isinstance(answer, Turn):
             self._put_back(queued)
         return answer

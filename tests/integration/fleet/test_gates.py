@@ -6,6 +6,7 @@ import logging
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
@@ -13,10 +14,11 @@ from typing import Final
 import pytest
 from redis.asyncio import Redis
 
-from politesse import Bound, Gatekeeper, NotYet, PacingOptions, PoliteSession, TooFar
+from politesse import Bound, CacheOptions, Gatekeeper, NotYet, PacingOptions, PoliteSession, TooFar
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Event, FleetAway, FleetBack
 from politesse.options import FleetOptions, Limit, SharedPacer
+from politesse.queue import PoliteQueue, QueueClosed
 from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
 from tests.integration.fleet.slow_way import SlowWay
@@ -334,3 +336,24 @@ async def test_fleet_of_a_session_that_has_a_gate_is_an_error(fleet: FleetOption
     async with gate_of(fleet) as gate:
         with pytest.raises(ConfigurationError, match="fleet=: give it to the Gatekeeper"):
             PoliteSession(gate, fleet=fleet)
+
+
+async def test_many_queues_whose_files_evict_each_other_all_go_on(fleet: FleetOptions) -> None:
+    sites = [f"https://h{number}.example" for number in range(20)]
+    fetcher = ScriptedFetcher({site: f"User-agent: *\nDisallow: /{number}\n" for number, site in enumerate(sites)})
+    turns: list[str] = []
+
+    async def work(gate: Gatekeeper, site: str) -> None:
+        queue = PoliteQueue[str](gate)
+        await queue.put(f"{site}/page")
+        await queue.put(f"{site}/next")
+        queue.close()
+        with suppress(QueueClosed):
+            while True:
+                async with queue.turn() as turn:
+                    turns.append(turn.url)
+
+    cache = CacheOptions(max_entries_bytes=1)
+    async with Gatekeeper(UA, fetcher=fetcher, fleet=fleet, pacing=QUICK, cache=cache) as gate, asyncio.timeout(30):
+        await asyncio.gather(*(work(gate, site) for site in sites))
+    assert sorted(turns) == sorted(f"{site}/{path}" for site in sites for path in ("page", "next"))
