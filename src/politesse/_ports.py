@@ -250,6 +250,9 @@ class Pacer(Protocol):
     async def closed_until(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed, or None if it is open."""
 
+    def known_closing(self, host: str, /) -> float | None:
+        """Return the Unix time until which ``host`` is closed, as far as this process knows; or None. Never waits."""
+
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FetchPermit:
         """Wait in line to request a robots.txt; with ``made``, do not wait, because the request was made already.
 

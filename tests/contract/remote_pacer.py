@@ -81,6 +81,9 @@ class RemotePacer:
     def in_flight(self) -> int:
         return self.server.in_flight
 
+    def known_closing(self, host: str, /) -> float | None:
+        return self.server.known_closing(host)
+
     def closings(self) -> Mapping[Bound, int]:
         return self.server.closings()
 

@@ -362,5 +362,9 @@ class Agent:
     ) -> Verdict:
         """Make a verdict; see ``Judgement.basis``."""
         match, now_mono, now_wall = judgement.match, self.clock.monotonic(), self.clock.wall()
+        if not match.allowed and entry is not None and (retry_wall := entry.source.not_before) is not None:
+            # An answer to another origin of the host may have closed the host for longer.
+            closed_wall = self.pacer.known_closing(entry.origin.pacing_host) or retry_wall
+            judgement = judgement._replace(not_before=max(retry_wall, closed_wall, judgement.not_before or retry_wall))
         basis = judgement.basis(self.name, entry, now_mono, site_usage)
         return verdict_of_basis(url, match.allowed or self.state.reports, match, basis, now_mono, now_wall)

@@ -20,6 +20,8 @@ from politesse.status import HostStatus, RobotsStatus
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from politesse._cache.robots import Entry
     from politesse._gate.state import GateState
     from politesse.origin import Origin
@@ -40,11 +42,12 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
     paces = state.pacer.hosts()
     hosts = {}
     for host in dict.fromkeys([*paces, *entries, *unknown]):
+        pace = _pace(state, agent, host, paces.get(host), entries[host], now_mono, now_wall)
+        open_wall = pace.closed_until or now_wall  # robots.txt is not fetched while its host is closed
         robots = [
-            *(_robots(entry, now_mono, now_wall, is_fetching=str(entry.origin) in fetching) for entry in entries[host]),
+            *(_robots(entry, now_mono, now_wall, open_wall, fetching) for entry in entries[host]),
             *(RobotsStatus(origin, fetching=True) for origin in unknown[host]),
         ]
-        pace = _pace(state, agent, host, paces.get(host), entries[host], now_mono, now_wall)
         hosts[host] = replace(pace, robots=tuple(robots))
     return hosts
 
@@ -65,7 +68,7 @@ def held_longest(pacer: Pacer) -> str:
     return f", {pacer.in_flight} turns under way, {pacer.waiting} waiting, {held}{away}"
 
 
-def _robots(entry: Entry, now_mono: float, now_wall: float, *, is_fetching: bool) -> RobotsStatus:
+def _robots(entry: Entry, now_mono: float, now_wall: float, open_wall: float, fetching: Container[str]) -> RobotsStatus:
     source = entry.source
     return RobotsStatus(
         entry.origin,
@@ -73,8 +76,8 @@ def _robots(entry: Entry, now_mono: float, now_wall: float, *, is_fetching: bool
         source.status,
         source.fault,
         age_s=max(0.0, entry.age_s(now_mono, now_wall)),
-        fetching=is_fetching,
-        next_fetch=now_wall + entry.due_in_s(now_mono, now_wall),
+        fetching=str(entry.origin) in fetching,
+        next_fetch=max(now_wall + entry.due_in_s(now_mono, now_wall), open_wall),
     )
 
 

@@ -152,7 +152,7 @@ class Judgement(NamedTuple):
     Attributes:
         match: the answer, with its rule and its reason.
         note: more about the reason, for example the text of the policy or usage preference that decided; may be empty.
-        not_before: the Unix time from which the answer may change, or None; set only together with ``note``.
+        not_before: the Unix time from which the answer may change, if it is later than that of the source; or None.
     """
 
     match: Match

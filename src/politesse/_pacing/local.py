@@ -208,9 +208,12 @@ class LocalPacer(LocalLines):
             await self._recalls.ended(paced)
             if self._closed:
                 raise ClosedError(f"the pacer was closed while it was recalled what {host} had asked for")
-        if paced is None:
-            return None
-        closed_s = paced.backoff.closing.until_mono - self._monotonic()
+        return self.known_closing(host)
+
+    def known_closing(self, host: str, /) -> float | None:
+        """Return the Unix time until which ``host`` is closed, or None if it is open or not recalled yet."""
+        paced = self._hosts.get(host)
+        closed_s = 0.0 if paced is None else paced.backoff.closing.until_mono - self._monotonic()
         return self._wall() + closed_s if closed_s > 0.0 else None
 
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> LocalFetch:

@@ -180,6 +180,11 @@ class ScopedPacer:
         """Return the Unix time until which the key of ``host`` is closed, or None if it is open."""
         return await self._first.closed_until(self._scopes[0].known(host) or await self._addresses.find(host))
 
+    def known_closing(self, host: str, /) -> float | None:
+        """Return the Unix time until which the key of ``host`` is closed; None if the key is open or unknown."""
+        key = self._scopes[0].known(host)
+        return None if key is None else self._first.known_closing(key)
+
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> ScopedFetch:
         """Wait in the line of the key to request a robots.txt; the request counts in all scopes.
 

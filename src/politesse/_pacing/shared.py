@@ -334,6 +334,10 @@ class GateShare:
         """Return the Unix time until which ``host`` is closed, or None if it is open."""
         return await self.pacer.closed_until(host)
 
+    def known_closing(self, host: str, /) -> float | None:
+        """Return the Unix time until which ``host`` is closed, at all gates; or None."""
+        return self.pacer.known_closing(host)
+
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FetchPermit:
         """Wait in line for the request of a robots.txt, behind the requests of all gates."""
         return await self.pacer.start_fetch(request, made=made)

@@ -1,6 +1,6 @@
 """After a refusal of robots.txt, the verdict, the status of the host, the queue and the next fetch name one moment."""
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -153,3 +153,21 @@ async def test_another_origin_of_the_host_does_not_wait_for_that_moment(other: A
         assert not await gate.check(PAGE)
         assert await gate.check("http://example.com/page")
         assert gate.hosts()[HOST].not_before <= clock.wall() + 1
+
+
+@pytest.mark.parametrize("key", ["host", "domain"])
+async def test_a_page_of_another_origin_that_closes_the_host_later_counts_too(key: Literal["host", "domain"]) -> None:
+    clock = ManualClock(autojump=True)
+    fetcher = TimedFetcher(clock, {SITE: [500, FILE], "http://example.com": FILE})
+    async with gate_of(clock, fetcher, pacing=PacingOptions(key=key)) as gate:
+        assert not await gate.check(PAGE)
+        async with gate.turn("http://example.com/page") as turn:
+            turn.observe(429, {"Retry-After": "600"})
+        verdict, host = await gate.check(PAGE), gate.hosts()[HOST]
+        assert not verdict
+        assert verdict.not_before == about(host.closed_until)
+        assert host.not_before == about(host.closed_until)
+        assert [robots.next_fetch for robots in host.robots if robots.fault] == [about(host.closed_until)]
+        assert verdict.not_before is not None
+        await clock.sleep(verdict.not_before - clock.wall() + 0.001)
+        assert await gate.check(PAGE)

@@ -146,6 +146,10 @@ class FleetPacer:
         self._reserver.learn(host, answer)
         return await self._own.closed_until(host)
 
+    def known_closing(self, host: str, /) -> float | None:
+        """Return the Unix time until which ``host`` is closed, as far as this process knows; or None."""
+        return self._own.known_closing(host)
+
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FleetFetch:
         """Wait in the line of this process to request a robots.txt; the request counts in all processes."""
         permit = await self._own.start_fetch(request, made=made)
