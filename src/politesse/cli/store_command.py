@@ -15,9 +15,10 @@ from politesse._base.text import counted, printable
 from politesse._cache.codec import decode, decode_state
 from politesse.cli.console import as_lines, as_text, errors, output, record_of, say, say_json, say_record
 from politesse.cli.running import AsJson, checked_arguments, run
-from politesse.errors import StoreError
+from politesse.errors import ConfigurationError, StoreError
 from politesse.origin import Origin
 from politesse.stores import SqliteStore, StoredRecord
+from politesse.stores.sqlite import StoreReader
 from politesse.verdict import utc
 
 if TYPE_CHECKING:
@@ -101,12 +102,15 @@ def export(
 
     If a robots.txt is not UTF-8, the key is body_base64. Exit code: 1 if some records cannot be read.
     """
+    with checked_arguments():
+        if target.exists() and target.samefile(store):
+            raise ConfigurationError(f"{target} is the store itself: give another name")
     run(_export(store, target))
 
 
 async def _print_statistics(path: Path, *, as_json: bool) -> int:
     hosts = 0
-    async with aclosing(SqliteStore(path)) as store:
+    async with aclosing(StoreReader(path)) as store:
         statistics = await store.statistics()
         async for stored in store.records():
             hosts += stored.key.startswith(PACE_KEYS)
@@ -137,7 +141,7 @@ async def _print_closed_hosts(path: Path, *, as_json: bool) -> int:
 
 async def _show_origin(path: Path, origin: Origin, *, as_json: bool, with_body: bool) -> int:
     out = output()
-    async with aclosing(SqliteStore(path)) as store:
+    async with aclosing(StoreReader(path)) as store:
         kept = [await store.stored(key) for key in (str(origin), f"{PACE_KEYS}host/{origin.pacing_host}")]
     found = [_decoded(stored) for stored in kept if stored is not None]
     for record, octets in found:
@@ -164,7 +168,7 @@ async def _prune(path: Path, max_age_s: float | None, max_bytes: int | None) -> 
 
 async def _export(path: Path, target: Path) -> int:
     written = unreadable = 0
-    async with aclosing(SqliteStore(path)) as store:
+    async with aclosing(StoreReader(path)) as store:
         with target.open("w", encoding="ascii") as file:
             async for stored in store.records():
                 record, body = _decoded(stored)

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from glob import escape
 from hashlib import sha256
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from politesse.errors import StoreError
 from politesse.ledger._rows import BEGIN, START, Record, Snapshot, content_of, hash_of, row_of
-from politesse.stores._sqlite_opening import Part
+from politesse.stores._sqlite_errors import Foreign, Locked, Unwritten, sqlite3
+from politesse.stores._sqlite_opening import OpenFile, Part, open_for_reading
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -27,11 +29,12 @@ _ROWS: Final = (
 )
 _BODIES: Final = "CREATE TABLE ledger_bodies (digest BLOB PRIMARY KEY, body BLOB NOT NULL)"
 
-LEDGER: Final = Part("ledger", (_ROWS, _BODIES), is_alone=True)
+LEDGER: Final = Part("ledger", (_ROWS, _BODIES))
 """The tables of a ledger: rows as in LedgerRow, and the bodies of the snapshots by their SHA-256."""
 
 # rows written in one call; while SQLite writes, other threads run, so several short calls shorten their waits
 _TOGETHER: Final = 64
+_READER_WAIT_S: Final = 4.0  # how long a reader waits while another process sets up the file
 _NUMBERED: Final = re.compile(r"(.+)\.(\d{4,})")
 
 
@@ -41,16 +44,50 @@ def member(path: Path, number: int) -> Path:
 
 
 def members(path: Path) -> dict[int, Path]:
-    """Return the existing files of a series in the order of their numbers; if ``path`` is a later file, begin there."""
+    """Return the existing files of the series of ``path`` by number; if ``path`` is a later file, begin there.
+
+    A name with a number may also be the name of another file: of a ledger that begins with it, as ``ledger.2026.db``,
+    or of another program. Such a file counts only as the next file of the series, where its presence is an error. A
+    last file without rows is left out.
+    """
     first, numbered = 1, _NUMBERED.fullmatch(path.stem)
-    if numbered is not None:
+    if numbered is not None and path.exists() and _continued(path) not in {START, None}:
         path, first = path.with_name(numbered[1] + path.suffix), int(numbered[2])
-    found = {1: path} if path.exists() else {}
+    found = {1: path} if first == 1 and path.exists() else {}
+    names: dict[int, Path] = {}
     for name in path.parent.glob(f"{escape(path.stem)}.*{escape(path.suffix)}"):
         match = _NUMBERED.fullmatch(name.name.removesuffix(path.suffix))
-        if match is not None and match[1] == path.stem:
-            found[int(match[2])] = name
-    return {number: found[number] for number in sorted(found) if number >= first}
+        if match is not None and match[1] == path.stem and int(match[2]) >= max(first, 2):
+            names[int(match[2])] = name
+    for number in sorted(names):
+        previous = _continued(names[number])
+        if previous is not None and (previous != START or number - 1 in found):
+            found[number] = names[number]
+    return found
+
+
+def _continued(path: Path) -> bytes | None:
+    """Return the hash from which a file continues; START if it continues no file, None if it has no rows yet."""
+    try:
+        with closing(opened(path)) as file:
+            for (content,) in file.connection.execute("SELECT content FROM ledger_rows ORDER BY number LIMIT 1"):
+                return begin_of(content)[0]
+    except Unwritten:
+        pass
+    except (Foreign, sqlite3.Error):
+        return START
+    return None
+
+
+def opened(path: Path) -> OpenFile:
+    """Open a file to read it; raises StoreError."""
+    try:
+        file = open_for_reading(path, [LEDGER], busy_timeout_s=_READER_WAIT_S)
+    except Locked as error:
+        raise StoreError(f"{path} cannot be read: another process is just setting it up") from error
+    # Damaged octets become escapes, so that their hash differs.
+    file.connection.text_factory = lambda octets: octets.decode(errors="backslashreplace")
+    return file
 
 
 class Chain:

@@ -10,7 +10,8 @@ Theory of operation. A caller appends an item to a queue and goes on. The thread
 ``flush`` and ``aclose`` do not wait for more items, but write at once. If the queue is full, an item is dropped and
 counted; the count becomes a row of the chain. Several processes may write to one ledger: each transaction holds
 SQLite's lock, and reads the end of the chain first. If the end is a seal, the next file of the series begins. A process
-that is killed at that moment may leave the next file empty. A later process then reads the seal in the previous file.
+that is killed at that moment may leave the next file empty. A later process leaves it out, and so begins with the seal
+in the previous file.
 """
 
 from __future__ import annotations
@@ -105,10 +106,15 @@ class Ledger:
         self.options: Final = options or LedgerOptions()
         try:
             self.path: Final = absolute(path)
-            self._number = max(members(self.path), default=1)
+            found = members(self.path)
+            self._number = max(found, default=1)
             self._file = SqliteFile(member(self.path, self._number), [LEDGER])
         except ConfigurationError as error:
             raise type(error)(f"ledger: {error}") from error
+        except StoreError as error:
+            raise ConfigurationError(f"ledger: {error}") from error
+        if 1 not in found and self.path.exists():
+            raise ConfigurationError(f"ledger: {self.path} continues another file: give the first file of the ledger")
         self.report: Callable[[StoreError], None] | None = None
         self.written: int = 0
         self.dropped: int = 0
@@ -126,7 +132,8 @@ class Ledger:
         self._dropped_before = 0  # how many dropped items the chain has counted
         self._is_watching = self._is_closing = self._has_told = self._has_opened = self._has_closed = False
         self._name = token_hex(8)
-        self._previous: bytes | None = None  # the seal of the previous file, if this ledger has read it
+        # the hash from which the file continues: known of the first file, and after the move from the previous file
+        self._previous = rows.START if self._number == 1 else None
 
     @property
     def queued(self) -> int:
@@ -245,10 +252,9 @@ class Ledger:
     def _write(self, connection: sqlite3.Connection, _: None) -> Commit:
         """Write the pending items, and the rows about this writer and this file; return the work after the commit."""
         chain, wall, writer = Chain(connection), self._clock.wall(), {"writer": self._name}
-        if step := self._step(chain):
-            return partial(self._move, step, chain.hash if step > 0 else None)
-        if chain.previous is None:
-            chain.begin(self._previous or rows.START, wall)
+        self._continue(chain, wall)
+        if chain.kind == rows.SEAL:
+            return partial(self._move, chain.hash)
         with self._lock:
             while self._queue and len(self._pending) < _MAX_TOGETHER:
                 self._pending.append(self._queue.popleft())
@@ -269,22 +275,18 @@ class Ledger:
         chain.write()
         return partial(self._commit, dropped, is_last=is_last)
 
-    def _step(self, chain: Chain) -> int:
-        """Return 1 to write to the next file, -1 to the previous file, else 0; raises StoreError for a foreign file."""
-        if chain.kind == rows.SEAL:
-            return 1
+    def _continue(self, chain: Chain, wall: float) -> None:
+        """Begin an empty file; raises StoreError for the file of another ledger."""
         if chain.previous is None:
-            before = member(self.path, self._number - 1)
-            return -1 if self._previous is None and self._number > 1 and before.exists() else 0
-        if self._previous not in {None, chain.previous}:
+            chain.begin(self._previous or rows.START, wall)
+        elif self._previous not in {None, chain.previous} or (chain.previous == rows.START and self._number > 1):
             path = self._file.path
             raise StoreError(f"{path} belongs to another ledger, and is left as it is: move it, or give another path")
-        return 0
 
-    def _move(self, step: int, previous: bytes | None) -> None:
-        """Go on with the next file, or with the previous file."""
-        self._file = SqliteFile(member(self.path, self._number + step), [LEDGER])
-        self._number, self._previous = self._number + step, previous
+    def _move(self, previous: bytes) -> None:
+        """Go on with the next file."""
+        self._file = SqliteFile(member(self.path, self._number + 1), [LEDGER])
+        self._number, self._previous = self._number + 1, previous
 
     def _commit(self, dropped: int, *, is_last: bool) -> None:
         self._failure, self._has_opened, self._has_closed = None, True, is_last

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from politesse.errors import StoreError
 from politesse.ledger import _rows
-from politesse.ledger._file import LEDGER, members
-from politesse.stores._sqlite_errors import Locked, sqlite3, store_error
-from politesse.stores._sqlite_opening import open_for_reading
+from politesse.ledger._file import members, opened
+from politesse.stores._sqlite_errors import sqlite3, store_error
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
     from politesse.origin import Origin
+    from politesse.stores._sqlite_opening import OpenFile
 
 Record = TypeVar("Record")
 
@@ -60,10 +60,10 @@ class LedgerReader:
         self.paths: dict[int, Path] = members(Path(path).absolute())
         if not self.paths:
             raise StoreError(f"there is no ledger at {path}")
-        self._connections: dict[int, sqlite3.Connection] = {}
+        self._files: dict[int, OpenFile] = {}
         try:
             for number, name in self.paths.items():
-                self._connections[number] = _opened(name)
+                self._files[number] = opened(name)
         except BaseException:
             self.close()
             raise
@@ -76,8 +76,8 @@ class LedgerReader:
 
     def close(self) -> None:
         """Close the files."""
-        for connection in self._connections.values():
-            connection.close()
+        for file in self._files.values():
+            file.close()
 
     def snapshots(self, origin: Origin | None = None, *, path: str | None = "/robots.txt") -> Iterator[_rows.Snapshot]:
         """Yield the copies of files in the order in which the gate began to use them.
@@ -122,7 +122,7 @@ class LedgerReader:
 
     def _query(self, number: int, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         try:
-            yield from self._connections[number].execute(query, values)
+            yield from self._files[number].connection.execute(query, values)
         except sqlite3.Error as error:
             raise store_error(self.paths[number], error) from error
 
@@ -146,13 +146,3 @@ class LedgerReader:
 
     def __repr__(self) -> str:
         return f"<LedgerReader {', '.join(map(str, self.paths.values()))}>"
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    try:
-        connection = open_for_reading(path, LEDGER)
-    except Locked as error:
-        raise StoreError(f"{path} cannot be read: another process is just setting it up") from error
-    # Damaged octets become escapes, so that their hash differs.
-    connection.text_factory = lambda octets: octets.decode(errors="backslashreplace")
-    return connection

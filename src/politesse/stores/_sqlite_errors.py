@@ -34,6 +34,14 @@ class Locked(Exception):
     """Another connection holds a required lock; the caller may try again."""
 
 
+class Foreign(StoreError):
+    """The file has no tables of the parts that were asked for, but others."""
+
+
+class Unwritten(StoreError):
+    """Nothing was written to the file yet: it is being set up, or its process was killed then."""
+
+
 def store_error(path: Path, error: sqlite3.Error) -> StoreError:
     """Return a StoreError that explains an error of SQLite, which is its ``__cause__``."""
     failure = StoreError(f"{path}: {_MEANINGS.get(_primary_code(error), 'SQLite failed')} ({error})")

@@ -30,15 +30,16 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from politesse._base.checks import check_positive, wrong_type
 from politesse.errors import ConfigurationError, StoreError
 from politesse.stores._sqlite_errors import Locked, is_locked, is_lost, sqlite3, store_error
-from politesse.stores._sqlite_opening import OpenFile, Part, check_file, open_file
+from politesse.stores._sqlite_opening import OpenFile, Part, check_file, open_file, open_for_reading
 
-__all__ = ["Part", "SqliteFile"]
+__all__ = ["Part", "ReadOnlyFile", "SqliteFile"]
 
 _LOCK_WAIT_S: Final = 0.05  # how long SQLite waits for a lock in one attempt
 _PAUSE_S: Final = 0.005  # the pause between two attempts, because SQLite does not wait for every lock
@@ -80,6 +81,8 @@ class SqliteFile:
             not a regular file; the file is encrypted; or another program or a newer politesse wrote it.
     """
 
+    _open = staticmethod(open_file)
+
     def __init__(self, path: str | os.PathLike[str], parts: Sequence[Part], *, busy_timeout_s: float = 4.0) -> None:
         check_positive("busy_timeout_s", busy_timeout_s)
         self.path: Final = absolute(path)
@@ -90,9 +93,10 @@ class SqliteFile:
         except Locked:
             pass  # the file is checked again when it is opened
         closing = threading.Lock()
-        self._reader = _Worker(self.path, parts, busy_timeout_s, "BEGIN", closing)
+        opening = partial(self._open, self.path, parts, busy_timeout_s=min(_LOCK_WAIT_S, busy_timeout_s))
+        self._reader = _Worker(self.path, opening, busy_timeout_s, "BEGIN", closing)
         # BEGIN IMMEDIATE, because a transaction that begins with a read cannot always get the lock for writing later.
-        self._writer = _Worker(self.path, parts, busy_timeout_s, "BEGIN IMMEDIATE", closing)
+        self._writer = _Worker(self.path, opening, busy_timeout_s, "BEGIN IMMEDIATE", closing)
         for worker in (self._reader, self._writer):
             # The thread has no reference to this object, so the collection of the object can end the thread.
             weakref.finalize(self, worker.inbox.put, None).atexit = False
@@ -170,6 +174,12 @@ class SqliteFile:
         return f"<SqliteFile {str(self.path)!r}: {state}>"
 
 
+class ReadOnlyFile(SqliteFile):
+    """An existing SQLite file of politesse, which must have the tables of all parts. No call can change it."""
+
+    _open = staticmethod(open_for_reading)
+
+
 class _Call(NamedTuple):
     """An operation, its argument, and the future that gets its result."""
 
@@ -183,7 +193,7 @@ class _Worker:
 
     Args:
         path: the path of the file.
-        parts: the tables that the calls use.
+        opening: opens the file.
         busy_timeout_s: how many seconds to wait for a lock that another connection holds.
         begin: the statement that begins a transaction.
         closing: lets one connection close at a time. If two connections close at once, neither is the last, and SQLite
@@ -195,10 +205,10 @@ class _Worker:
     """
 
     def __init__(
-        self, path: Path, parts: Sequence[Part], busy_timeout_s: float, begin: str, closing: threading.Lock
+        self, path: Path, opening: Callable[[], OpenFile], busy_timeout_s: float, begin: str, closing: threading.Lock
     ) -> None:
         self._path = path
-        self._parts = parts
+        self._opening = opening
         self._busy_timeout_s = busy_timeout_s
         self._begin = begin
         self._closing = closing
@@ -296,7 +306,7 @@ class _Worker:
     def _opened(self) -> OpenFile:
         """Return the open file; open it first."""
         if self._file is None:
-            self._file = open_file(self._path, self._parts, busy_timeout_s=min(_LOCK_WAIT_S, self._busy_timeout_s))
+            self._file = self._opening()
         if not self._file.is_in_place():
             raise StoreError(f"{self._path} was deleted, moved or replaced while it was open, and is not used any more")
         return self._file

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.errors import StoreError
-from politesse.stores._sqlite_errors import Locked, is_locked, sqlite3, store_error
+from politesse.stores._sqlite_errors import Foreign, Locked, Unwritten, is_locked, sqlite3, store_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,12 +35,12 @@ _APPLICATION_ID: Final = 0x706F6C69  # "poli" in ASCII
 _FILE_VERSION: Final = 1
 _LOG_BYTES: Final = 16 * 1024 * 1024  # after a checkpoint the log is cut to this length; large records make it grow
 _PARTS: Final = "CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
+_ALONE: Final = "ledger"  # the part whose file has no other part; here, so that it is guarded whichever part opens it
 
 _NO_SQLITE: Final = (
     "a file needs the standard module sqlite3, and this Python was built without it: "
     "install the package of your system that holds it, or another Python"
 )
-_READER_WAIT_S: Final = 4.0  # how long a reader waits while another process sets up the file
 
 # The open connections, including connections of the parent process: pid, device, inode, and ``id`` of the connection.
 _OPEN: Final[set[tuple[int, int, int, int]]] = set()
@@ -54,13 +54,11 @@ class Part:
         name: the name of the part, unique in a file.
         statements: the statements that create the tables.
         version: the version of the tables.
-        is_alone: whether the file must have no other part.
     """
 
     name: str
     statements: tuple[str, ...]
     version: int = 1
-    is_alone: bool = False
 
 
 class OpenFile:
@@ -146,33 +144,35 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
             raise
 
 
-def open_for_reading(path: Path, part: Part) -> sqlite3.Connection:
-    """Open an existing file, which must have the tables of ``part``; the connection can only read.
+def open_for_reading(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> OpenFile:
+    """Open an existing file, which must have the tables of ``parts``; the connection can only read.
 
     Args:
         path: an absolute path.
-        part: the required tables.
+        parts: the required tables.
+        busy_timeout_s: how long a statement on the connection waits for locks.
 
     Raises:
         StoreError: as for ``check_file``, or if the file lacks the tables; a read-only file is no error.
+        Locked: another connection holds a required lock; try again.
     """
     if sqlite3 is None:
         raise ImportError(_NO_SQLITE, name="sqlite3")
-    with _errors_of(path):
+    with _errors_of(path), contextlib.ExitStack() as stack:
+        if not stat.S_ISREG(path.stat().st_mode):  # SQLite would wait for the writer of a named pipe
+            raise StoreError(f"{path} is not a regular file: give the path of a file")
         _check_fork(path)
         # In a read-only folder, SQLite cannot make the file for shared memory. SQLite needs no such file if no process
         # can write.
         is_fixed = not os.access(path.parent, os.W_OK | os.X_OK) and not path.with_name(f"{path.name}-wal").exists()
-        connection = _connect(path, "mode=ro&immutable=1" if is_fixed else "mode=ro", _READER_WAIT_S)
-        try:
-            found = _is_politesse(path, connection) and not _missing(path, connection, [part])
-        except BaseException:
-            connection.close()
-            raise
-        if not found:
-            connection.close()
-            raise StoreError(f"{path} is no {part.name}")
-        return connection
+        options = "mode=ro&immutable=1" if is_fixed else "mode=ro"
+        connection = stack.enter_context(contextlib.closing(_connect(path, options, busy_timeout_s)))
+        if not _is_politesse(path, connection):
+            raise Unwritten(f"{path} is not set up yet")
+        if missing := _missing(path, connection, parts):
+            raise Foreign(f"{path} has no {missing[0].name}")
+        stack.pop_all()
+        return OpenFile(path, connection)
 
 
 def held_file(path: Path, *, wait_s: float) -> sqlite3.Connection:
@@ -207,6 +207,8 @@ def _errors_of(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         if is_locked(error):
             raise Locked from error
+        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:  # see ``check_file``
+            raise Unwritten(f"{path} is not set up yet") from error
         raise store_error(path, error) from error
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error}") from error
@@ -309,7 +311,7 @@ def _is_politesse(path: Path, connection: sqlite3.Connection) -> bool:
         return True
     if number == tables == 0:
         return False
-    raise StoreError(f"{path} is an SQLite file of another program, and is left as it is: give another path")
+    raise Foreign(f"{path} is an SQLite file of another program, and is left as it is: give another path")
 
 
 def _missing(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -> list[Part]:
@@ -324,9 +326,11 @@ def _missing(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) 
     if version > _FILE_VERSION:
         raise StoreError(f"{newer} (file version {version}, known up to {_FILE_VERSION})")
     versions = dict(connection.execute("SELECT name, version FROM parts").fetchall())
+    names = versions.keys() | {part.name for part in parts}
+    if _ALONE in names and len(names) > 1:
+        has = f"{path} has {', '.join(sorted(versions))}"
+        raise Foreign(f"{has}, and a ledger needs a file of its own: give another path")
     for part in parts:
-        if part.is_alone and (others := ", ".join(sorted(versions.keys() - {part.name}))):
-            raise StoreError(f"{path} has {others}, and a {part.name} needs a file of its own: give another path")
         found = versions.get(part.name, part.version)
         if not isinstance(found, int):
             raise StoreError(f"{path} is damaged: the version of {part.name} is {found!r:.100}")

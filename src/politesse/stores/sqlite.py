@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._base.checks import check_least, check_positive
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ConfigurationError
-from politesse.stores._sqlite_file import SqliteFile
+from politesse.stores._sqlite_file import ReadOnlyFile, SqliteFile
 from politesse.stores._sqlite_records import RECORDS, Put, RecordTable, StoredRecord, StoreStatistics
 
 if TYPE_CHECKING:
@@ -184,6 +184,14 @@ class SqliteStore:
 
     def __repr__(self) -> str:
         return f"<SqliteStore {str(self.path)!r}: at most {self._max_bytes} bytes of records>"
+
+
+class StoreReader(SqliteStore):
+    """The store in an existing file, which no call can change; a call raises StoreError for a file without a store."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._file = ReadOnlyFile(path, [RECORDS])
 
 
 def store_at(location: str | os.PathLike[str], *, clock: Clock) -> SqliteStore:

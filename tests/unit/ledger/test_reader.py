@@ -106,7 +106,7 @@ def test_a_reader_works_while_a_writer_has_the_file_open(path: Path) -> None:
         with LedgerReader(path) as ledger:
             assert list(ledger.snapshots()) == [snapshot()]
             with pytest.raises(sqlite3.OperationalError, match="readonly"):
-                ledger._connections[1].execute("DELETE FROM ledger_rows")
+                ledger._files[1].connection.execute("DELETE FROM ledger_rows")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -128,7 +128,7 @@ def test_a_path_without_a_ledger_is_refused(path: Path) -> None:
     with pytest.raises(StoreError, match="no politesse file"):
         LedgerReader(path)
     path.write_bytes(b"")
-    with pytest.raises(StoreError, match="is no ledger"):
+    with pytest.raises(StoreError, match="is not set up yet"):
         LedgerReader(path)
 
 
