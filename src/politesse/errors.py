@@ -33,7 +33,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from politesse._base.checks import ConfigurationError, ConfigurationTypeError, InvalidURL, PolitesseError
-from politesse._base.text import printable
+from politesse._base.text import printable, public_url
 
 if TYPE_CHECKING:
     from politesse.verdict import NotYet, Verdict
@@ -152,6 +152,7 @@ class TurnHeld(PolitesseError, RuntimeError):
     """
 
     def __init__(self, url: str, held_by: str) -> None:
+        url, held_by = public_url(url), public_url(held_by)
         held = f"this task, or one that started it, holds the turn of its host for {printable(held_by)}"
         if url == held_by:
             held = "this task, or one that started it, holds a turn for it already, and a turn serves one request"

@@ -13,7 +13,7 @@ import idna
 from yarl import URL
 
 from politesse._base.checks import InvalidURL
-from politesse._base.text import CONTROL, type_name
+from politesse._base.text import CONTROL, public_url, type_name
 
 StrOrURL: TypeAlias = str | URL
 """A URL as callers give it: a str, or a ``yarl.URL``, which is converted to a str."""
@@ -202,12 +202,13 @@ def _split(url: str) -> tuple[Origin, str]:
 
 def _with_scheme(url: str) -> str:
     """Return the probable URL for a text without a scheme, or an example of a URL."""
-    parts = _URL.fullmatch(f"{_HTTPS}://{url[:_MAX_SUGGESTED]}")
+    suggested = public_url(f"{_HTTPS}://{url[:_MAX_SUGGESTED]}")
+    parts = _URL.fullmatch(suggested)
     try:
         host = "" if parts is None else _origin(parts).host
     except _InvalidPart:
         host = ""
-    return f"{_HTTPS}://{url[:_MAX_SUGGESTED]}" if "." in host or host == "localhost" else "https://example.com/page"
+    return suggested if "." in host or host == "localhost" else "https://example.com/page"
 
 
 def _origin(parts: re.Match[str]) -> Origin:
@@ -238,7 +239,7 @@ def _port(text: str, default_port: int) -> int:
     if not text:
         return default_port
     if not (text.isascii() and text.isdigit()):
-        raise _InvalidPart(f"has the port {text!r:.50}, which is not a number")
+        raise _InvalidPart("has a port that is not a number")  # it may be a password, as in https://user:pass/word@host
     digits = text.lstrip("0") or "0"
     if len(digits) > len(str(_MAX_PORT)) or int(digits) > _MAX_PORT:
         raise _InvalidPart(f"has the port {digits:.20}, which is not within 0 to {_MAX_PORT}")

@@ -21,7 +21,7 @@ from politesse._base.reasons import (
     Refusal,
     utc,
 )
-from politesse._base.text import printable, shortened
+from politesse._base.text import printable, public_url, shortened
 from politesse.usage.model import NOTHING_STATED, Usage
 
 __all__ = [
@@ -118,14 +118,13 @@ class Verdict:
     disallowed: https://example.com/a (a host policy denies this host: paused)
 
     Attributes:
-        url: the URL in question, as given.
         allowed: the answer. With ``mode="report"`` this is true, except for sites with too slow a pace and refused
             private addresses; ``reason`` and ``rule`` then show the answer that ``mode="enforce"`` would give.
         match: the reason and the rule.
     """
 
     # Each check creates a verdict. So verdicts share one VerdictBasis, and compute the age on access.
-    __slots__ = ("_basis", "_read_mono", "_read_wall", "allowed", "match", "url")
+    __slots__ = ("_basis", "_read_mono", "_read_wall", "_url", "allowed", "match")
 
     def __init__(
         self,
@@ -138,11 +137,16 @@ class Verdict:
         note: str = "",
         site_usage: StatesUsage | None = None,
     ) -> None:
-        self.url: str = url
+        self._url = url
         self.allowed: bool = allowed
         self.match: Match = match
         self._basis = VerdictBasis(agent, source, -age_s, site_usage, note)
         self._read_mono, self._read_wall = 0.0, -inf
+
+    @property
+    def url(self) -> str:
+        """The URL in question, as given, but without userinfo and fragment, which may be secrets."""
+        return public_url(self._url)
 
     @property
     def agent(self) -> str:
@@ -274,13 +278,18 @@ def verdict_of_basis(
 ) -> Verdict:
     """Return a verdict with a basis that other verdicts may share; ``read_mono`` and ``read_wall`` date it."""
     self = object.__new__(Verdict)
-    self.url = url
+    self._url = url
     self.allowed = allowed
     self.match = match
     self._basis = basis
     self._read_mono = read_mono
     self._read_wall = read_wall
     return self
+
+
+def url_to_request(self: Verdict) -> str:
+    """Return the URL of a verdict as it was given, for the request and nothing else: it may have userinfo."""
+    return self._url
 
 
 _DIGEST_BYTES: Final = 32

@@ -5,8 +5,13 @@ An error names the argument, its value, and the values that are valid.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+# Up to the last "@", because an invalid URL may be so for the sake of a password with "/", "?" or "#".
+_CREDENTIALS: Final = re.compile(r"^([^/?#]*//|(?=[^/?#@]*:)).*@", re.DOTALL)
+_FRAGMENT: Final = re.compile(r"(?<=.)#.*", re.DOTALL)
 
 
 class PolitesseError(Exception):
@@ -64,15 +69,15 @@ class InvalidURL(PolitesseError, ValueError):
     politesse.errors.InvalidURL: '/page' is not an absolute URL: write 'https://example.com/page'
 
     Attributes:
-        url: the text as it was given.
+        url: the text as it was given, but with ``***`` in place of userinfo, and without a fragment.
         problem: a phrase that describes the problem.
     """
 
     __module__ = "politesse.errors"
 
     def __init__(self, url: str, problem: str) -> None:
-        super().__init__(f"{url!r:.200} {problem}")
-        self.url = url
+        self.url = _FRAGMENT.sub("", _CREDENTIALS.sub(r"\1***@", url))
+        super().__init__(f"{self.url!r:.200} {problem}")
         self.problem = problem
 
 

@@ -12,6 +12,7 @@ BLANKS: Final = " \t"
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 """A control character of ASCII."""
 
+_USERINFO: Final = re.compile(r"^([^/?#]*//)[^/?#]*@")
 _MAX_DESCRIBED: Final = 200  # the text of an exception is cut to this many characters
 _MAX_LINE: Final = 500  # a line of a traceback is shortened to this many characters
 _MAX_LINES: Final = 100
@@ -62,6 +63,15 @@ def masked_url(url: str) -> str:
     _, at, place = rest.rpartition("@")  # the last "@", because a password may contain others
     place, question, _ = place.partition("?")
     return f"{scheme}://{'***@' if at else ''}{place}{'?...' if question else ''}"
+
+
+def public_url(url: str) -> str:
+    """Return a URL without userinfo and fragment, which may be secrets: for each log, file, event and error.
+
+    >>> public_url("https://crawler:secret@example.com/@news?to=a@b#token")
+    'https://example.com/@news?to=a@b'
+    """
+    return url if "@" not in url and "#" not in url else _USERINFO.sub(r"\1", url.partition("#")[0])
 
 
 def counted(number: int, noun: str) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from logging import DEBUG
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from politesse._base.text import public_url
 from politesse._cache.options import is_fault_of_kind
 from politesse._gate.judge import Evidence, HostPolicy, Judgement, judge, match_rules, match_without_file
 from politesse._gate.pages import denied_file
@@ -216,7 +217,8 @@ class Agent:
         rules = self._stated(context[0])
         if rules is not None and (rules.crawl_delay or rules.request_rates):
             self._check_pace(origin, rules)
-        return TurnRequest(host, origin.text, self.name, rules, url, self.state.policies.floor_s(host), check)
+        shown, floor_s = public_url(url), self.state.policies.floor_s(host)
+        return TurnRequest(host, origin.text, self.name, rules, shown, floor_s, check)
 
     def given_up(self, url: str, answer: NotYet) -> Verdict:
         """Return the verdict on a URL whose wait is too long, or whose host refuses this crawler.

@@ -32,6 +32,7 @@ from politesse._pacing.refusals import PACE_HEADERS, may_close
 from politesse.errors import ConfigurationError
 from politesse.events import TurnDropped
 from politesse.origin import Origin
+from politesse.verdict import url_to_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,8 +87,8 @@ class Turn:
 
     @property
     def url(self) -> str:
-        """The URL that may be requested."""
-        return self.verdict.url
+        """The URL that may be requested, as given; ``verdict.url`` is without userinfo and fragment."""
+        return url_to_request(self.verdict)
 
     def observe(self, status: int, headers: Headers | None = None) -> None:
         """Record the answer of the server as soon as its headers arrive: the headers set the pace of this host.
@@ -218,11 +219,11 @@ class Turn:
             ledger.record_turn(self.verdict, self._started_wall, self._state.clock.wall(), self._status)
 
     def _dropped(self) -> TurnDropped:
-        return TurnDropped(Origin.of(self.url).pacing_host, self.url)
+        return TurnDropped(Origin.of(self.url).pacing_host, self.verdict.url)
 
     def __repr__(self) -> str:
         state = "ended" if not self.under_way else "under way" if self._entered else "not entered"
-        return f"<Turn {printable(self.url)}: {state}>"
+        return f"<Turn {printable(self.verdict.url)}: {state}>"
 
 
 # This variable is not reset with a token, because a token is valid only in its own context. The garbage collector may
@@ -306,7 +307,7 @@ def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> T
             other = turn
     if other is not None:
         raise ConfigurationError(
-            f"{other.url!r:.200} would be requested as {agent}, but its turn was granted for {other.verdict.agent}: "
-            "use one view for both, as gate.agent(tokens=..., user_agent=...) returns it"
+            f"{other.verdict.url!r:.200} would be requested as {agent}, but its turn was granted for "
+            f"{other.verdict.agent}: use one view for both, as gate.agent(tokens=..., user_agent=...) returns it"
         )
     return None

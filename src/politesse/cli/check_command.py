@@ -18,7 +18,7 @@ from politesse.page import PageAnswer, PageDirectives, followable_links, is_html
 from politesse.page.html import MAX_BYTES
 from politesse.usage import Purpose, Usage
 from politesse.usage.model import NOTHING_STATED, combine
-from politesse.verdict import UNDECIDED
+from politesse.verdict import UNDECIDED, url_to_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ def _print_host(record: dict[str, object], out: Console, *, as_json: bool) -> No
 
 
 async def _page(gate: AgentView, verdict: Verdict, options: GateOptions, *, with_page: bool) -> dict[str, Any] | None:
-    return await page_record(gate, verdict.url, options.timeout_s) if with_page and verdict else None
+    return await page_record(gate, url_to_request(verdict), options.timeout_s) if with_page and verdict else None
 
 
 def verdict_record(verdict: Verdict) -> dict[str, Any]:

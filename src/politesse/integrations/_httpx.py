@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from politesse._base.checks import check_choice, check_wait, wrong_type
-from politesse._base.text import printable
+from politesse._base.text import printable, public_url
 from politesse._gate.turn import Turn, soon
 from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, ConfigurationTypeError, Disallowed, InvalidURL, TooFar
@@ -148,7 +148,7 @@ class TransportParts(Generic[Request, Response]):
         if self._closings != closings:  # a request now would open the closed connection pool again
             turn.give_back()
             raise ClosedError(
-                f"{request.method} {str(request.url)!r:.200}: the transport was closed before it was sent"
+                f"{request.method} {public_url(str(request.url))!r:.200}: the transport was closed before it was sent"
             )
         self._turns.begin(turn)
         try:
@@ -279,7 +279,7 @@ class TurnStream:
         if self._closed or self._turn not in self._turns:
             return
         soon(self._loop, partial(self._turns.close_dropped, self._stream, self._turn))
-        message = f"a response of {printable(self._turn.url)} was dropped without being closed"
+        message = f"a response of {printable(self._turn.verdict.url)} was dropped without being closed"
         warnings.warn(message, ResourceWarning, stacklevel=2)  # comes last, because a filter may raise the warning
 
 

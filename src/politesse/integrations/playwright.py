@@ -32,7 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from politesse._base.checks import check_wait, wrong_type
-from politesse._base.text import needs_extra, printable
+from politesse._base.text import needs_extra, printable, public_url
 from politesse._http.redirects import REDIRECTS
 from politesse.errors import ConfigurationError
 from politesse.integrations._request import Hop, Method, check_gate, check_sent, path_of, spelt, turn_for
@@ -226,7 +226,7 @@ class PolitePage:
             await self.page.unroute(_WEB, earlier)
 
     def __repr__(self) -> str:
-        return f"<PolitePage {self.gate!r}: {printable(self.page.url):.200}>"
+        return f"<PolitePage {self.gate!r}: {printable(public_url(self.page.url)):.200}>"
 
     async def handle(self, route: Route) -> None:
         """Answer a request of the page; called by Playwright."""
@@ -247,7 +247,7 @@ class PolitePage:
             if visit is not None:
                 visit.error = error
             else:
-                _LOGGER.info("not loaded: %s: %s", printable(request.url), printable(str(error)))
+                _LOGGER.info("not loaded: %s: %s", printable(public_url(request.url)), printable(str(error)))
             with suppress(Error):  # the page is closed, or the browser no longer waits
                 await route.abort("aborted" if is_document else "blockedbyclient")
 
@@ -335,7 +335,7 @@ class PolitePage:
         """Send the browser to the next hop of a document, by another navigation."""
         target = f"{hop.url}#{escaped(fragment)}" if fragment else hop.url
         if hop.method != "GET":
-            raise Error(f"the {hop.method} is redirected to {target:.200}, and no navigation can repeat it there")
+            raise Error(f"the {hop.method} is redirected to {hop.url:.200}, and no navigation can repeat it there")
         if visit is not None:
             visit.target = target
             await route.abort("aborted")
@@ -343,7 +343,7 @@ class PolitePage:
         self._redirects += 1
         if self._redirects > _MAX_HOPS:
             self._redirects = 0
-            raise _too_many(target)
+            raise _too_many(hop.url)
         refresh = {"refresh": f"0;url={target}"}
         await route.fulfill(headers=refresh, content_type="text/html", body='<link rel="icon" href="data:,">')
 

@@ -288,7 +288,7 @@ class _TurnResponse(HTTPResponse):
         self.turn.end()
 
     def __del__(self) -> None:
-        message = f"a response of {printable(self.turn.url)} was dropped without being closed"
+        message = f"a response of {printable(self.turn.verdict.url)} was dropped without being closed"
         is_dropped = self.turn.under_way
         self.turn.report_drop()
         super().__del__()  # closes the connection

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import ClientResponse
 
-from politesse._base.text import needs_extra
+from politesse._base.text import needs_extra, public_url
 from politesse.errors import ConfigurationError
 
 try:
@@ -122,7 +122,7 @@ class WarcFile:
         request = StatusAndHeaders(f"{sent.method} {target} {protocol}", _renamed(asked), is_http_request=True)
         answer = StatusAndHeaders(status, _of_body(answered, len(body)), protocol=protocol)
         named = {"WARC-Date": _date(datetime.now(UTC)), **({"WARC-Truncated": "length"} if truncated else {})}
-        write = partial(self._write, str(sent.url), request, answer, body, named)
+        write = partial(self._write, public_url(str(sent.url)), request, answer, body, named)
         await asyncio.to_thread(write)
 
     def add_ledger(self, ledger: LedgerReader) -> int:

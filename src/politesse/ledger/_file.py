@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.errors import StoreError
 from politesse.ledger._rows import BEGIN, START, Record, Snapshot, content_of, hash_of, row_of
-from politesse.stores._sqlite_errors import Foreign, Locked, Unwritten, sqlite3
+from politesse.stores._sqlite_errors import Locked, _Foreign, _Unwritten, sqlite3
 from politesse.stores._sqlite_opening import OpenFile, Part, open_for_reading
 from politesse.verdict import AccessResult
 
@@ -72,9 +72,9 @@ def _continued(path: Path) -> bytes | None:
         with closing(opened(path)) as file:
             for (content,) in file.connection.execute("SELECT content FROM ledger_rows ORDER BY number LIMIT 1"):
                 return begin_of(content)[0]
-    except Unwritten:
+    except _Unwritten:
         pass
-    except (Foreign, sqlite3.Error):
+    except (_Foreign, sqlite3.Error):
         return START
     return None
 

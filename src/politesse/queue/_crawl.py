@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 from politesse._base.checks import check_priority
 from politesse._base.tasks import current_task, is_ended_with_task
-from politesse._base.text import counted, described, printable, printable_traceback
+from politesse._base.text import counted, described, printable, printable_traceback, public_url
 from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import Origin, StrOrURL, url_text
@@ -293,13 +293,13 @@ class Crawl(Generic[Item, Response]):
             problem = f"is the end of {_MAX_HOPS} redirects, and redirects again"
         elif not visit.page.is_sitemap and not self._limits.follow(target, queued.trail.depth):
             self.tally.counts["skipped"] += 1
-            self._settle("redirects", visit, location=answer.target)
+            self._settle("redirects", visit, location=public_url(answer.target))
         else:
             # Servers redirect between spellings of a URL; in a crawl both spellings are the same URL.
             if normal_form(target) == normal_form(queued.url) or self.admit(target):
                 trail = queued.trail._replace(hops=(*queued.trail.hops, queued.url), attempt=1)
                 self._dispatcher.add(Origin.of(target), target, queued.item, queued.priority, trail, instead_of=queued)
-            self._settle("redirects", visit, location=answer.target)
+            self._settle("redirects", visit, location=public_url(answer.target))
         if problem:
             self._fail(visit, PageFailed(queued.url, answer.status, problem))
 
@@ -331,7 +331,7 @@ class Crawl(Generic[Item, Response]):
 
     def _fail(self, visit: Visit[Item], error: BaseException) -> None:
         """Count, record and report a URL that has failed."""
-        page, url = visit.page, printable(visit.page.url)
+        page, url = visit.page, printable(public_url(visit.page.url))
         if visit.is_handed:
             self.tally.first_error = self.tally.first_error or f"{url}: {described(error)}"
             logger.error("handle failed on %s\n%s", url, printable_traceback(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic
 
-from politesse._base.text import counted, printable
+from politesse._base.text import counted, printable, public_url
 from politesse.errors import PolitesseError
 from politesse.queue._results import Item
 
@@ -28,8 +28,8 @@ class PageFailed(PolitesseError):
     """
 
     def __init__(self, url: str, status: int, problem: str) -> None:
-        super().__init__(f"{printable(url)} {printable(problem)}")
-        self.url = url
+        self.url = public_url(url)
+        super().__init__(f"{printable(self.url)} {printable(problem)}")
         self.status = status
         self.problem = problem
 

@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._base.checks import wrong_type
-from politesse._base.text import counted, printable, shortened
+from politesse._base.text import counted, printable, public_url, shortened
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.queue._crawl_results import PageFailed
@@ -105,7 +105,7 @@ class SitemapReader(Generic[Item]):
             Exception: an error of the client, of ``seen``, or of the journal.
         """
         if mark.is_guess and status in _MISSING:
-            logger.info("%s: robots.txt lists no sitemap, and there is no such file", printable(queued.url))
+            logger.info("%s: robots.txt lists no sitemap, and there is no such file", printable(public_url(queued.url)))
             return
         if status not in _SUCCESSFUL:
             raise PageFailed(queued.url, status, f"is a sitemap file, and was answered with {status}")
@@ -120,7 +120,8 @@ class SitemapReader(Generic[Item]):
         finally:
             if scope.refused:
                 many = counted(scope.refused, "URL")
-                logger.warning("%s: %s refused; the first, %s", printable(queued.url), many, scope.first_refusal)
+                shown = printable(public_url(queued.url))
+                logger.warning("%s: %s refused; the first, %s", shown, many, scope.first_refusal)
         if file.fault:
             raise PageFailed(queued.url, status, file.fault)
 
@@ -184,4 +185,4 @@ class _FileScope(Generic[Item]):
     def refuse(self, url: str, problem: str) -> None:
         """Count a refused entry."""
         self.refused += 1
-        self.first_refusal = self.first_refusal or f"{url!r:.200}, {problem}"
+        self.first_refusal = self.first_refusal or f"{public_url(url)!r:.200}, {problem}"

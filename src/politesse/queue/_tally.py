@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from politesse._base.checks import wrong_type
+from politesse._base.text import public_url
 from politesse.queue._crawl_results import CrawlProgress, CrawlReport
 from politesse.queue._results import is_given_up
 from politesse.verdict import Reason
@@ -102,10 +103,10 @@ class RunningCounts:
             now_mono = self._clock.monotonic()
             ended_mono = now_mono if visit.ended_mono is None else visit.ended_mono
             record = {
-                "url": page.url,
+                "url": public_url(page.url),
                 "outcome": _OUTCOMES[count],
                 "status": None if answer is None else answer.status,
-                "hops": page.hops,
+                "hops": [public_url(hop) for hop in page.hops],
                 "attempt": page.attempt,
                 "depth": page.depth,
                 "started": _utc(visit.started_wall),
@@ -123,13 +124,14 @@ class RunningCounts:
         """Record a URL that was refused, and report progress; the queue has counted it."""
         rule, source = verdict.rule, verdict.source
         if self._options.out is not None:
+            line = None if rule is None else {"line": rule.line, "field": rule.field, "value": f"{rule.value:.200}"}
             outcome = "given-up" if is_given_up(verdict) else "disallowed"
             self._record(
                 {
                     "url": verdict.url,
                     "outcome": "refused" if verdict.reason is Reason.REFUSED else outcome,
                     "reason": verdict.reason,
-                    "rule": None if rule is None else {"line": rule.line, "field": rule.field, "value": rule.value},
+                    "rule": line,
                     "robots_url": None if source is None else source.robots_url,
                     "note": verdict.note or ("" if source is None else source.fault),
                 }
@@ -156,7 +158,7 @@ class RunningCounts:
             under_way=len(queue.under_way) - within_turn,
             hosts=len(queue.hosts),
             max_pages=self._options.max_pages,
-            last_url=url,
+            last_url=public_url(url),
             elapsed_s=self._elapsed_s,
             **self._counted(),
         )

@@ -34,11 +34,11 @@ class Locked(Exception):
     """Another connection holds a required lock; the caller may try again."""
 
 
-class Foreign(StoreError):
+class _Foreign(StoreError):
     """The file has no tables of the parts that were asked for, but others."""
 
 
-class Unwritten(StoreError):
+class _Unwritten(StoreError):
     """Nothing was written to the file yet: it is being set up, or its process was killed then."""
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from politesse.errors import StoreError
-from politesse.stores._sqlite_errors import Foreign, Locked, Unwritten, is_locked, sqlite3, store_error
+from politesse.stores._sqlite_errors import Locked, _Foreign, _Unwritten, is_locked, sqlite3, store_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -168,9 +168,9 @@ def open_for_reading(path: Path, parts: Sequence[Part], *, busy_timeout_s: float
         options = "mode=ro&immutable=1" if is_fixed else "mode=ro"
         connection = stack.enter_context(contextlib.closing(_connect(path, options, busy_timeout_s)))
         if not _is_politesse(path, connection):
-            raise Unwritten(f"{path} is not set up yet")
+            raise _Unwritten(f"{path} is not set up yet")
         if missing := _missing(path, connection, parts):
-            raise Foreign(f"{path} has no {missing[0].name}")
+            raise _Foreign(f"{path} has no {missing[0].name}")
         stack.pop_all()
         return OpenFile(path, connection)
 
@@ -208,7 +208,7 @@ def _errors_of(path: Path) -> Iterator[None]:
         if is_locked(error):
             raise Locked from error
         if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:  # see ``check_file``
-            raise Unwritten(f"{path} is not set up yet") from error
+            raise _Unwritten(f"{path} is not set up yet") from error
         raise store_error(path, error) from error
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error}") from error
@@ -311,7 +311,7 @@ def _is_politesse(path: Path, connection: sqlite3.Connection) -> bool:
         return True
     if number == tables == 0:
         return False
-    raise Foreign(f"{path} is an SQLite file of another program, and is left as it is: give another path")
+    raise _Foreign(f"{path} is an SQLite file of another program, and is left as it is: give another path")
 
 
 def _missing(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) -> list[Part]:
@@ -329,7 +329,7 @@ def _missing(path: Path, connection: sqlite3.Connection, parts: Sequence[Part]) 
     names = versions.keys() | {part.name for part in parts}
     if _ALONE in names and len(names) > 1:
         has = f"{path} has {', '.join(sorted(versions))}"
-        raise Foreign(f"{has}, and a ledger needs a file of its own: give another path")
+        raise _Foreign(f"{has}, and a ledger needs a file of its own: give another path")
     for part in parts:
         found = versions.get(part.name, part.version)
         if not isinstance(found, int):

@@ -95,7 +95,8 @@ async def send(
     """
     if request.session.closed:
         turn.give_back()
-        raise ClosedError(f"{request.method} {turn.url!r:.200}: the session was closed before the request was sent")
+        sent = f"{request.method} {turn.verdict.url!r:.200}"
+        raise ClosedError(f"{sent}: the session was closed before the request was sent")
     turns.begin(turn)
     try:
         with signature.added_to(request.headers):
@@ -248,7 +249,7 @@ class OpenResponse:
             soon(self._loop, partial(self._turns.drop, self._turn))
 
     def _warn(self, what: str) -> None:
-        warnings.warn(f"a response of {printable(self._turn.url)} {what}", ResourceWarning, stacklevel=2)
+        warnings.warn(f"a response of {printable(self._turn.verdict.url)} {what}", ResourceWarning, stacklevel=2)
 
 
 def collect_when_dropped(response: ClientResponse) -> None:

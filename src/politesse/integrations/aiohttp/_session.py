@@ -13,6 +13,7 @@ from aiohttp.client import _BaseRequestContextManager, _RequestOptions, _WSConne
 from multidict import CIMultiDict
 
 from politesse._base.checks import AsyncOnly, check_types, check_wait
+from politesse._base.text import public_url
 from politesse._gate.assemble import check_unknown
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse.errors import ClosedError, ConfigurationError, WrongEventLoop
@@ -296,7 +297,7 @@ class PoliteSession(AsyncOnly):
 
     def _check_open(self, method: str, url: StrOrURL) -> None:
         if self._closed or self.session.closed:
-            raise ClosedError(f"{method} {str(url)!r:.200}: the session is closed")
+            raise ClosedError(f"{method} {public_url(str(url))!r:.200}: the session is closed")
 
 
 class PendingResponse(_BaseRequestContextManager["ClientResponse"]):
