@@ -102,7 +102,7 @@ class RecordedDecision:
         reason: the reason.
         decided_wall: the Unix time of the decision.
         line: the number of the line that decided, or None.
-        rule: the text of that line, or empty.
+        rule: the first 200 characters of that line, or empty; the copy has the rest.
         digest: the digest of the copy on which the decision rests, as in Snapshot; empty without a file.
         fetched_wall: the ``fetched_wall`` of that copy or failure, or None if no copy was needed.
         note: the reason of a host policy, of an exemption or of a refusal, or empty.
@@ -167,7 +167,7 @@ def row_of(record: Record) -> tuple[str, dict[str, object]]:
 def decision_of(verdict: Verdict) -> RecordedDecision:
     """Return the record of a decision."""
     source, rule = verdict.source, verdict.rule
-    line, text = (None, "") if rule is None else (rule.line, str(rule))
+    line, text = (None, "") if rule is None else (rule.line, f"{rule!s:.200}")
     answer = verdict.url[:MAX_URL_LENGTH], verdict.agent, verdict.allowed, verdict.reason, verdict.decided_wall
     copy = verdict.digest, None if source is None else source.fetched_wall
     return RecordedDecision(*answer, line, text, *copy, verdict.note, _stated(verdict))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from operator import itemgetter
+from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.match import match_of_rule
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from politesse.robots.traits import Matching
 
 _BOUND_REACHED, _ROBOTS_TXT, _OTHER = -1, -4, -6  # _native/module.c; OTHER: Python has to normalise the target
+_LONG: Final = 1_000
 _FIELD, _SITEMAP, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 7)  # _native/scan.h has the same numbers
 IMPLEMENTATION: Final = "python" if core is None else "native"
 """``native`` if the compiled core decides, in the dialects that it supports; else ``python``."""
@@ -111,7 +113,10 @@ def _match(decided: int | DecidingRule) -> Match:
         if decided == _ROBOTS_TXT:
             return ROBOTS_TXT_MATCH
         return Match(Reason.NO_RULE, bound_reached=True) if decided == _BOUND_REACHED else NO_RULE_MATCH
-    return match_of_rule(*decided)
+    line, name, value, pattern, allow, bound_reached = decided
+    if len(value) > _LONG:  # the verdicts that a program keeps share the text of a hostile rule
+        value, pattern = intern(value), intern(pattern)
+    return match_of_rule(line, name, value, pattern, allow, bound_reached)
 
 
 class NativeOutline:
