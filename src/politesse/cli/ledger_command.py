@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -21,9 +21,12 @@ from politesse.cli.diff_command import Agents, print_changes, tokens_of
 from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.ledger import LedgerReader, Snapshot, verify
+from politesse.ledger._rows import content_read
 from politesse.origin import split
 from politesse.robots.changes import FileStatement, RobotsChange, RobotsDiff, answer_of
 from politesse.verdict import AccessResult, Reason, utc
+
+T = TypeVar("T")
 
 _BY_RULES: Final = {Reason.ALLOW_RULE, Reason.DISALLOW_RULE, Reason.NO_RULE}
 _BY_COPY: Final = _BY_RULES | {Reason.UNAVAILABLE, Reason.FORBIDDEN, Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS}
@@ -35,6 +38,7 @@ app: typer.Typer = typer.Typer(
     name="ledger", help="Check, show and export a ledger, also while a crawler writes to it.", no_args_is_help=True
 )
 
+Head = Annotated[str | None, typer.Option(metavar="HASH", help="A hash that you noted earlier; a row must have it.")]
 LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="The first file of the ledger.")]
 
 
@@ -42,7 +46,7 @@ LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help
 def verify_command(
     ledger: LedgerFile,
     *,
-    head: Annotated[str, typer.Option(metavar="HASH", help="A hash that you noted earlier; a row must have it.")] = "",
+    head: Head = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that no row of a ledger was altered, removed or swapped, and print the hash of the last row.
@@ -51,7 +55,9 @@ def verify_command(
 
     With --json: files, rows, head, problem, dropped, unclosed.
     """
-    run(_verify(ledger, head.lower(), as_json=as_json))
+    if head == "":  # such as "$HEAD" without a value
+        raise typer.BadParameter("--head is empty: give the hash that you noted")
+    run(_verify(ledger, (head or "").lower(), as_json=as_json))
 
 
 @app.command()
@@ -71,10 +77,12 @@ def show(
 
     With --json: file, row, kind, content, hash.
     """
+    bounds = since or datetime.min, until or datetime.max  # noqa: DTZ901 - in UTC, without a zone of its own
+    first, last = (time.replace(tzinfo=time.tzinfo or UTC).timestamp() for time in bounds)
 
     def wants(content: dict[str, Any]) -> bool:
-        time = datetime.fromtimestamp(_wall_of(content), UTC).replace(tzinfo=None)
-        is_in_time = (since or time) <= time and (until is None or time < until)
+        wall = _wall_of(content)
+        is_in_time = (since is None or first <= wall) and (until is None or wall < last)
         is_at_host = not host or _host_of(content["url"]) == host.lower()
         is_wanted = not denied or not content.get("allowed", True)
         return is_in_time and is_at_host and is_wanted and bool(content["url"].startswith(url))
@@ -151,22 +159,29 @@ async def _verify(path: Path, head: str, *, as_json: bool) -> int:
     return 0 if found.is_intact else 1
 
 
-async def _rows(ledger: LedgerReader) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the rows as ``--json`` prints them."""
+async def _rows(ledger: LedgerReader, read: Callable[[dict[str, Any]], T]) -> AsyncGenerator[T, None]:
+    """Read the rows as ``--json`` prints them; raises a StoreError that names a row that cannot be read."""
     for count, (file, row) in enumerate(ledger.rows()):
         if count % _TOGETHER == 0:
             await asyncio.sleep(0)
-        found = {"file": file, "row": row.number, "kind": row.kind}
-        yield found | {"content": json.loads(row.content), "hash": row.hash.hex()}
+        with ledger.blaming(file, row.number):
+            found = {"file": file, "row": row.number, "kind": row.kind, "content": content_read(row)}
+            result = read(found | {"hash": row.hash.hex()})
+        yield result
 
 
 async def _show(path: Path, wanted: Callable[[dict[str, Any]], bool], *, as_json: bool) -> int:
     out, shown = output(), 0
+
+    def line_of(row: dict[str, Any]) -> str:
+        is_shown = "url" in row["content"] and wanted(row["content"])
+        return "" if not is_shown else json.dumps(row) if as_json else _line(row["content"])
+
     with LedgerReader(path) as ledger:
-        async for row in _rows(ledger):
-            if "url" in row["content"] and wanted(row["content"]):
+        async for line in _rows(ledger, line_of):
+            if line:
                 shown += 1
-                say(out, json.dumps(row) if as_json else _line(row["content"]))
+                say(out, line)
     if not shown and not as_json:
         say(out, "nothing was found", "yellow")
     return 0 if shown else 1
@@ -188,10 +203,13 @@ def _line(content: dict[str, Any]) -> str:
 async def _export(path: Path, target: Path) -> int:
     written = 0
     with LedgerReader(path) as ledger, target.open("x", encoding="ascii") as file:
-        async for row in _rows(ledger):
+
+        def line_of(row: dict[str, Any]) -> str:
             digest = row["content"].get("digest") if row["kind"] == "snapshot" else None
-            body = {} if digest is None else as_text(ledger.body(row["file"], digest) or b"")
-            file.write(json.dumps(row | body) + "\n")
+            return json.dumps(row | ({} if digest is None else as_text(ledger.body(row["file"], digest) or b"")))
+
+        async for line in _rows(ledger, line_of):
+            file.write(line + "\n")
             written += 1
     say(errors(), f"{counted(written, 'row')} written")
     return 0

@@ -19,7 +19,7 @@ from politesse import AgentView, Dialect, FetchOptions, Gatekeeper, __version__
 from politesse._base.text import printable
 from politesse._gate.identity import Identity
 from politesse.cli.console import abandon_output, errors, say
-from politesse.errors import ConfigurationError, InvalidURL, PolitesseWarning, StoreError
+from politesse.errors import ConfigurationError, InvalidURL, PolitesseError, PolitesseWarning
 from politesse.events import Event, FleetAway, FleetBack
 from politesse.fetch import AiohttpFetcher
 from politesse.fetch._options import MIN_BODY_BYTES
@@ -166,14 +166,14 @@ async def read_body(content: StreamReader, limit: int = MAX_BYTES) -> bytes:
 def run(command: Coroutine[Any, Any, int]) -> NoReturn:
     """Run a command in an event loop, and exit with the exit code of the command.
 
-    The exit code is 2 after an OSError, ConfigurationError, StoreError or ImportError.
+    The exit code is 2 after an OSError, PolitesseError or ImportError.
 
     The first SIGINT or SIGTERM cancels the command, which may finish its work and then raises the CancelledError. The
     second signal ends the process.
     """
     try:
         code = asyncio.run(_run(command))
-    except (OSError, ConfigurationError, StoreError, ImportError) as error:  # such as a full disk or a missing extra
+    except (OSError, PolitesseError, ImportError) as error:  # such as a full disk or a missing extra
         abandon_output()
         say(errors(), f"politesse: {printable(str(error))}", "red")
         code = 2

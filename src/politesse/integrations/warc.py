@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from datetime import UTC, datetime
 from functools import partial
@@ -26,6 +25,7 @@ from aiohttp import ClientResponse
 
 from politesse._base.text import needs_extra, public_url
 from politesse.errors import ConfigurationError
+from politesse.ledger._rows import content_read
 
 try:
     from warcio.statusandheaders import StatusAndHeaders
@@ -139,10 +139,12 @@ class WarcFile:
         written = 0
         for kind in ("snapshot", "decision"):
             for number, row in ledger.rows(kind):
-                content = json.loads(row.content)
-                body = ledger.body(number, content["digest"]) if kind == "snapshot" and "digest" in content else b""
+                with ledger.blaming(number, row.number):
+                    content = content_read(row)
+                    body = ledger.body(number, content["digest"]) if kind == "snapshot" and "digest" in content else b""
+                    record = self._recorded(content, row.content.encode(), body or b"")
                 with self._lock:
-                    self._writer.write_record(self._recorded(content, row.content.encode(), body or b""))
+                    self._writer.write_record(record)
                 written += 1
         return written
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -122,7 +122,8 @@ class LedgerReader:
 
     def _query(self, number: int, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         try:
-            yield from self._files[number].connection.execute(query, values)
+            for row in self._files[number].connection.execute(query, values):  # noqa: UP028
+                yield row  # "yield from" would close the cursor of an iterator that is dropped after ``close``
         except sqlite3.Error as error:
             raise store_error(self.paths[number], error) from error
 
@@ -135,14 +136,20 @@ class LedgerReader:
 
     def _records(self, kind: str, read: Callable[[dict[str, Any], int], Record]) -> Iterator[Record]:
         for number, row in self.rows(kind):
-            try:
-                found = read(json.loads(row.content), number)
-            except (LookupError, TypeError, ValueError, RecursionError) as error:
-                raise StoreError(
-                    f"row {row.number} of {self.paths[number]} is damaged ({error!r:.200}): 'politesse ledger verify' "
-                    "names the first row that was changed"
-                ) from error
+            with self.blaming(number, row.number):
+                found = read(_rows.content_read(row), number)
             yield found
+
+    @contextmanager
+    def blaming(self, number: int, row: int) -> Iterator[None]:
+        """Raise a StoreError that names a row of the file of this number, if its content cannot be used."""
+        try:
+            yield
+        except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"row {row} of {self.paths[number]} is damaged ({error!r:.200}): 'politesse ledger verify' "
+                "names the first row that was changed"
+            ) from error
 
     def __repr__(self) -> str:
         return f"<LedgerReader {', '.join(map(str, self.paths.values()))}>"

@@ -187,6 +187,17 @@ def _stated(verdict: Verdict) -> dict[str, str]:
     return {purpose: preference.value for purpose, preference in found.items() if preference is not Preference.UNSTATED}
 
 
+def content_read(row: LedgerRow) -> dict[str, Any]:
+    """Return the content of a row; raises ValueError, TypeError or RecursionError if it is damaged."""
+    content: dict[str, Any] = json.loads(row.content)
+    for name, value in content.items():
+        is_number = name.endswith("_wall") or name in {"allowed", "line", "status"}
+        wanted = (int, float) if is_number else dict if name in {"headers", "usage"} else str
+        if row.kind in _KINDS.values() and not isinstance(value, wanted):
+            raise TypeError(f"{name} is {value!r:.100}")
+    return content
+
+
 def read_snapshot(content: Mapping[str, Any], body: bytes) -> Snapshot:
     """Return the snapshot of a row's content; raises LookupError, TypeError or ValueError if it is damaged."""
     known = {**content, "origin": Origin.of(content["url"]), "result": AccessResult(content["result"])}

@@ -12,15 +12,14 @@ ledger contains a noted hash, no row up to that hash has been changed.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from politesse.errors import StoreError
 from politesse.ledger._file import begin_of
 from politesse.ledger._reader import LedgerReader
-from politesse.ledger._rows import BEGIN, CLOSE, DROPPED, OPEN, SEAL, SNAPSHOT, START, LedgerRow, hash_of
+from politesse.ledger._rows import BEGIN, CLOSE, DROPPED, OPEN, SEAL, SNAPSHOT, START, LedgerRow, content_read, hash_of
 
 if TYPE_CHECKING:
     import os
@@ -86,7 +85,9 @@ class _Check:
         """Check all rows; return the first problem, or an empty text."""
         is_seen = not head
         for number, row in self._ledger.rows():
-            problem = (self._changed_file(number, row) if number != self._file else "") or self._changed(number, row)
+            with self._ledger.blaming(number, row.number):
+                problem = "" if number == self._file else self._changed_file(number, row)
+                problem = problem or self._changed(number, row)
             if problem:
                 return problem
             self.last, self._kind, self.hash = row.number, row.kind, row.hash
@@ -113,7 +114,7 @@ class _Check:
             return f"row {expected} of {name} is missing"
         if row.hash != hash_of(self.hash, row.number, row.kind, row.content):
             return f"row {row.number} of {name} was altered, or rows before it were removed or swapped"
-        content: dict[str, Any] = json.loads(row.content)
+        content = content_read(row)
         if row.kind == SNAPSHOT and (digest := content.get("digest")):
             body = self._ledger.body(number, digest)
             if body is None or sha256(body).hexdigest() != digest:

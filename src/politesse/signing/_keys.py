@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import inf
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -157,7 +158,8 @@ def write_keys(path: Path, keys: Iterable[SigningKey], *, is_new: bool) -> None:
     for key in keys:
         pem = key.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
         blocks.append(f"Key: {key.thumbprint}\n{key.times}{pem}")
-    written = path if is_new else path.with_name(f"{path.name}.new")
+    # a name of its own, because a rotation that was killed leaves its file
+    written = path if is_new else path.with_name(f"{path.name}.{token_hex(4)}.new")
     with os.fdopen(os.open(written, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
         file.write("\n".join(blocks))
         file.flush()

@@ -1,16 +1,25 @@
 """``politesse ledger``, and the crawls that write one."""
 
+import asyncio
 import json
+import os
+import re
 import sqlite3
 from contextlib import closing
+from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
-from politesse.ledger import verify
-from tests.integration.cli.command import Done, Origin, politesse, serving
+from politesse import Origin as SiteOrigin
+from politesse import Reason
+from politesse.ledger import RecordedDecision, RecordedTurn, Snapshot, verify
+from politesse.ledger._rows import hash_of
+from politesse.verdict import AccessResult
+from tests.integration.cli.command import COMMAND, Done, Origin, politesse, serving
+from tests.support.ledgers import write_ledger
 
 ROBOTS = "User-agent: *\nDisallow: /private/\n"
 DIGEST = sha256(ROBOTS.encode()).hexdigest()
@@ -116,3 +125,121 @@ async def test_bad_arguments_are_explained(path: Path) -> None:
     assert (wrong.code, ".jsonl, .warc or .warc.gz" in wrong.err) == (2, True)
     target = path.with_name("ledger.jsonl")
     assert [(await ledger("export", path, target)).code for _ in range(2)] == [0, 2]
+
+
+@pytest.mark.parametrize("form", ["{:%Y-%m-%dT%H:%M:%SZ}", "{:%Y-%m-%dT%H:%M:%S}", "{:%Y-%m-%d %H:%M:%S}", "zone"])
+async def test_show_takes_the_times_that_it_prints(path: Path, form: str) -> None:
+    wall = 1_800_000_000
+    turns = [RecordedTurn(f"https://a.test/{at}", "a.test", "examplebot", wall + at, wall + at + 1.0) for at in (0, 5)]
+    write_ledger(path, turns)
+    printed = (await ledger("show", path)).out.split()[0]
+    assert printed == "2027-01-15T08:00:00Z"
+    time = datetime.fromisoformat(printed) + timedelta(seconds=5)
+    given = (
+        f"{time.astimezone(timezone(timedelta(hours=2))):%Y-%m-%dT%H:%M:%S%z}" if form == "zone" else form.format(time)
+    )
+    for option, url in (("--since", "https://a.test/5"), ("--until", "https://a.test/0")):
+        done = await ledger("show", path, "--json", option, given)
+        assert [json.loads(line)["content"]["url"] for line in done.out.splitlines()] == [url], done.err
+
+
+def forged(path: Path, kind: str, content: str) -> None:
+    """Write a ledger with a snapshot and a decision, and replace the content of one of them; the chain is right."""
+    url = "https://a.test/robots.txt"
+    body = ROBOTS.encode()
+    copy = Snapshot(SiteOrigin.of(url), url, AccessResult.SUCCESSFUL, 200, url, 5.0, body=body, recorded_wall=5.0)
+    write_ledger(path, [copy, RecordedDecision("https://a.test/", "examplebot", True, Reason.NO_RULE, 6.0)])  # noqa: FBT003
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE ledger_rows SET content = ? WHERE kind = ?", (content, kind))
+        previous = bytes(32)
+        for number, name, text in connection.execute("SELECT number, kind, content FROM ledger_rows").fetchall():
+            previous = hash_of(previous, number, name, text)
+            connection.execute("UPDATE ledger_rows SET hash = ? WHERE number = ?", (previous, number))
+
+
+SNAPSHOT = {
+    "url": "https://a.test/robots.txt",
+    "result": "successful",
+    "status": 200,
+    "final_url": "https://a.test/robots.txt",
+    "fetched_wall": 5.0,
+    "digest": DIGEST,
+    "recorded_wall": 5.0,
+}
+DECISION = {"url": "https://a.test/", "agent": "a", "allowed": True, "reason": "no-rule", "decided_wall": 6.0}
+WRONG: tuple[object, ...] = ([], 7, None)
+FORGED: dict[str, str | dict[str, object]] = {
+    "no JSON": "{",
+    "deep": "[" * 100_000,
+    "list": "[1]",
+    "number": "7",
+    "text": '"url"',
+    **{f"{name}={value}": {name: value} for name in ("url", "decided_wall", "recorded_wall") for value in WRONG},
+    "late": {"decided_wall": 1e300, "recorded_wall": 1e300, "fetched_wall": 1e300},
+    "infinite": '{"url": "https://a.test/", "allowed": true, "reason": "no-rule", "decided_wall": Infinity}',
+    "digest": {"digest": "zz"},
+    "digest number": {"digest": 5},
+    "headers": {"headers": [1]},
+    "status": {"status": "x"},
+    "no address": {"url": "x"},
+    "line": {"line": 5},
+}
+
+
+@pytest.mark.parametrize("forging", list(FORGED))
+@pytest.mark.parametrize("kind", ["snapshot", "decision"])
+async def test_a_damaged_or_forged_row_is_named_and_never_a_traceback(path: Path, kind: str, forging: str) -> None:
+    content = FORGED[forging]
+    whole = {"snapshot": SNAPSHOT, "decision": DECISION}[kind]
+    forged(path, kind, content if isinstance(content, str) else json.dumps(whole | content))
+    verified = await explained("verify", path)
+    if forging in {"no JSON", "deep", "list", "number", "text"}:
+        assert (verified.code, "ledger.db is damaged" in verified.out) == (1, True)
+    await explained("show", path, "--since", "2001-01-01")
+    await explained("show", path)
+    await explained("history", path, "https://a.test/")
+    for name in ("ledger.jsonl", "ledger.warc"):
+        await explained("export", path, path.with_name(name))
+
+
+async def explained(command: str, path: Path, *more: object) -> Done:
+    """Run a command; an exception that ends it fails the test."""
+    done = await ledger(command, path, *more)
+    assert done.code in {0, 1, 2}, done
+    if done.code == 2:
+        assert re.search(r"row \d of .*ledger\.db is damaged|has no robots\.txt|'x' is not an absolute", done.err), done
+    return done
+
+
+async def test_an_empty_noted_hash_is_an_error(path: Path) -> None:
+    await crawled(path)
+    done = await ledger("verify", path, "--head", "")
+    assert (done.code, "--head is empty" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ledger", "show", "FILE"),
+        ("ledger", "show", "FILE", "--json"),
+        ("ledger", "verify", "FILE"),
+        ("ledger", "history", "FILE", "https://a.test/"),
+        ("lint", "--codes"),
+        ("guide", "pacing"),
+    ],
+)
+async def test_a_reader_that_closes_the_output_ends_a_command_quietly(path: Path, command: tuple[str, ...]) -> None:
+    forged(path, "decision", json.dumps(DECISION))
+    decision = RecordedDecision("https://a.test/", "examplebot", True, Reason.NO_RULE, 6.0)  # noqa: FBT003
+    write_ledger(path, [decision] * 2_000)
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *(str(path) if word == "FILE" else word for word in command),
+        stdout=writer,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(writer)
+    _, err = await process.communicate()
+    assert (process.returncode, err) == (141, b"")

@@ -114,6 +114,15 @@ def test_rotation_through_a_symbolic_link_changes_the_file_that_others_read(run:
     assert [path.name for path in Path("keys").iterdir()] == ["real.pem"]
 
 
+def test_rotation_goes_on_after_one_that_was_killed(run: Any) -> None:
+    key_file(Path("bot.pem"), Key(0.0, time.time() + 10 * DAY_S))
+    Path("bot.pem.new").write_text("what a killed rotation has left")
+    assert run("key", "rotate", "bot.pem").exit_code == 0
+    assert len(keys_of(run)) == 2
+    assert sorted(path.name for path in Path().glob("bot.pem*")) == ["bot.pem", "bot.pem.new"]
+    assert stat.S_IMODE(Path("bot.pem").stat().st_mode) == 0o600
+
+
 def test_rotation_ends_a_key_without_an_end(run: Any) -> None:
     key_file(Path("bot.pem"), Key(None, None))
     run("key", "rotate", "bot.pem")
