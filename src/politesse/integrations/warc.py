@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import ClientResponse
 
-from politesse._base.text import needs_extra, public_url
+from politesse._base.text import needs_extra, printable, public_url
 from politesse.errors import ConfigurationError
 from politesse.ledger._rows import content_read
 
@@ -149,12 +149,13 @@ class WarcFile:
         return written
 
     def _recorded(self, content: dict[str, Any], text: bytes, body: bytes) -> ArcWarcRecord:
-        make = partial(self._writer.create_warc_record, content["url"])
+        make = partial(self._writer.create_warc_record, printable(content["url"]))
         date = datetime.fromtimestamp(content["fetched_wall" if "result" in content else "decided_wall"], UTC)
         named = {"WARC-Date": _date(date)}
         if "status" not in content:
             return make("metadata", BytesIO(text), len(text), "application/json", named)
-        fields = _of_body([*content.get("headers", {}).items()], len(body))
+        kept = content.get("headers", {}).items()
+        fields = _of_body([(name, printable(value)) for name, value in kept], len(body))
         answer = StatusAndHeaders(f"{content['status']} {_phrase(content['status'])}", fields, protocol="HTTP/1.1")
         return make("response", BytesIO(body), len(body), warc_headers_dict=named, http_headers=answer)
 

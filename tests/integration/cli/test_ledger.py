@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
+from politesse import Gatekeeper, Reason
 from politesse import Origin as SiteOrigin
-from politesse import Reason
 from politesse.ledger import RecordedDecision, RecordedTurn, Snapshot, verify
 from politesse.ledger._rows import hash_of
+from politesse.ports import FetchResponse
+from politesse.testing import ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.integration.cli.command import COMMAND, Done, Origin, politesse, serving
 from tests.support.ledgers import write_ledger
+from tests.unit.conftest import UA
 
 ROBOTS = "User-agent: *\nDisallow: /private/\n"
 DIGEST = sha256(ROBOTS.encode()).hexdigest()
@@ -115,6 +118,21 @@ async def test_export_as_warc_is_read_back_by_warcio(path: Path, name: str) -> N
         ("metadata", True),
         ("metadata", False),
     }
+
+
+async def test_links_that_are_no_urls_and_odd_headers_forge_no_line_of_a_warc_file(path: Path) -> None:
+    answer = FetchResponse(200, "https://a.test/robots.txt", {"etag": '"\udcff\r\nX-Forged: 1"'}, ROBOTS.encode())
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher({"https://a.test": answer}), ledger=path) as gate:
+        links = ["https://a.test/\r\nX-Forged: 1\r\n\r\nbody", "https://a.test/\ud800", "https://a.test/\u00e9"]
+        await gate.check_batch(links)
+    target = path.with_name("ledger.warc")
+    assert (await ledger("export", path, target)).code == 0
+    with target.open("rb") as file:
+        found = [one.rec_headers for one in ArchiveIterator(file, check_digests="raise")]
+    assert [one.get_header("X-Forged") for one in found] == [None] * 5
+    escaped = {"https://a.test/\\r\\nX-Forged:%201\\r\\n\\r\\nbody", "https://a.test/\\ud800", "https://a.test/\u00e9"}
+    assert {one.get_header("WARC-Target-URI") for one in found[1:]} == {"https://a.test/robots.txt", *escaped}
+    assert b"\r\nX-Forged" not in target.read_bytes()
 
 
 async def test_bad_arguments_are_explained(path: Path) -> None:
