@@ -1,7 +1,6 @@
 """The names of the files of a ledger: names that end with a number, and a next file that is just being made."""
 
 import os
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -116,8 +115,9 @@ def _in_its_first_transaction(path: Path) -> None:
 
 
 def _without_rows(path: Path) -> None:
-    shutil.copy(path.with_name("ledger.db"), path)
-    with closing(sqlite3.connect(path)) as connection, connection:
+    first = path.with_name("ledger.db")  # its last rows may still be in its log, so the file is not just copied
+    with closing(sqlite3.connect(first)) as source, closing(sqlite3.connect(path)) as connection, connection:
+        source.backup(connection)
         connection.execute("DELETE FROM ledger_rows")
 
 
