@@ -198,7 +198,7 @@ def _same_site(host: str, url: str) -> bool:
     try:
         return Origin.of(f"{scheme}://{host}") == Origin.of(url)
     except InvalidURL as error:
-        return error.url == url  # if ``url`` itself is invalid, it is refused for that reason
+        return error.url == InvalidURL(url, "").url  # if ``url`` itself is invalid, it is refused for that reason
 
 
 @dataclass(slots=True)
