@@ -125,7 +125,7 @@ async def _print_statistics(path: Path, *, as_json: bool) -> int:
 
 async def _print_closed_hosts(path: Path, *, as_json: bool) -> int:
     out, closed = output(), 0
-    async with aclosing(SqliteStore(path)) as store:
+    async with aclosing(StoreReader(path)) as store:
         async for stored in store.records():
             with suppress(StoreError):  # ``export`` counts the records that cannot be read
                 if not stored.key.startswith(PACE_KEYS) or _closed_until(_state(stored)) <= time.time():

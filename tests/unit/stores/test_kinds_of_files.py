@@ -84,6 +84,7 @@ def test_a_store_that_was_made_first_refuses_a_ledger_that_appears(tmp_path: Pat
 
 COMMANDS = {
     "stats": ("store", "stats", "--store", "FILE"),
+    "hosts": ("store", "hosts", "--store", "FILE"),
     "show": ("store", "show", URL, "--store", "FILE"),
     "export": ("store", "export", "TARGET", "--store", "FILE"),
     "prune": ("store", "prune", "--max-bytes", "0", "--store", "FILE"),
@@ -108,7 +109,7 @@ async def test_no_command_for_a_store_or_a_journal_changes_a_ledger(tmp_path: Pa
         assert [one.url for one in ledger.decisions()] == [URL]
 
 
-@pytest.mark.parametrize("command", ["stats", "show", "export"])
+@pytest.mark.parametrize("command", ["stats", "hosts", "show", "export"])
 @pytest.mark.parametrize("is_a", ["store", "journal", "foreign"])
 async def test_a_command_that_reads_a_store_changes_no_file(tmp_path: Path, is_a: str, command: str) -> None:
     path, target = tmp_path / "file.db", tmp_path / "target.jsonl"
