@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,9 +20,6 @@ from politesse.origin import Origin
 from politesse.stores import SqliteStore, StoredRecord
 from politesse.stores.sqlite import StoreReader
 from politesse.verdict import utc
-
-if TYPE_CHECKING:
-    from politesse._pacing.host_state import HostState
 
 app: typer.Typer = typer.Typer(
     name="store",
@@ -127,11 +124,10 @@ async def _print_closed_hosts(path: Path, *, as_json: bool) -> int:
     out, closed = output(), 0
     async with aclosing(StoreReader(path)) as store:
         async for stored in store.records():
-            with suppress(StoreError):  # ``export`` counts the records that cannot be read
-                if not stored.key.startswith(PACE_KEYS) or _closed_until(_state(stored)) <= time.time():
-                    continue
+            record = _decoded(stored)[0] if stored.key.startswith(PACE_KEYS) else {}
+            # A record that cannot be read has no such key; ``export`` counts these records.
+            if (record.get("closed_until") or "") > utc(time.time()):
                 closed += 1
-                record = _decoded(stored)[0]
                 line = "{key}: closed until {closed_until}, since {noted} at the latest: {closed_by}"
                 say_json(out, record) if as_json else say(out, printable(line.format_map(record)))
     if not closed and not as_json:
@@ -209,25 +205,15 @@ def _exported(record: dict[str, Any], body: bytes) -> dict[str, Any]:
     return record | as_text(body) if body else record
 
 
-def _state(stored: StoredRecord) -> HostState:
-    """Return the state of a host; raises StoreError if it cannot be read."""
-    return decode_state(stored.record, stored.key.removeprefix(PACE_KEYS).partition("/")[2])
-
-
-def _closed_until(state: HostState) -> float:
-    """Return the Unix time until which a host is closed; the past if it is open."""
-    return state.wall + (0.0 if state.answers is None else state.answers.closed_s)
-
-
 def _host(stored: StoredRecord) -> dict[str, Any]:
-    state = _state(stored)
+    state = decode_state(stored.record, stored.key.removeprefix(PACE_KEYS).partition("/")[2])
     answers = state.answers
     closed = answers if answers is not None and answers.closed_s > 0 else None
     return {
         "noted": utc(state.wall),
         "asked": None if state.asked_s is None else utc(state.wall - state.asked_s),
         "under_way": state.under_way,
-        "closed_until": None if closed is None else utc(_closed_until(state)),
+        "closed_until": None if closed is None else utc(state.wall + closed.closed_s),
         "closed_by": None if closed is None else closed.closed_by.value,
         "backoff_s": 0.0 if answers is None else answers.backoff_s,
     }
