@@ -67,14 +67,14 @@ class Turn:
     Attributes:
         verdict: the verdict that permits the request.
         may_close: whether an observed answer may have closed the host, by itself or together with earlier answers.
-        on_end: called when a turn that was used ends, or None; for the queue.
+        ended_mono: the monotonic time at which the turn ended, if it was used; or None.
     """
 
     verdict: Verdict
     _permit: Permit | None
     _state: GateState
     may_close: bool = field(default=False, init=False)
-    on_end: Callable[[], object] | None = field(default=None, init=False)
+    ended_mono: float | None = field(default=None, init=False)
     _entered: bool = field(default=False, init=False)
     _claimed: bool = field(default=False, init=False)
     _observed: bool = field(default=False, init=False)
@@ -137,9 +137,8 @@ class Turn:
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.end()
+            self.ended_mono = self._state.clock.monotonic()
             self._record()
-            if self.on_end is not None:
-                self.on_end()
 
     def give_back(self) -> None:
         """End the turn without a request, so that no interval follows. After ``end`` the call has no effect."""

@@ -25,7 +25,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -216,21 +215,19 @@ class Crawl(Generic[Item, Response]):
             return
         hops, attempt, depth, mark = queued.trail
         page = CrawlPage(queued.url, queued.item, hops, attempt, depth, self._offer, is_sitemap=mark is not None)
-        visit = Visit(queued, page, self._agent.clock.wall(), self._agent.clock.monotonic())
+        visit = Visit(queued, page, turn, self._agent.clock.wall(), self._agent.clock.monotonic())
         if room is not None:
             await room.acquire()
         try:
-            await self._visit(turn, visit)
+            await self._visit(visit)
         finally:
             if room is not None and not visit.is_handed:
                 room.release()
 
-    async def _visit(self, turn: Turn, visit: Visit[Item]) -> None:
+    async def _visit(self, visit: Visit[Item]) -> None:
         """Request the URL of a turn and settle the URL in one of the four ways that the module lists."""
-        queued, page = visit.queued, visit.page
+        queued, page, turn = visit.queued, visit.page, visit.turn
         mark = queued.trail.sitemap
-        if self._options.out is not None:
-            turn.on_end = partial(self.tally.note_end, visit)
         try:
             async with self._client.request(turn) as response:
                 visit.answer = answer = await self._client.observe(turn, response, is_file=page.is_sitemap)

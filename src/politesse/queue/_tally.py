@@ -20,6 +20,7 @@ from politesse.verdict import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from politesse._gate.turn import Turn
     from politesse.clock import Clock
     from politesse.queue._crawl_results import CrawlPage
     from politesse.queue._dispatch import Dispatcher
@@ -41,9 +42,9 @@ class Visit(Generic[Item]):
     Attributes:
         queued: the URL.
         page: the same URL, as the program sees it.
+        turn: its turn, which may end before ``handle``.
         started_wall: the Unix time of the request.
         started_mono: the monotonic time of the request.
-        ended_mono: the monotonic time of the end of its turn, or None; noted only for records.
         answer: the answer, or None before the answer has come.
         result: the result of ``handle``; a dict adds its members to the record.
         is_handed: whether ``handle`` was called.
@@ -52,9 +53,9 @@ class Visit(Generic[Item]):
 
     queued: QueuedUrl[Item]
     page: CrawlPage[Item]
+    turn: Turn
     started_wall: float
     started_mono: float
-    ended_mono: float | None = None
     answer: Answer | None = None
     result: object = None
     is_handed: bool = False
@@ -92,16 +93,12 @@ class RunningCounts:
         self.counts[count] += 1
         self.show_progress(url)
 
-    def note_end(self, visit: Visit[Any]) -> None:
-        """Note that the turn of a visit has ended: ``handle`` may take longer."""
-        visit.ended_mono = self._clock.monotonic()
-
     def settle_visit(self, count: str, visit: Visit[Any], **more: object) -> bool:
         """Count and record the URL of a visit, and report progress; return False if no record could be written."""
         page, answer = visit.page, visit.answer
         if self._options.out is not None:
             now_mono = self._clock.monotonic()
-            ended_mono = now_mono if visit.ended_mono is None else visit.ended_mono
+            ended_mono = now_mono if visit.turn.ended_mono is None else visit.turn.ended_mono
             record = {
                 "url": public_url(page.url),
                 "outcome": _OUTCOMES[count],
