@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
 
-_Sender = Callable[[Hop], AbstractAsyncContextManager[HttpResponse]]
+_Sender = Callable[..., AbstractAsyncContextManager[HttpResponse]]  # of a Hop and the options of Crawlee
 
 _MAX_HOPS: Final = 10
 _REFUSALS: Final = frozenset({401, 402, 403})
@@ -104,7 +104,7 @@ class PoliteHttpClient(HttpClient):
         statistics = options.pop("statistics", None)
         options |= {"method": request.method, "headers": request.headers, "payload": request.payload}
         try:
-            async with self._answer(request.url, options, self._reader, request) as response:
+            async with self._answer(request.url, options, self._read, request) as response:
                 pass
         finally:
             if self._manager is not None:
@@ -115,51 +115,43 @@ class PoliteHttpClient(HttpClient):
 
     async def send_request(self, url: str, **options: Any) -> HttpResponse:  # noqa: ANN401 - see the module
         """Make a request in a turn, and follow redirects. Raises the same errors as ``crawl``."""
-        async with self._answer(url, options, self._reader) as response:
+        async with self._answer(url, options, self._read) as response:
             return response
 
     @asynccontextmanager
     async def stream(self, url: str, **options: Any) -> AsyncGenerator[HttpResponse]:  # noqa: ANN401 - see the module
         """Make a request in a turn that ends with the block, and follow redirects. Raises as ``crawl`` does."""
-        async with self._answer(url, options, self._streamer) as response:
+        async with self._answer(url, options, self._open) as response:
             yield response
 
     async def cleanup(self) -> None:
         """Clean up the wrapped client."""
         await self._client.cleanup()
 
-    def _streamer(self, **options: Any) -> _Sender:  # noqa: ANN401 - see the module
-        """Return a function that sends a hop, and leaves its answer open."""
+    def _open(self, hop: Hop, **options: Any) -> AbstractAsyncContextManager[HttpResponse]:  # noqa: ANN401 - see the module
+        """Send a hop, and leave its answer open."""
+        return self._client.stream(hop.url, method=hop.method, headers=hop.headers, payload=hop.payload, **options)
 
-        def send(hop: Hop) -> AbstractAsyncContextManager[HttpResponse]:
-            return self._client.stream(hop.url, method=hop.method, headers=hop.headers, payload=hop.payload, **options)
-
-        return send
-
-    def _reader(self, **options: Any) -> _Sender:  # noqa: ANN401 - see the module
-        """Return a function that sends a hop, and reads its answer to the end."""
-
-        @asynccontextmanager
-        async def send(hop: Hop) -> AsyncGenerator[HttpResponse]:
-            sent = Request.from_url(hop.url, method=hop.method, headers=hop.headers, payload=hop.payload)
-            result = await self._client.crawl(sent, **options)
-            if normal_form(sent.loaded_url or hop.url) != normal_form(hop.url):
-                self._has_followed = True
-                self._check_follows_nothing()
-            yield result.http_response
-
-        return send
+    @asynccontextmanager
+    async def _read(self, hop: Hop, **options: Any) -> AsyncGenerator[HttpResponse]:  # noqa: ANN401 - see the module
+        """Send a hop, and read its answer to the end."""
+        sent = Request.from_url(hop.url, method=hop.method, headers=hop.headers, payload=hop.payload)
+        result = await self._client.crawl(sent, **options)
+        if normal_form(sent.loaded_url or hop.url) != normal_form(hop.url):
+            self._has_followed = True
+            self._check_follows_nothing()
+        yield result.http_response
 
     @asynccontextmanager
     async def _answer(
-        self, url: str, options: dict[str, Any], sender: Callable[..., _Sender], request: Request | None = None
+        self, url: str, options: dict[str, Any], send: _Sender, request: Request | None = None
     ) -> AsyncGenerator[HttpResponse]:
         """Send a request and its redirects, each hop in a turn, and yield the last answer.
 
         Args:
             url: the URL of the first hop.
-            options: its headers, method and payload, and the options of ``sender``.
-            sender: returns a function that sends a hop.
+            options: its headers, method and payload, and the options of ``send``.
+            send: sends a hop.
             request: the crawled request, whose timeout limits the wait for each further turn; by default the request
                 that the current task handles, if it is for ``url``.
         """
@@ -168,7 +160,7 @@ class PoliteHttpClient(HttpClient):
             hop = _first_hop(url, options)
             request = manager.own_request(hop.url) if manager is not None and request is None else request
             granted = None if manager is None or request is None else manager.turn_of(request)
-            async with self._last_answer(hop, sender(**options), granted, limit) as response:
+            async with self._last_answer(hop, partial(send, **options), granted, limit) as response:
                 if request is not None:
                     request.loaded_url = hop.url
                     request.no_retry = request.no_retry or response.status_code in _REFUSALS
