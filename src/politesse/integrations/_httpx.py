@@ -82,8 +82,11 @@ class Library(NamedTuple, Generic[Request, Response]):
         transport: the base of its asynchronous transports.
         sender: returns the transport to use if the user gives no transport.
         core: the classes of httpcore that the check of addresses needs.
-        refusal: returns the error of the integration for a request that is not sent.
-        hold: makes a turn end with a response; ends the turn at once if the response is already complete.
+        disallowed: the RequestDisallowed of the integration.
+        invalid_url: its RequestInvalidURL.
+        too_far: its RequestTooFar.
+        body: the base of the bodies of its responses.
+        body_of_turn: the TurnStream of the integration.
     """
 
     name: str
@@ -93,8 +96,19 @@ class Library(NamedTuple, Generic[Request, Response]):
     transport: type[Transport[Request, Response]]
     sender: Callable[[], Transport[Request, Response]]
     core: Core
-    refusal: Callable[[Disallowed | InvalidURL | TooFar, Request], Exception]
-    hold: Callable[[Response, Turn, StreamTurns], None]
+    disallowed: Callable[..., Exception]
+    invalid_url: Callable[..., Exception]
+    too_far: Callable[..., Exception]
+    body: type[ByteStream]
+    body_of_turn: Callable[[ByteStream, Turn, StreamTurns], ByteStream]
+
+    def refusal(self, error: Disallowed | InvalidURL | TooFar, request: Request) -> Exception:
+        """Return the error of the integration for a request that is not sent."""
+        if isinstance(error, Disallowed):
+            return self.disallowed(error.verdict, request=request)
+        if isinstance(error, InvalidURL):
+            return self.invalid_url(error.url, error.problem, request=request)
+        return self.too_far(error, request=request)
 
     def wrong(self, name: str, value: object, wanted: str) -> ConfigurationTypeError:
         """Return the error for an argument that is not of this library; it names the module for the other library."""
@@ -166,10 +180,11 @@ class TransportParts(Generic[Request, Response]):
                 verdict = Verdict(turn.url, gate.name, allowed=False, match=match, note=str(error))
                 raise self._library.refusal(Disallowed(verdict), request) from None
             raise
-        if response.status_code == SWITCHING_PROTOCOLS:
-            self._turns.end(turn)
+        is_over = response.status_code == SWITCHING_PROTOCOLS or response.is_closed
+        if is_over or not isinstance(response.stream, self._library.body):
+            self._turns.end(turn)  # AsyncClient will refuse a response with another stream
         else:
-            self._library.hold(response, turn, self._turns)
+            response.stream = self._library.body_of_turn(response.stream, turn, self._turns)
         return response
 
     async def aclose(self) -> None:
@@ -218,8 +233,6 @@ async def directives_of(response: httpx.Response | httpx2.Response, gate: AgentV
 
 class StreamTurns(OpenTurns):
     """The turns of a transport. Each turn ends with the stream of its response."""
-
-    __slots__ = ("_closing", "_transport")
 
     def __init__(self, transport: object) -> None:
         super().__init__()

@@ -54,8 +54,6 @@ class StatedAgents:
         default: the User-Agent that the client's library sends by itself.
     """
 
-    __slots__ = ("_default", "_gate", "_own", "_views")
-
     def __init__(self, gate: AgentView, default: str) -> None:
         self._gate = gate
         self._default = default
@@ -93,8 +91,6 @@ class StatedAgents:
 
 class OpenTurns(set["Turn"]):
     """Keeps each turn of a client until the request of the turn has ended."""
-
-    __slots__ = ()
 
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""

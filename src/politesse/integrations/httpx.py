@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from politesse._base.text import needs_extra
 from politesse.errors import Disallowed, InvalidURL, TooFar
-from politesse.integrations._httpx import Library, StreamTurns, TransportParts, TurnStream, directives_of
+from politesse.integrations._httpx import Library, TransportParts, TurnStream, directives_of
 from politesse.integrations._pinned import Core
 
 try:
@@ -29,7 +29,6 @@ except ImportError as _error:
     raise ImportError(f"{needs_extra('politesse.integrations.httpx', 'httpx')} ({_error})") from _error
 
 if TYPE_CHECKING:
-    from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
     from politesse.page import PageDirectives
     from politesse.verdict import Verdict
@@ -207,22 +206,6 @@ class _TurnStream(TurnStream, httpx.AsyncByteStream):
     """The body of a response of httpx."""
 
 
-def _refusal(error: Disallowed | InvalidURL | TooFar, request: httpx.Request) -> httpx.RequestError:
-    if isinstance(error, Disallowed):
-        return RequestDisallowed(error.verdict, request=request)
-    if isinstance(error, InvalidURL):
-        return RequestInvalidURL(error.url, error.problem, request=request)
-    return RequestTooFar(error, request=request)
-
-
-def _hold(response: httpx.Response, turn: Turn, turns: StreamTurns) -> None:
-    stream = response.stream
-    if response.is_closed or not isinstance(stream, httpx.AsyncByteStream):
-        turns.end(turn)  # the response is complete, or AsyncClient will refuse it
-    else:
-        response.stream = _TurnStream(stream, turn, turns)
-
-
 _LIBRARY: Final = Library(
     "httpx",
     f"python-{httpx.__title__}/{httpx.__version__}",  # after ``httpx2.alias_httpx()``, this is the title of httpx2
@@ -231,6 +214,9 @@ _LIBRARY: Final = Library(
     httpx.AsyncBaseTransport,
     httpx.AsyncHTTPTransport,
     Core(httpcore.AsyncConnectionPool, httpcore.ConnectError, httpcore.ConnectTimeout),
-    _refusal,
-    _hold,
+    RequestDisallowed,
+    RequestInvalidURL,
+    RequestTooFar,
+    httpx.AsyncByteStream,
+    _TurnStream,
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from politesse._base.text import needs_extra
 from politesse.errors import Disallowed, InvalidURL, TooFar
-from politesse.integrations._httpx import Library, StreamTurns, TransportParts, TurnStream, directives_of
+from politesse.integrations._httpx import Library, TransportParts, TurnStream, directives_of
 from politesse.integrations._pinned import Core
 
 try:
@@ -26,7 +26,6 @@ except ImportError as _error:
     raise ImportError(f"{needs_extra('politesse.integrations.httpx2', 'httpx2')} ({_error})") from _error
 
 if TYPE_CHECKING:
-    from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
     from politesse.page import PageDirectives
     from politesse.verdict import Verdict
@@ -157,22 +156,6 @@ class _TurnStream(TurnStream, httpx2.AsyncByteStream):
     """The body of a response of httpx2."""
 
 
-def _refusal(error: Disallowed | InvalidURL | TooFar, request: httpx2.Request) -> httpx2.RequestError:
-    if isinstance(error, Disallowed):
-        return RequestDisallowed(error.verdict, request=request)
-    if isinstance(error, InvalidURL):
-        return RequestInvalidURL(error.url, error.problem, request=request)
-    return RequestTooFar(error, request=request)
-
-
-def _hold(response: httpx2.Response, turn: Turn, turns: StreamTurns) -> None:
-    stream = response.stream
-    if response.is_closed or not isinstance(stream, httpx2.AsyncByteStream):
-        turns.end(turn)  # the response is complete, or AsyncClient refuses it
-    else:
-        response.stream = _TurnStream(stream, turn, turns)
-
-
 _LIBRARY: Final = Library(
     "httpx2",
     f"python-httpx2/{httpx2.__version__}",
@@ -181,6 +164,9 @@ _LIBRARY: Final = Library(
     httpx2.AsyncBaseTransport,
     httpx2.AsyncHTTPTransport,
     Core(httpcore2.AsyncConnectionPool, httpcore2.ConnectError, httpcore2.ConnectTimeout),
-    _refusal,
-    _hold,
+    RequestDisallowed,
+    RequestInvalidURL,
+    RequestTooFar,
+    httpx2.AsyncByteStream,
+    _TurnStream,
 )
