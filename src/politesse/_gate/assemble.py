@@ -89,21 +89,19 @@ class GatekeeperOptions:
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, ("enforce", "report"), "'enforce' or 'report'")
-        check_types({"user_agent": (self.user_agent, str)}, required=True)
-        check_types({"dialect": (self.dialect, Dialect)}, required=True)
+        check_types({"user_agent": (self.user_agent, str), "dialect": (self.dialect, Dialect)}, required=True)
         check_types({"cache": (self.cache, CacheOptions), "fetch": (self.fetch, FetchOptions)})
-        check_types({"pacing": (self.pacing, PacingOptions), "session": (self.session, aiohttp.ClientSession)})
-        check_types({"pacer": (self.pacer, SharedPacer)})
+        check_types({"pacing": (self.pacing, PacingOptions), "pacer": (self.pacer, SharedPacer)})
+        check_types({"session": (self.session, aiohttp.ClientSession)})
         if not isinstance(self.store, str | os.PathLike):
             _check_methods({"store": (self.store, "get put delete aclose")})
         _check_fleet(self.fleet)
         self._check_pace()
         if not isinstance(self.ledger, str | os.PathLike):
             _check_methods({"ledger": (self.ledger, "record record_file record_turn aclose")})
-        _check_methods({"fetcher": (self.fetcher, "fetch aclose")})
-        _check_methods({"resolver": (self.resolver, "resolve"), "policy_tokens": (self.policy_tokens, "items")})
+        _check_methods({"fetcher": (self.fetcher, "fetch aclose"), "resolver": (self.resolver, "resolve")})
+        _check_methods({"policy_tokens": (self.policy_tokens, "items"), "signer": (self.signer, "sign heeds")})
         _check_methods({"clock": (self.clock, "monotonic wall sleep call_later")})
-        _check_methods({"signer": (self.signer, "sign heeds")})
         if self.fetcher is not None and (self.fetch is not None or self.session is not None):
             raise ConfigurationError(
                 "fetcher= cannot be combined with fetch= or session=: they configure the built-in fetcher"

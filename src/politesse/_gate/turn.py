@@ -161,10 +161,6 @@ class Turn:
         if self.under_way:
             soon(self._state.loop, partial(self._state.publisher.publish, self._dropped()))
 
-    def is_at(self, host: str) -> bool:
-        """Return whether this is a turn at the paced host ``host``."""
-        return Origin.of(self.url).pacing_host == host
-
     def is_in(self, line: PacedLine) -> bool:
         """Return whether this turn counts against the limit of ``line``, the line of a host, address or domain."""
         return line in self._state.pacer.lines(Origin.of(self.url).pacing_host)
@@ -265,7 +261,7 @@ def entered_turns() -> Sequence[Turn]:
 
 def holds_turn_at(host: str) -> bool:
     """Return whether the current task holds a turn at a host: waiting for another turn there would deadlock."""
-    return any(turn.is_at(host) for turn in entered_turns())
+    return any(Origin.of(turn.url).pacing_host == host for turn in entered_turns())
 
 
 def blocking_turn(pacer: Pacer, host: str) -> Turn | None:

@@ -99,10 +99,6 @@ class Reservations:
             return None
         return self._take_in(origin, file, _parse(file) if self._is_new(origin, file) else None)
 
-    def basis(self, origin: Origin) -> object:
-        """Return the cache entry of tdmrep.json; None without an entry. Compare by equality."""
-        return self.files.held(f"{origin}{TDMREP_JSON}")
-
     async def learn(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> Reserved:
         """Return the reservations of ``origin``; ``get`` fetches the file like a page. Raises ClosedError."""
         file = await get()
@@ -231,7 +227,7 @@ class AgentUsage:
 
     def basis(self, origin: Origin) -> object:
         """Return the cache entry of tdmrep.json if the gate enforces ``tdm``, else None. Compare by equality."""
-        return self._reservations.basis(origin) if Purpose.TDM in self._purposes else None
+        return self._reservations.files.held(f"{origin}{TDMREP_JSON}") if Purpose.TDM in self._purposes else None
 
     def ask_ahead(self, origin: Origin) -> None:
         """Start to fetch and read tdmrep.json, and do not wait for it."""

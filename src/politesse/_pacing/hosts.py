@@ -34,28 +34,26 @@ class ActiveHosts:
 
     Args:
         options: the options of all hosts without limits of their own.
-        marks: the marks of the hosts of this and earlier pacers.
+        marks: see below.
         begin: called with each host that becomes active.
 
     Attributes:
         scope: ``"host"``, ``"address"`` or ``"domain"``.
         by_name: maps the names of the active hosts to the hosts.
-        kept_s: how long the last request to an idle host is remembered, in seconds.
+        marks: the marks of the hosts of this and earlier pacers.
     """
 
     def __init__(self, options: PacingOptions, marks: Marks, begin: Callable[[PacedHost], None]) -> None:
         self._begin = begin
         self._options_of: dict[str, PacingOptions] = {}
         self.by_name: dict[str, PacedHost] = {}
-        self._marks = marks
-        self._last_requested = marks.requested
+        self.marks = marks
         self.use(options)
 
     def use(self, options: PacingOptions) -> None:
         """Replace the options."""
         self._options, self.scope = options, options.key
-        self.kept_s = max(self._last_requested.kept_s, min(options.max_crawl_delay_s, DAY_S))
-        self._last_requested.kept_s = self.kept_s
+        self.marks.requested.kept_s = max(self.marks.requested.kept_s, min(options.max_crawl_delay_s, DAY_S))
         for host in self.by_name.values():
             host.limit(self.options(host.host))
 
@@ -63,26 +61,26 @@ class ActiveHosts:
         """Return a host, and make it active."""
         host = self.by_name.get(name)
         if host is None:
-            backoff = self._marks.backoffs.setdefault(name, HostBackoff())
-            last_mono = max(self._last_requested.take(name, now_mono), backoff.last_mono)
+            backoff = self.marks.backoffs.setdefault(name, HostBackoff())
+            last_mono = max(self.marks.requested.take(name, now_mono), backoff.last_mono)
             host = self.by_name[name] = PacedHost(name, self.options(name), last_mono, backoff=backoff)
             self._begin(host)
         return host
 
     def requested(self, name: str, now_mono: float, *, again: bool) -> None:
         """Remember a request to an idle host. If an earlier one still counts, only ``again`` replaces its time."""
-        if again or now_mono - self._last_requested.look_up(name) > self.kept_s:
-            self._last_requested.keep(name, now_mono, now_mono)
+        if again or now_mono - self.marks.requested.look_up(name) > self.marks.requested.kept_s:
+            self.marks.requested.keep(name, now_mono, now_mono)
 
     def last_mono(self, name: str) -> float:
         """Return when a host was last requested; minus infinity if that is unknown."""
         host = self.by_name.get(name)
-        return self._last_requested.look_up(name) if host is None else host.last_mono
+        return self.marks.requested.look_up(name) if host is None else host.last_mono
 
     def resting(self, now_mono: float) -> Iterator[PacedHost]:
         """Return the idle hosts whose interval after a request for robots.txt is not over yet."""
         longest_s = max(options.min_delay_s for options in (self._options, *self._options_of.values()))
-        for name, last_mono in self._last_requested.since(now_mono - longest_s):
+        for name, last_mono in self.marks.requested.since(now_mono - longest_s):
             options = self.options(name)
             if last_mono + options.min_delay_s > now_mono:
                 yield PacedHost(name, options, last_mono)
@@ -94,8 +92,8 @@ class ActiveHosts:
     def forget(self, host: PacedHost, now_mono: float) -> None:
         """Make a host idle."""
         self.by_name.pop(host.host, None)
-        self._marks.backoffs.pop(host.host, None)
-        self._last_requested.keep(host.host, host.last_mono, now_mono)
+        self.marks.backoffs.pop(host.host, None)
+        self.marks.requested.keep(host.host, host.last_mono, now_mono)
 
     def under_way(self) -> Iterator[LocalPermit]:
         """Return all permits that have not ended."""
@@ -121,7 +119,7 @@ class Marks:
     needs no step, and a pacer that was never closed leaves its marks as well.
 
     Attributes:
-        requested: the last requests to idle hosts.
+        requested: the last requests to idle hosts; ``kept_s`` grows with the longest Crawl-delay of the options.
         fetches: the second-to-last and the last requests for robots.txt.
         backoffs: the backoff of each host that is active, or was active when its pacer closed.
     """

@@ -101,7 +101,7 @@ class LocalLines:
         """From now on keep the states of hosts in a memory, and recall each host before it is requested again."""
         if self._recalls is None:
             kept = memory(self._active.scope)
-            self._recalls = Recalls(kept, self._clock, self._active.kept_s, self._recalled)
+            self._recalls = Recalls(kept, self._clock, self._active.marks.requested.kept_s, self._recalled)
             for host in self._hosts.values():
                 self._recalls.begin(host)
 
@@ -308,7 +308,7 @@ class LocalLines:
         armed_mono = host.armed_mono
         if armed_mono is not None and not host.waiting:
             return  # an idle host is checked only to forget it
-        at_mono = host.next_look_mono(self._active.kept_s, self._monotonic(), self._wall())
+        at_mono = host.next_look_mono(self._active.marks.requested.kept_s, self._monotonic(), self._wall())
         if at_mono < inf and (armed_mono is None or at_mono < armed_mono - _SOONER_S):
             self._wakeups.look_at(host, at_mono)
 
@@ -329,7 +329,7 @@ class LocalLines:
                 self._advance(host)
         elif not host.under_way and not host.recalling:
             host.forget_open_windows(now_mono, now_wall)
-            if host.busy_until(self._active.kept_s, now_mono, now_wall) > now_mono:
+            if host.busy_until(self._active.marks.requested.kept_s, now_mono, now_wall) > now_mono:
                 self._advance(host)
             else:
                 self._active.forget(host, now_mono)

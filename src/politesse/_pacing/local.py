@@ -184,9 +184,9 @@ class LocalPacer(LocalLines):
         publisher: Publisher | None = None,
         marks: Marks | None = None,
     ) -> None:
-        publisher, self._marks = publisher or Publisher(), marks or Marks()
-        super().__init__(options or PacingOptions(), clock, jitter, publisher, self._marks)
-        self._fetch_lines = FetchLines(clock, publisher, self._marks)
+        publisher, marks = publisher or Publisher(), marks or Marks()
+        super().__init__(options or PacingOptions(), clock, jitter, publisher, marks)
+        self._fetch_lines = FetchLines(clock, publisher, marks)
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let no request start at ``host`` before the Unix time ``until_wall``, waiting requests included."""
@@ -201,7 +201,7 @@ class LocalPacer(LocalLines):
     async def closed_until(self, host: str, /) -> float | None:
         """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
         paced = self._hosts.get(host)
-        if paced is None and not self._closed and (self._recalls is not None or host in self._marks.backoffs):
+        if paced is None and not self._closed and (self._recalls is not None or host in self._active.marks.backoffs):
             paced = self._active.get(host, self._monotonic())
             self._advance(paced)
         if paced is not None and self._recalls is not None and not self._closed:
@@ -234,7 +234,7 @@ class LocalPacer(LocalLines):
         if host is None:
             self._active.requested(fetch.host, now_mono, again=False)
             return
-        if now_mono > host.last_is_known_until(self._active.kept_s):
+        if now_mono > host.last_is_known_until(self._active.marks.requested.kept_s):
             host.asked(now_mono)
         if status in FETCH_CLOSING:
             host.changes += 1

@@ -98,7 +98,8 @@ class SharedPacer:
         self.marks: defaultdict[str, Marks] = defaultdict(Marks)  # stay when the pacer closes
         self._pacer: AnyPacer | None = None
         self._publisher = Publisher()
-        self._shares: dict[GateShare, None] = {}  # keeps the order in which the gates joined
+        # Each share with the end of its subscription, in the order in which the gates joined.
+        self._shares: dict[GateShare, Callable[[], None]] = {}
         self._used = self.options
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -118,8 +119,7 @@ class SharedPacer:
                 fleet=None if self.fleet is None else fleet_wire(self.fleet),
             )
             self._loop = asyncio._get_running_loop()  # noqa: SLF001 - None if no event loop is running
-        share.unsubscribe = self._publisher.subscribe(share.publisher.forward)
-        self._shares[share] = None
+        self._shares[share] = self._publisher.subscribe(share.publisher.forward)
         if share.memory is not None:
             self._pacer.remember(partial(_OldestMemory, self._shares))
         self.settle(self._limited_hosts())
@@ -130,7 +130,7 @@ class SharedPacer:
         if share not in self._shares or self._pacer is None:
             return  # the pacer of this gate ended with its event loop
         hosts = self._limited_hosts()
-        del self._shares[share]
+        self._shares.pop(share)()
         self.settle(hosts)
         if not self._shares:
             pacer, self._pacer = self._pacer, None
@@ -255,7 +255,6 @@ class GateShare:
 
     Attributes:
         limits: the ``min_delay_s`` and ``max_concurrent`` of each host with limits at this gate; None for the options.
-        unsubscribe: ends the subscription of the gate.
     """
 
     def __init__(
@@ -271,7 +270,6 @@ class GateShare:
         self.memory = memory
         self.resolver = resolver
         self.limits: dict[str, Limits] = {}
-        self.unsubscribe: Callable[[], None] = lambda: None
         self._find = find
         self._shared: SharedPacer | None = None
         self._pacer: AnyPacer | None = None
@@ -377,7 +375,6 @@ class GateShare:
             task.cancel()
         for place in list(self._callbacks):
             self._call(place)
-        self.unsubscribe()
         if self._shared is not None:
             await self._shared.leave(self)
 

@@ -59,7 +59,7 @@ _LOCAL_TIME = re.compile(r"(\d\d)/(\w{3})/([1-9]\d{3}):(\d\d:\d\d:\d\d [+-]\d{4}
 
 # Scrapy logs an answer when it arrives. It logs a retry or a redirect in a line of another kind. If it gives up a
 # request after an answer, it also writes the line "Crawled".
-_LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? \[scrapy[.\w]*\] [A-Z]+: (.*)", re.DOTALL)
+SCRAPY_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? \[scrapy[.\w]*\] [A-Z]+: (.*)", re.DOTALL)
 _SENT = re.compile(
     r"(?:(?:Crawled|Redirecting) \((?P<status>\d*)[^)]*\)(?: to <[A-Z]+ (?P<sent_http_location>[^>]*)> from)?|Retrying"
     r"|Gave up retrying(?=.*times\): \D)) <(?P<request_method>[A-Z]+) (?P<url>[^>]*)>"
@@ -140,17 +140,12 @@ def _named(members: object, name_of: Callable[[str], str | None]) -> dict[str, s
 
 def parse_scrapy(line: str) -> Fields | None:
     """Return the fields of a request in Scrapy's log."""
-    head = _LOG_LINE.match(line)
+    head = SCRAPY_LINE.match(line)
     found = _SENT.match(head[2]) if head else None
     if head is None or found is None:
         return None
     fields = found.groupdict("")
     return {**fields, "time_iso8601": head[1], "status": fields["status"] or fields["failed"] or "0"}
-
-
-def is_scrapy(line: str) -> bool:
-    """Return whether a line has the format of Scrapy's log."""
-    return _LOG_LINE.match(line) is not None
 
 
 def parse_warc(record: Any) -> Fields | None:  # noqa: ANN401 - warcio has no types

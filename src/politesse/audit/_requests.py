@@ -194,7 +194,7 @@ class LogReader:
 
     def _parser(self, name: str, sample: Sequence[str]) -> Parse:
         """Choose the parser of a log from its first lines."""
-        if self._parse is None and any(map(_formats.is_scrapy, sample)):
+        if self._parse is None and any(map(_formats.SCRAPY_LINE.match, sample)):
             return _formats.parse_scrapy
         choices = [self._parse] if self._parse else [_PARSERS[one] for one in _DETECTED]
         readable = [sum(_is_readable(one, line) for line in sample) for one in choices]

@@ -97,7 +97,7 @@ class RunningCounts:
         """Count and record the URL of a visit, and report progress; return False if no record could be written."""
         page, answer = visit.page, visit.answer
         if self._options.out is not None:
-            now_mono = self._clock.monotonic()
+            now_mono, started = self._clock.monotonic(), datetime.fromtimestamp(visit.started_wall, UTC)
             ended_mono = now_mono if visit.turn.ended_mono is None else visit.turn.ended_mono
             record = {
                 "url": public_url(page.url),
@@ -106,7 +106,7 @@ class RunningCounts:
                 "hops": [public_url(hop) for hop in page.hops],
                 "attempt": page.attempt,
                 "depth": page.depth,
-                "started": _utc(visit.started_wall),
+                "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 "request_s": round(ended_mono - visit.started_mono, 3),
                 "elapsed_s": round(now_mono - visit.started_mono, 3),
                 **more,
@@ -200,7 +200,3 @@ def record_writer(out: str | os.PathLike[str] | Write | None) -> Generator[Write
             file.flush()
 
         yield write
-
-
-def _utc(wall: float) -> str:
-    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

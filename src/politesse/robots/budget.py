@@ -81,7 +81,7 @@ class Meter:
     def matches(self, wildcard: Wildcard) -> bool:
         """Whether a form matches a wildcard; False if the budget did not suffice for the comparison."""
         for form in self.forms:
-            if _may_match(wildcard, form):
+            if len(form) >= wildcard.octets and form.startswith(wildcard.head):
                 if not self.pay(self._cost(wildcard, form)):
                     return False
                 if wildcard.matches(form):
@@ -102,10 +102,6 @@ class Meter:
             starts += self._starts[form, first]
         without_starts = _PER_TRY + _PER_SEGMENT * segments + len(form) // _PASSED_AT_ONCE
         return without_starts + starts * (longest + _PER_START)
-
-
-def _may_match(wildcard: Wildcard, form: str) -> bool:
-    return len(form) >= wildcard.octets and form.startswith(wildcard.head)
 
 
 class Wildcards:

@@ -246,9 +246,8 @@ class PoliteSession(AsyncOnly):
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report an unknown attribute
 
         def __getattr__(self, name: str) -> NoReturn:
-            hint = (
-                f": write .session.{name} for that of the ClientSession" if hasattr(aiohttp.ClientSession, name) else ""
-            )
+            is_of_client = hasattr(aiohttp.ClientSession, name)
+            hint = f": write .session.{name} for that of the ClientSession" if is_of_client else ""
             raise AttributeError(f"a PoliteSession has no attribute {name!r}{hint}", name=name)
 
     def __repr__(self) -> str:

@@ -234,12 +234,8 @@ class Waits:
             logger.info("%s is waited for until %s, for %.0f s: %s", host, utc(answer.not_before), wait_s, bound_by)
         if too_late:
             self._answers[host] = answer
-        self._begin(
-            host,
-            host,
-            SiteWait(now_mono, is_closed, too_late),
-            f"{answer.refusal or bound_by} until {utc(answer.not_before)}",
-        )
+        why = f"{answer.refusal or bound_by} until {utc(answer.not_before)}"
+        self._begin(host, host, SiteWait(now_mono, is_closed, too_late), why)
 
     def wait_until(self, host: str, answer: NotYet, least_s: float = 0.0) -> None:
         """Let a host wait until the time of an answer, but at least for ``least_s`` seconds."""
