@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 
 from politesse import events
+from politesse._base.reasons import CLOSED
 from politesse._base.text import printable_traceback, shortened
 from politesse.verdict import AccessResult, Bound, Verdict, utc
 
@@ -45,7 +46,6 @@ _ROOT.addHandler(logging.NullHandler())  # so that the library prints no message
 
 _LONG_S: Final = 900.0  # if a host or site is closed for at least this time, the line is a WARNING
 _MAX_SITES: Final = 10_000  # at most this many sites are remembered
-_CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _DONE: Final = {"obey": "it is obeyed", "cap": "it is capped", "skip": "the site is skipped"}
 
 
@@ -79,9 +79,8 @@ class EventLog:
             case events.MatchingBounded() | events.LongDelay():
                 self._bound_reached(event)
             case events.FleetAway(server, error):
-                PACING.warning(
-                    "%s is away: no request starts until it is back (%s)", shortened(server), shortened(error)
-                )
+                text = "%s is away: no request starts until it is back (%s)"
+                PACING.warning(text, shortened(server), shortened(error))
             case events.FleetBack(server, away_s):
                 PACING.warning("%s is back after %.1f s", shortened(server), away_s)
             case _:
@@ -95,26 +94,23 @@ class EventLog:
         if rule is not None:
             why = f"line {rule.line}, {rule}"
         answer = "would be disallowed" if verdict.allowed else "is disallowed"
-        GATE.debug(
-            "%s %s for %s: %s (%s)", shortened(verdict.url), answer, verdict.agent, verdict.reason, shortened(why)
-        )
+        url, reason = shortened(verdict.url), verdict.reason
+        GATE.debug("%s %s for %s: %s (%s)", url, answer, verdict.agent, reason, shortened(why))
 
     def _robots_fetched(self, event: events.RobotsFetched) -> None:
-        origin, source = event.origin, event.source
-        if source.result in _CLOSED:
+        origin, source, got = event.origin, event.source, shortened(event.fault) if event.fault else event.status
+        if source.result in CLOSED:
             self._robots_closed(event)
         elif event.fault and source.result is AccessResult.SUCCESSFUL:
             level = logging.INFO if self._is_new(origin, "kept") else logging.DEBUG
             text = "robots.txt of %s cannot be fetched: %s; the copy of %s still holds"
             _CACHE.log(level, text, origin, shortened(event.fault), utc(source.fetched_wall))
         elif self._ends_trouble(origin):
-            got = shortened(event.fault) if event.fault else event.status
             text = "All of %s is no longer disallowed" if event.fault else "robots.txt of %s is reachable again"
             _CACHE.info(f"{text}: %s, %s", origin, got, source.result)
         elif event.truncated and self._is_new(origin, "truncated"):
             _CACHE.warning("robots.txt of %s is longer than the fetcher reads: its last lines do not count", origin)
         else:
-            got = shortened(event.fault) if event.fault else event.status
             _CACHE.debug("robots.txt of %s was fetched in %.3g s: %s, %s", origin, event.elapsed_s, got, source.result)
 
     def _robots_closed(self, event: events.RobotsFetched) -> None:

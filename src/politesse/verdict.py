@@ -10,6 +10,7 @@ from politesse._base.match import WITHOUT_RULE, Match, Rule
 from politesse._base.reasons import (
     ALLOWING,
     BY_USAGE,
+    CLOSED,
     CLOSINGS,
     UNDECIDED,
     WORDS,
@@ -303,7 +304,7 @@ def _explain_source(source: Source, age_s: float) -> list[str]:
     lines = [f"  source: {printable(source.robots_url)}, {source.result}, {status}"]
     if source.final_url != source.robots_url:
         lines.append(f"  after redirects: {printable(source.final_url)}")
-    if source.result in {AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}:
+    if source.result in CLOSED:
         lines.append(f"  tried:  {age_s:.0f} s ago")  # "not before" shows the time of the next fetch
     else:
         lines.append(f"  copy:   {age_s:.0f} s old, holds until {utc(source.fresh_until_wall)}")

@@ -38,6 +38,10 @@ class AccessResult(StrEnum):
     """429: no page may be requested for now; robots.txt is fetched again before any page."""
 
 
+CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
+"""The results that close a site until its robots.txt is fetched again."""
+
+
 class FileOutcome(StrEnum):
     """The outcome of fetching a file of a site ("A Method for Web Data Discovery" 3.1).
 

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from politesse._base.constants import AGREE_S
+from politesse._base.reasons import CLOSED
 from politesse.errors import ClosedError, WrongEventLoop
 from politesse.ports import FetchResponse
 from politesse.verdict import AccessResult, Source
@@ -35,7 +36,6 @@ Result = TypeVar("Result")
 _ENTRY_BYTES: Final = 765
 _RECORD_BYTES: Final = 300
 _STR_BYTES: Final = 49
-CLOSED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 
 
 class FileEntry:

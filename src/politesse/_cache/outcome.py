@@ -44,6 +44,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from politesse._base.constants import DAY_S
+from politesse._base.reasons import CLOSED
 from politesse._cache.options import AccessPolicy, fault_in_words
 from politesse._cache.record import Copy, Record, Trouble, believed
 from politesse._http.freshness import freshness_lifetime_s, names_another, retry_after_s, varies_by
@@ -57,7 +58,6 @@ _MAX_RETRY_S: Final = DAY_S  # the longest wait, so that a large Retry-After doe
 _JITTER: Final = 0.1
 _MAX_TYPE: Final = 256  # a media type is cut to this many characters
 _MAX_GAP_S: Final = 2 * DAY_S
-_TROUBLES: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _TICK_S: Final = 0.001  # an answer is valid for at least this time, so that the waiting callers can use it
 
 
@@ -88,7 +88,7 @@ def advance(record: Record | None, result: FetchResult, now_wall: float, policy:
         meaning = AccessResult.UNREACHABLE
     record = None if record is None else believed(record, now_wall)
     copy = None if record is None else record.copy
-    troubled = meaning in _TROUBLES
+    troubled = meaning in CLOSED
     if troubled or (meaning is AccessResult.UNAVAILABLE and _counts_though_unavailable(copy, now_wall, policy)):
         return Record(copy, _trouble(meaning, result, record, now_wall, policy, jitter))
     return Record(_settled(result, meaning, now_wall, policy), None)
@@ -120,7 +120,7 @@ def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy
         redirects = result.kind is FaultKind.REDIRECT_LIMIT and bool(result.location)
         return policy.options.min_lifetime_s if redirects else 0.0
     meaning = policy.classify(result)
-    if meaning in _TROUBLES:
+    if meaning in CLOSED:
         return 0.0
     known = meaning or AccessResult.SUCCESSFUL  # a 304 confirms a file
     longest_s = _longest_s(known, policy) - policy.options.min_lifetime_s

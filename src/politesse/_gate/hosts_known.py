@@ -13,8 +13,8 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from politesse._base.reasons import CLOSED
 from politesse._base.text import printable
-from politesse._cache.entry import CLOSED
 from politesse._pacing.pace import stated_pace, visit_from
 from politesse.status import HostStatus, RobotsStatus
 from politesse.verdict import Bound

@@ -18,7 +18,7 @@ import asyncio
 import random
 from collections import defaultdict
 from dataclasses import fields, replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -221,7 +221,6 @@ class _OldestMemory:
     def __init__(self, shares: Iterable[GateShare], scope: str) -> None:
         self._shares = shares
         self._scope = scope
-        self._made: dict[MemoryOf, HostMemory] = {}
 
     async def recall(self, key: str, /) -> HostState | None:
         """See HostMemory."""
@@ -236,11 +235,7 @@ class _OldestMemory:
 
     def _memory(self) -> HostMemory | None:
         make = next((share.memory for share in self._shares if share.memory is not None), None)
-        if make is None:
-            return None  # no open gate has a store that outlives it
-        if make not in self._made:
-            self._made = {make: make(self._scope)}
-        return self._made[make]
+        return None if make is None else make(self._scope)  # None if no open gate has a store that outlives it
 
 
 class GateShare:
@@ -267,7 +262,7 @@ class GateShare:
     ) -> None:
         self.options = options
         self.publisher = publisher
-        self.memory = memory
+        self.memory: MemoryOf | None = None if memory is None else cache(memory)
         self.resolver = resolver
         self.limits: dict[str, Limits] = {}
         self._find = find

@@ -11,12 +11,12 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from politesse._base.reasons import CLOSED
 from politesse.errors import InvalidURL
 from politesse.ledger import LedgerReader
 from politesse.origin import Origin
 from politesse.robots import RobotsTxt
 from politesse.robots.crawl_directives import next_open
-from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     File = tuple[float, RobotsTxt | None]
 
 ALWAYS: Final = float("-inf")
-_UNDECIDED: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _UNREACHABLE: Final = RobotsTxt.parse(b"User-agent: *\nDisallow: /").rules_for("*")
 _ERRORS_IN_A_ROW: Final = 3
 _MAX_SHARE: Final = 0.1
@@ -49,7 +48,7 @@ def files_of(options: AuditOptions) -> dict[Origin, list[File]]:
     if options.ledger is not None:
         with LedgerReader(options.ledger) as ledger:
             for one in ledger.snapshots():
-                robots = None if one.result in _UNDECIDED else RobotsTxt.parse(one.body, origin=one.origin)
+                robots = None if one.result in CLOSED else RobotsTxt.parse(one.body, origin=one.origin)
                 files.setdefault(one.origin, []).append((one.recorded_wall, robots))
     return files | {Origin.of(url): [(ALWAYS, RobotsTxt.parse(body))] for url, body in options.robots.items()}
 

@@ -15,11 +15,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from politesse._base.reasons import CLOSED
 from politesse._base.text import counted, printable
 from politesse.cli.console import errors, say
 from politesse.queue import CrawlProgress
 from politesse.queue._crawl_results import finished_words
-from politesse.verdict import AccessResult, Bound, utc
+from politesse.verdict import Bound, utc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -37,7 +38,6 @@ _GAP: Final = 2
 _QUEUED: Final = 7
 _PACE: Final = 8
 _WORD: Final = 10
-_TROUBLE: Final = frozenset({AccessResult.UNREACHABLE, AccessResult.TOO_MANY_REQUESTS})
 _SLOW_S: Final = 5.0
 LONG_S: Final = 60.0  # if the URLs of a host need this time or more, the output shows the time
 _HOST_LOGS: Final = (logging.getLogger("politesse.cache"), logging.getLogger("politesse.pacing"))
@@ -249,9 +249,9 @@ def rough(seconds: float) -> str:
 def _trouble(status: HostStatus) -> str:
     """Return why and until when a host or one of its origins is closed; empty if all are open."""
     for robots in status.robots:
-        if robots.result in _TROUBLE and robots.next_fetch is not None and not robots.fetching:
+        if robots.result in CLOSED and robots.next_fetch is not None and not robots.fetching:
             answer = "no answer" if robots.status is None else robots.status
-            port = "" if all(one.result in _TROUBLE for one in status.robots) else f":{robots.origin.port} "
+            port = "" if all(one.result in CLOSED for one in status.robots) else f":{robots.origin.port} "
             return f"{port}robots.txt {answer}, until {_time(robots.next_fetch)}"
     if status.closed_until is not None:
         why = status.refusal if status.closed_by is Bound.REFUSED else status.closed_by
