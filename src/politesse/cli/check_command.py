@@ -18,7 +18,7 @@ from politesse.page import PageAnswer, PageDirectives, followable_links, is_html
 from politesse.page.html import MAX_BYTES
 from politesse.usage import Purpose, Usage
 from politesse.usage.model import NOTHING_STATED, combine
-from politesse.verdict import UNDECIDED, url_to_request
+from politesse.verdict import UNDECIDED, Reason, url_to_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,8 +63,8 @@ async def print_verdicts(
             for page in pages:
                 page.cancel()
             await asyncio.gather(*pages, return_exceptions=True)
-        if with_hosts:
-            for verdict in verdicts:  # the store may keep a closure of a host that this process has not asked
+        for verdict in verdicts if with_hosts else ():
+            if verdict.reason is not Reason.INVALID_URL:  # the store may keep a closure of a host that was not asked
                 await gate.state.pacer.closed_until(Origin.of(verdict.url).pacing_host)
         for status in gate.hosts().values() if with_hosts else ():
             _print_host(_host_record(status), out, as_json=as_json)
