@@ -28,18 +28,16 @@ from weakref import ref
 from politesse import events
 from politesse._base.checks import check_types
 from politesse._base.reasons import CLOSINGS
-from politesse._base.text import needs_extra
+from politesse._base.text import needing
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse._http.ratelimit import QUOTA_FIELDS
 from politesse.errors import ConfigurationError
 from politesse.verdict import AccessResult, Bound, Reason
 
-try:
+with needing("politesse.metrics", "metrics"):
     from prometheus_client import REGISTRY, CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.registry import Collector
-except ImportError as _error:
-    raise ImportError(f"{needs_extra('politesse.metrics', 'metrics')} ({_error})") from _error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 import traceback
-from typing import Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 BLANKS: Final = " \t"
 """SP and HTAB: the only blanks of RFC 9309 2.2 and RFC 9110 5.6.3."""
@@ -21,6 +25,15 @@ _MAX_LINES: Final = 100
 def needs_extra(feature: str, extra: str) -> str:
     """Return the message that a feature needs an extra, with the command that installs the extra."""
     return f"{feature} needs the extra {extra!r}; in a checkout of politesse, run: pip install '.[{extra}]'"
+
+
+@contextmanager
+def needing(feature: str, extra: str, kind: type[Exception] = ImportError) -> Generator[None, None, None]:
+    """Import the packages of an extra in the block; if one is missing, raise ``kind`` with ``needs_extra``."""
+    try:
+        yield
+    except ImportError as error:
+        raise kind(f"{needs_extra(feature, extra)} ({error})") from error
 
 
 def has_utf_8(text: str) -> bool:

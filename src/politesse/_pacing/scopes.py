@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from cachetools import TLRUCache
 
 from politesse._base.tasks import is_ended_from_outside
-from politesse._base.text import described, needs_extra
+from politesse._base.text import described, needing
 from politesse._pacing.permit import LocalPermit, give_back_all
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import AddressNotFound, Publisher
@@ -46,10 +46,8 @@ def by_domain() -> Callable[[str], str]:
     Raises:
         ConfigurationError: the extra ``psl`` is not installed.
     """
-    try:
+    with needing("pacing by domain", "psl", ConfigurationError):
         from publicsuffixlist import PublicSuffixList  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigurationError(needs_extra("pacing by domain", "psl")) from error
     suffixes = _read_once(PublicSuffixList)
     return lambda host: host if _literal(host) is not None else suffixes.privatesuffix(host) or host
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from politesse._base.constants import DAY_S, ROBOTS_TXT
-from politesse._base.text import needs_extra, shortened
+from politesse._base.text import needing, shortened
 from politesse._http.freshness import retry_after_s
 from politesse._judge import CLOSING, Exchange, token_finder
 from politesse.audit import _formats
@@ -329,7 +329,5 @@ def _records(stream: BufferedReader | gzip.GzipFile, iterator: Callable[..., Any
 
 
 def _imported(module: str, feature: str, extra: str) -> Any:  # noqa: ANN401 - a module
-    try:
+    with needing(feature, extra, ConfigurationError):
         return import_module(module)
-    except ImportError as error:
-        raise ConfigurationError(needs_extra(feature, extra)) from error

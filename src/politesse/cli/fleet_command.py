@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from politesse._base.text import counted, needs_extra, printable
+from politesse._base.text import counted, needing, printable
 from politesse.cli.console import as_lines, errors, output, say, say_json
 from politesse.cli.running import AsJson, checked_arguments, run
 from politesse.errors import ConfigurationError
@@ -129,10 +129,8 @@ async def print_status(
 
 
 def _reader(fleet: FleetOptions) -> FleetReader:
-    try:
+    with needing("politesse fleet", "redis", ConfigurationError):
         from politesse._pacing.fleet.status import FleetReader  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigurationError(needs_extra("politesse fleet", "redis")) from error
     return FleetReader(fleet)
 
 

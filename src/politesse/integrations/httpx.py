@@ -17,16 +17,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from politesse._base.text import needs_extra
+from politesse._base.text import needing
 from politesse.errors import Disallowed, InvalidURL, TooFar
 from politesse.integrations._httpx import Library, TransportParts, TurnStream, directives_of
 from politesse.integrations._pinned import Core
 
-try:
+with needing("politesse.integrations.httpx", "httpx"):
     import httpcore
     import httpx
-except ImportError as _error:
-    raise ImportError(f"{needs_extra('politesse.integrations.httpx', 'httpx')} ({_error})") from _error
 
 if TYPE_CHECKING:
     from politesse._gate.view import AgentView

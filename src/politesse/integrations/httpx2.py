@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from politesse._base.text import needs_extra
+from politesse._base.text import needing
 from politesse.errors import Disallowed, InvalidURL, TooFar
 from politesse.integrations._httpx import Library, TransportParts, TurnStream, directives_of
 from politesse.integrations._pinned import Core
 
-try:
+with needing("politesse.integrations.httpx2", "httpx2"):
     import httpcore2
     import httpx2
-except ImportError as _error:
-    raise ImportError(f"{needs_extra('politesse.integrations.httpx2', 'httpx2')} ({_error})") from _error
 
 if TYPE_CHECKING:
     from politesse._gate.view import AgentView

@@ -32,16 +32,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from politesse._base.checks import check_wait, wrong_type
-from politesse._base.text import needs_extra, printable, public_url
+from politesse._base.text import needing, printable, public_url
 from politesse._http.redirects import REDIRECTS
 from politesse.errors import ConfigurationError
 from politesse.integrations._request import Hop, Method, check_gate, check_sent, path_of, spelt, turn_for
 from politesse.origin import Origin, escaped
 
-try:
+with needing("politesse.integrations.playwright", "playwright"):
     from playwright.async_api import Error, Page
-except ImportError as _error:
-    raise ImportError(f"{needs_extra('politesse.integrations.playwright', 'playwright')} ({_error})") from _error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

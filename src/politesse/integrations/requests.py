@@ -19,22 +19,20 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from politesse._base.checks import check_wait
-from politesse._base.text import needs_extra, printable
+from politesse._base.text import needing, printable
 from politesse._http.signing import RequestSignature
 from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL, TooFar
 from politesse.integrations._request import SWITCHING_PROTOCOLS, StatedAgents, check_sent, turn_for
 from politesse.origin import Origin
 from politesse.sync import ThreadView
 
-try:
+with needing("politesse.integrations.requests", "requests"):
     import requests
     from requests.adapters import HTTPAdapter
     from urllib3 import HTTPResponse
     from urllib3.exceptions import MaxRetryError, ProtocolError, ProxyError, SSLError, TimeoutError  # noqa: A004
     from urllib3.util import parse_url
     from urllib3.util.request import set_file_position
-except ImportError as _error:
-    raise ImportError(f"{needs_extra('politesse.integrations.requests', 'requests')} ({_error})") from _error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping

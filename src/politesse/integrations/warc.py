@@ -23,15 +23,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import ClientResponse
 
-from politesse._base.text import needs_extra, printable, public_url
+from politesse._base.text import needing, printable, public_url
 from politesse.errors import ConfigurationError
 from politesse.ledger._rows import content_read
 
-try:
+with needing("politesse.integrations.warc", "warc"):
     from warcio.statusandheaders import StatusAndHeaders
     from warcio.warcwriter import WARCWriter
-except ImportError as _error:
-    raise ImportError(f"{needs_extra('politesse.integrations.warc', 'warc')} ({_error})") from _error
 
 if TYPE_CHECKING:
     import os

@@ -12,12 +12,10 @@ The module follows draft-ietf-webbotauth-httpsig-protocol-01, RFC 9421 (HTTP Mes
 (thumbprints of keys).
 """
 
-from politesse._base.text import needs_extra as _needs_extra
+from politesse._base.text import needing as _needing
 
-try:
+with _needing("politesse.signing", "sign"):
     from politesse.signing._directory import directory_app
     from politesse.signing._web_bot_auth import WebBotAuth
-except ImportError as _error:
-    raise ImportError(f"{_needs_extra('politesse.signing', 'sign')} ({_error})") from _error
 
 __all__ = ["WebBotAuth", "directory_app"]

@@ -11,7 +11,7 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from politesse._base.text import needs_extra
+from politesse._base.text import needing
 from politesse.errors import ConfigurationError
 from politesse.ports import FaultKind
 from politesse.testing.answers import (
@@ -123,10 +123,8 @@ def self_signed() -> ssl.SSLContext:
 
 @cache
 def _authority() -> trustme.CA:
-    try:
+    with needing("a server with a certificate", "test", ConfigurationError):
         from trustme import CA  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigurationError(needs_extra("a server with a certificate", "test")) from error
     return CA()
 
 

@@ -16,12 +16,10 @@ requests of handlers.
 
 from __future__ import annotations
 
-from politesse._base.text import needs_extra
+from politesse._base.text import needing
 
-try:
+with needing("politesse.integrations.crawlee", "crawlee"):
     from politesse.integrations.crawlee._client import PoliteHttpClient
     from politesse.integrations.crawlee._manager import PoliteRequestManager
-except ImportError as _error:
-    raise ImportError(f"{needs_extra('politesse.integrations.crawlee', 'crawlee')} ({_error})") from _error
 
 __all__ = ["PoliteHttpClient", "PoliteRequestManager"]
