@@ -22,10 +22,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from politesse._base.text import described, needs_extra
+from politesse._base.text import described, needing
 from politesse.errors import ConfigurationError
 
-try:
+with needing("what processes share in a Redis", "redis"):
     from redis import exceptions
     from redis.asyncio import Redis, RedisCluster
     from redis.asyncio.cluster import ClusterNode
@@ -35,8 +35,6 @@ try:
     from redis.backoff import NoBackoff
     from redis.client import NEVER_DECODE
     from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
-except ImportError as error:
-    raise ImportError(f"{needs_extra('what processes share in a Redis', 'redis')} ({error})", name="redis") from error
 
 
 __all__ = ["NEVER_DECODE", "NoBackoff", "NoScriptError", "Redis", "RedisCluster", "ResponseError", "Retry"]

@@ -193,12 +193,12 @@ class Turn:
             return
         if self._entered:
             message = f"{self!r} was dropped before its end: its host is given back. Use it with 'with', or call end()"
+            end = permit.end
+            self._record()
         else:
             message = f"{self!r} was never entered: use it with 'with', or call give_back()"
+            end = permit.give_back
         self._permit = None
-        end = permit.end if self._entered else permit.give_back
-        if self._entered:
-            self._record()
         loop = self._state.loop
         if loop is _get_running_loop():
             end()

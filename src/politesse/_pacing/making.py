@@ -6,7 +6,7 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING
 
-from politesse._base.text import needs_extra
+from politesse._base.text import needing
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.scoped import ScopedPacer
 from politesse.errors import ConfigurationError
@@ -68,8 +68,6 @@ def fleet_wire(fleet: FleetOptions) -> tuple[FleetOptions, FleetWire]:
     Raises:
         ConfigurationError: the URL of the fleet is not a URL of Redis, or the extra ``redis`` is missing.
     """
-    try:
+    with needing(f"fleet={fleet!r}: pacing by a fleet", "redis", ConfigurationError):
         from politesse._pacing.fleet.wire import wire_to  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigurationError(f"fleet={fleet!r}: {needs_extra('pacing by a fleet', 'redis')}") from error
     return fleet, wire_to(fleet.url)

@@ -154,7 +154,8 @@ class WarcFile:
             return make("metadata", BytesIO(text), len(text), "application/json", named)
         kept = content.get("headers", {}).items()
         fields = _of_body([(name, printable(value)) for name, value in kept], len(body))
-        answer = StatusAndHeaders(f"{content['status']} {_phrase(content['status'])}", fields, protocol="HTTP/1.1")
+        phrase = HTTPStatus(content["status"]).phrase if content["status"] in _STATUSES else "Unknown"
+        answer = StatusAndHeaders(f"{content['status']} {phrase}", fields, protocol="HTTP/1.1")
         return make("response", BytesIO(body), len(body), warc_headers_dict=named, http_headers=answer)
 
     def _write(
@@ -169,10 +170,6 @@ class WarcFile:
     def _close(self) -> None:
         with self._lock:
             self._file.close()
-
-
-def _phrase(status: int) -> str:
-    return HTTPStatus(status).phrase if status in _STATUSES else "Unknown"
 
 
 def _date(date: datetime) -> str:

@@ -255,12 +255,11 @@ class Frontier(Generic[Item]):
             origin_queue.sorted_by = file
             self._unsorted.append((origin_queue, _each_of(origin_queue)))
             self.workers.wake()
+        may_wait = not verdict.allowed or self._agent.may_wait_long(origin, self._patience.max_wait_s)
         if origin_queue.reloads and not host.is_watched:
             self._move(host, HostEvent.LOOK, first=True)  # in front, because the cache may soon evict robots.txt again
             self.workers.wake()
-        elif not host.is_watched and (
-            not verdict.allowed or self._agent.may_wait_long(origin, self._patience.max_wait_s)
-        ):
+        elif may_wait and not host.is_watched:
             self._move(host, HostEvent.LOOK)
         else:
             self._move(host, HostEvent.KNOWN)
