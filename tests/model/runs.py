@@ -61,9 +61,12 @@ class Queued:
     outcomes: Outcomes
     agent: str
     name: str
+    maxsize: int
     workers: list[asyncio.Task[None]] = field(default_factory=list)
     crawl: asyncio.Task[Any] | None = None
-    idle_since: float | None = None
+    waiting: dict[str, float] = field(default_factory=dict)
+    """The URLs for which an idle worker waits, and since when."""
+
     open: bool = True
     records: Counter[str] = field(default_factory=Counter)
 
@@ -134,14 +137,15 @@ class Run:
         for number in range(lots.choice((1, 1, 1, 2, 3))):
             agent = lots.choice(list(views))
             outcomes = Outcomes(self.judge, f"queue {number}", TOKENS[agent])
+            maxsize = lots.choice((0, 0, 0, 2))
             queue: PoliteQueue[str] = PoliteQueue(
                 views[agent],
-                maxsize=lots.choice((0, 0, 0, 2)),
+                maxsize=maxsize,
                 on_disallowed=outcomes.refused,
-                max_wait_s=lots.choice((None, 3600.0, 3600.0, 300.0, 20.0)),
+                max_wait_s=lots.choice((20_000.0, 3600.0, 3600.0, 300.0, 20.0)),
                 max_unreachable_s=lots.choice((300.0, 300.0, 0.0, 1000.0)),
             )
-            held = Queued(queue, outcomes, agent, f"queue {number}")
+            held = Queued(queue, outcomes, agent, f"queue {number}", maxsize)
             self.queues.append(held)
             run = self.crawls(held) if lots.random() < 0.5 else self.works(held)
             self.tasks.append(asyncio.create_task(run, name=f"queue {number}"))
@@ -238,8 +242,8 @@ class Run:
         lots, queue, outcomes = self.lots, held.queue, held.outcomes
         seen = Seen()
         outcomes.put = seen
-        producing = asyncio.create_task(self.fills(held, seen))
-        if lots.random() < 0.7:
+        producing = asyncio.create_task(self.fills(held))
+        if lots.random() < 0.7 and not held.maxsize:
             await asyncio.wait([producing])
         web = lots.choice((AiohttpStyleWeb, HttpxStyleWeb))(self.world, held.name)
         options = self.limits()
@@ -259,26 +263,27 @@ class Run:
                 break
             if {"max_pages", "max_time_s"} & options.keys():
                 break
-            await asyncio.wait([producing], timeout=None)
+            while not producing.done() and not queue.qsize():
+                await self.clock.sleep(1.0)
         producing.cancel()
         await asyncio.wait([producing])
 
-    async def fills(self, held: Queued, seen: Seen) -> None:
-        lots = self.lots
+    async def fills(self, held: Queued) -> None:
+        """Put URLs and sitemaps before a crawl, during it, or both."""
+        lots, listed = self.lots, set()
         for _ in range(lots.randint(1, 12)):
             if lots.random() < 0.15:
                 await self.clock.sleep(lots.choice((0.3, 2.0, 30.0)))
             url = self.world.url()
-            seen_before = url in seen
+            origin = split(url)[0]
             try:
-                if lots.random() < 0.05:
-                    await held.queue.put_sitemaps(split(url)[0])
+                if lots.random() < 0.05 and origin not in listed:
+                    listed.add(origin)
+                    await held.queue.put_sitemaps(origin)
                 else:
                     await held.queue.put(url)
             except (QueueClosed, ClosedError):
                 return
-            if held.crawl is None and not seen_before:
-                seen.add(url)
 
     def limits(self) -> dict[str, Any]:
         lots = self.lots
@@ -460,7 +465,6 @@ class Run:
                 break
             if story.done():
                 break
-            self.look()
             timers = clock._timers
             while timers and timers[0][2].cancelled:
                 __import__("heapq").heappop(timers)
@@ -470,12 +474,13 @@ class Run:
             if timers[0][0] > LIMIT_S:
                 self.stop("the run does not end")
                 break
+            if timers[0][0] > clock.monotonic():
+                self.look()
             clock._fire_until(timers[0][0])
-        if story.done():
-            if (error := story.exception()) is not None:
-                raise error
         story.cancel()
         await asyncio.wait([story])
+        if not story.cancelled() and (error := story.exception()) is not None and not self.judge.findings:
+            raise error
         for _ in range(50):
             await asyncio.sleep(0)
         if not self.judge.findings:
@@ -494,12 +499,12 @@ class Run:
         waiting = [(url, agent, since, exempt, "a task") for url, agent, since, exempt in self.turns.values()]
         for held in self.queues:
             statistics = held.queue.statistics()
-            if not statistics.waiting or not statistics.queued:
-                held.idle_since = None
-                continue
-            if held.idle_since is None:
-                held.idle_since = self.clock.monotonic()
-            waiting += [(url, held.agent, held.idle_since, False, held.name) for url, _, _ in held.queue.left()]
+            left = held.queue.left() if statistics.waiting else ()
+            deferred, now = {str(origin) for origin in held.queue.deferred()} if left else (), self.clock.monotonic()
+            held.waiting = {
+                url: held.waiting.get(url, now) for url, _, _ in left if split(url)[0] not in deferred
+            }
+            waiting += [(url, held.agent, since, False, held.name) for url, since in held.waiting.items()]
         self.judge.idle_too_long(waiting)
 
     def run(self) -> Result:
