@@ -1,13 +1,25 @@
 """Runs many random crawls and prints what the judge finds."""
 
 import argparse
+import faulthandler
 import logging
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 
-from tests.model.runs import run
+from tests.model.runs import Result, run
+
+REAL_S = 60.0
+"""A run that takes longer in real time hangs; the process then shows where, and ends."""
+
+
+def run_within_limit(seed: int) -> Result:
+    faulthandler.dump_traceback_later(REAL_S, exit=True)
+    try:
+        return run(seed)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def main() -> int:
@@ -21,7 +33,7 @@ def main() -> int:
     begun, pages, fetches, found = time.monotonic(), 0, 0, 0
     seeds = range(given.seed, given.seed + given.runs)
     with ProcessPoolExecutor(given.jobs) as pool:
-        results = map(run, seeds) if given.jobs == 1 else pool.map(run, seeds, chunksize=10)
+        results = map(run_within_limit, seeds) if given.jobs == 1 else pool.map(run_within_limit, seeds, chunksize=10)
         for number, result in enumerate(results, start=1):
             pages, fetches = pages + result.pages, fetches + result.fetches
             if given.trace:

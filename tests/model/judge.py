@@ -45,6 +45,7 @@ class State:
     trouble: str = ""
     retry: float = -inf
     answered: bool = False
+    shared: bool = False  # the answer to another origin's redirect to the same target, which may not have been used
 
     def usable(self, now: float) -> Copy | None:
         """Return the copy that counts at a moment."""
@@ -55,7 +56,7 @@ class State:
         if self.trouble == "down":
             # DESIGN, 5xx: within 24 h of its last 2xx or 304 an older copy serves; the absence of a file does not.
             until = -inf if copy.body is None else max(until, copy.at + DAY_S)
-        return copy if now < until - EPS_S else None
+        return copy if now < until + EPS_S else None
 
 
 @dataclass
@@ -64,7 +65,7 @@ class OriginFacts:
 
     states: list[State] = field(default_factory=lambda: [State()])
     hops: list[str] = field(default_factory=list)
-    fetch_started: float = -inf
+    pending: str = ""  # the target of a redirect whose answer has not come
     forgotten: float = -inf
 
     @property
@@ -106,7 +107,7 @@ class Judge:
         clock: the clock of the run.
         pacing, cache, reports: the options of the gate.
         tokens: maps each User-Agent to its product tokens.
-        keeps_all: whether the cache is large enough, so that no copy is dropped early.
+        keeps_all: whether the cache has room for all copies, and the gate has one agent, so that no copy is dropped.
         has_store: whether the gate has a store, which may be late.
     """
 
@@ -298,8 +299,7 @@ class Judge:
         policies = self.policies(fetch.host, now - EPS_S)
         if all(policy is not None and policy.deny for policy in policies) and not self.reports:
             self.find(f"{fetch.url} is requested though a policy denies its host")
-        owner.hops = [fetch.url]
-        owner.fetch_started = now
+        owner.hops, owner.pending = [fetch.url], ""
         state = owner.now
         due = state.retry
         if state.trouble == "" and state.copy is not None:
@@ -322,12 +322,13 @@ class Judge:
             host.most_backoff_s = max(first_s, 2.0 * host.most_backoff_s)
             self.close_at_latest(host, max(asked_s, host.most_backoff_s))
         self.targets[fetch.url] = answer, now
-        waiting = [facts for facts in self.origins.values() if facts is not owner and facts.hops[-1:] == [fetch.url]]
+        waiting = [facts for facts in self.origins.values() if facts is not owner and facts.pending == fetch.url]
         for facts in (owner, *waiting):
             self.answered(facts, answer, now, is_same=fetch.status == 304)
 
     def answered(self, facts: OriginFacts, answer: Answer, at: float, *, is_same: bool = False) -> None:
         """Note an answer for an origin, or for the target of its redirect."""
+        shared = False
         while answer.status in _REDIRECTS:
             location = answer.headers["location"]
             url = split(facts.hops[-1])[0] + location if location.startswith("/") else location
@@ -335,9 +336,11 @@ class Judge:
                 answer = Answer(404)  # a loop: allow all
                 break
             facts.hops.append(url)
+            facts.pending = url
             if url not in self.targets:
                 return
             answer, at = self.targets[url]  # the answer may be shared; a new request replaces it
+            shared = True
         now, before = self.clock.monotonic(), facts.now
         copy, trouble, retry = before.copy, "", -inf
         if answer.status in range(200, 300):
@@ -348,11 +351,12 @@ class Judge:
         else:
             trouble = "busy" if answer.status == 429 else "down"
             retry = now + max(retry_after_s(answer.headers, self.clock.wall()), self.cache.retry_min_s, 1.0)
+        facts.pending = facts.pending if shared else ""
         host = self.host(split(facts.hops[0])[1])
         if not trouble and before.usable(now) is None and (before.trouble or not before.answered):
             host.opened.append(now)
         host.busy_until = now
-        facts.states.append(State(now, copy, trouble, retry, answered=True))
+        facts.states.append(State(now, copy, trouble, retry, answered=True, shared=shared))
 
     # What the program changes
 
@@ -398,8 +402,11 @@ class Judge:
             return False
         if exempt or (policy is not None and policy.exempt):
             return True
-        copy, tokens = self.origin(origin).now.usable(now + EPS_S), self.tokens[agent]
-        if copy is None or self.origin(origin).now.since > now - self.late_s:
+        state, tokens = self.origin(origin).now, self.tokens[agent]
+        copy = state.usable(now + IDLE_S)
+        if copy is None or state.shared or state.since > now - self.late_s:
+            return False
+        if self.pacing.on_long_crawl_delay == "skip" and self.longest_s(host) > self.pacing.max_crawl_delay_s:
             return False
         return self.reports or copy.body is None or permits(copy.body, tokens, target)
 

@@ -133,6 +133,7 @@ class Run:
         views = {MAIN: gate}
         if lots.random() < 0.3:
             views[IMAGES] = gate.agent(tokens=TOKENS[IMAGES], user_agent=IMAGES)
+            self.judge.keeps_all = False
         self.judge.note(f"{gate!r}, {self.judge.pacing}, {self.judge.cache}, {self.mode}, {self.store}")
         for number in range(lots.choice((1, 1, 1, 2, 3))):
             agent = lots.choice(list(views))
@@ -209,14 +210,15 @@ class Run:
         while held.workers:
             worker = held.workers[-1]
             await asyncio.wait([worker])
+            await asyncio.sleep(0)  # a cancelled worker has been replaced
             held.workers.remove(worker)
-            if worker.cancelled():
-                self.hire(held)
-            elif (error := worker.exception()) is not None:
+            if not worker.cancelled() and (error := worker.exception()) is not None:
                 self.judge.find(f"a worker of {held.name} ended with {error!r}")
 
     def hire(self, held: Queued) -> None:
-        held.workers.append(asyncio.create_task(self.work(held), name=f"worker of {held.name}"))
+        worker = asyncio.create_task(self.work(held), name=f"worker of {held.name}")
+        worker.add_done_callback(lambda worker: self.hire(held) if worker.cancelled() else None)
+        held.workers.append(worker)
 
     async def work(self, held: Queued) -> None:
         while True:
