@@ -44,6 +44,7 @@ class State:
     copy: Copy | None = None
     trouble: str = ""
     retry: float = -inf
+    failures: int = 0
     answered: bool = False
     shared: bool = False  # the answer to another origin's redirect to the same target, which may not have been used
 
@@ -107,7 +108,7 @@ class Judge:
         clock: the clock of the run.
         pacing, cache, reports: the options of the gate.
         tokens: maps each User-Agent to its product tokens.
-        keeps_all: whether the cache has room for all copies, and the gate has one agent, so that no copy is dropped.
+        keeps_all: whether the cache has room for all copies.
         has_store: whether the gate has a store, which may be late.
     """
 
@@ -130,6 +131,7 @@ class Judge:
         self.findings: list[str] = []
         self.trace: list[str] = []
         self.pages = self.fetches = 0
+        self.agents = 1  # an agent that comes later may need the file again
 
     # What is found
 
@@ -302,7 +304,7 @@ class Judge:
         owner.hops, owner.pending = [fetch.url], ""
         state = owner.now
         due = state.retry
-        if state.trouble == "" and state.copy is not None:
+        if state.trouble == "" and state.copy is not None and self.agents == 1:
             due = state.copy.at + self.cache.refresh_after * state.copy.lifetime_s
         if self.keeps_all and now < due - EPS_S and owner.forgotten < state.since:
             self.find(f"{fetch.url} is requested again {due - now:.3f} s too soon: {self.described(state)}")
@@ -342,7 +344,7 @@ class Judge:
             answer, at = self.targets[url]  # the answer may be shared; a new request replaces it
             shared = True
         now, before = self.clock.monotonic(), facts.now
-        copy, trouble, retry = before.copy, "", -inf
+        copy, trouble, retry, failures = before.copy, "", -inf, 0
         if answer.status in range(200, 300):
             body = copy.body if is_same and copy is not None else answer.body
             copy = Copy(body, at, max(lifetime_s(answer.headers), now - at + _MINUTE_S))
@@ -350,13 +352,15 @@ class Judge:
             copy = Copy(None, at, max(lifetime_s(answer.headers), now - at + _MINUTE_S))
         else:
             trouble = "busy" if answer.status == 429 else "down"
-            retry = now + max(retry_after_s(answer.headers, self.clock.wall()), self.cache.retry_min_s, 1.0)
+            failures = before.failures + 1 if now < before.since + 2.0 * DAY_S else 1
+            backoff_s = min(self.cache.retry_min_s * 2.0 ** min(failures - 1, 32), self.cache.retry_max_s)
+            retry = now + max(retry_after_s(answer.headers, self.clock.wall()), backoff_s, 1.0)
         facts.pending = facts.pending if shared else ""
         host = self.host(split(facts.hops[0])[1])
         if not trouble and before.usable(now) is None and (before.trouble or not before.answered):
             host.opened.append(now)
         host.busy_until = now
-        facts.states.append(State(now, copy, trouble, retry, answered=True, shared=shared))
+        facts.states.append(State(now, copy, trouble, retry, failures, answered=True, shared=shared))
 
     # What the program changes
 

@@ -170,6 +170,13 @@ class WebFetcher:
         self.world = world
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        try:
+            return await self._fetch(request)
+        except Exception as error:  # the gate would take it as a fault of the site
+            self.world.judge.find(f"the model has failed with {error!r}")
+            raise
+
+    async def _fetch(self, request: FetchRequest) -> FetchResult:
         world = self.world
         exchange = world.exchange(request.url, "robots.txt", request.first_url)
         site = world.sites[exchange.origin]
