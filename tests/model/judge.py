@@ -22,6 +22,7 @@ from tests.model.world import Answer, Exchange, split
 EPS_S: Final = 1e-6
 STORE_S: Final = 5.5  # a store may take this long before a new answer counts
 IDLE_S: Final = 1.0  # a ready host with waiters is idle for this long at the most
+SMALL_S: Final = 60.0  # where a small cache drops copies, they may be fetched again first
 _MINUTE_S: Final = 60.0
 _BUSY: Final = frozenset({429, 502, 503, 504})
 _REDIRECTS: Final = frozenset({301, 302})
@@ -125,6 +126,7 @@ class Judge:
     ) -> None:
         self.clock, self.pacing, self.cache, self.tokens = clock, pacing, cache, tokens
         self.reports, self.keeps_all, self.late_s = reports, keeps_all, STORE_S if has_store else 0.0
+        self.idle_s = IDLE_S + 2.0 * self.late_s + (0.0 if keeps_all else SMALL_S)
         self.origins: dict[str, OriginFacts] = {}
         self.hosts: dict[str, HostFacts] = {}
         self.targets: dict[str, tuple[Answer, float]] = {}  # the last answers of targets of redirects
@@ -394,8 +396,7 @@ class Judge:
         """Return by when a host that nothing else holds must have got its next request."""
         facts = self.host(host)
         changed = facts.policies[-1][0]
-        due = max(facts.busy_until + self.longest_s(host), facts.closed_at_latest, changed)
-        return due + IDLE_S
+        return max(facts.busy_until + self.longest_s(host), facts.closed_at_latest, changed) + self.idle_s
 
     def may_start(self, url: str, agent: str, *, exempt: bool = False) -> bool:
         """Return whether a waiting request is certainly permitted now, and for the next seconds."""
@@ -420,7 +421,9 @@ class Judge:
         for url, agent, since, exempt, who in waiting:
             host = split(url)[1]
             facts = self.host(host)
-            due = max(self.starts_at_latest(host), since + IDLE_S)
-            if now > due and not facts.under_way and self.may_start(url, agent, exempt=exempt):
-                self.find(f"{host} is idle since {due - IDLE_S:.3f} s, while {who} waits for {url}")
+            due = max(self.starts_at_latest(host), since + self.idle_s)
+            # Until a robots.txt that was requested before the change of a policy has come, its URLs may wait for it.
+            is_busy = facts.under_way or any(fetch.ended is None for fetch in facts.fetches)
+            if now > due and not is_busy and self.may_start(url, agent, exempt=exempt):
+                self.find(f"{host} is idle since {due - self.idle_s:.3f} s, while {who} waits for {url}")
                 facts.closed_at_latest = now + 1e9  # once is enough
