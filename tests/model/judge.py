@@ -308,7 +308,7 @@ class Judge:
         due = state.retry
         if state.trouble == "" and state.copy is not None and self.agents == 1:
             due = state.copy.at + self.cache.refresh_after * state.copy.lifetime_s
-        if self.keeps_all and now < due - EPS_S and owner.forgotten < state.since:
+        if self.keeps_all and not state.shared and now < due - EPS_S and owner.forgotten < state.since:
             self.find(f"{fetch.url} is requested again {due - now:.3f} s too soon: {self.described(state)}")
 
     def fetch_ends(self, fetch: Exchange, answer: Answer | None) -> None:

@@ -43,8 +43,7 @@ class Outcomes:
             Reason.DISALLOW_RULE: any(not permits(body, self.tokens, target) for body in bodies),
             Reason.POLICY_DENY: any(policy is not None and policy.deny for policy in policies),
             Reason.UNREACHABLE: any(state.trouble == "down" for state in states),
-            Reason.TOO_MANY_REQUESTS: any(closed for closed in self.judge.host(host).closed)
-            or any(state.trouble == "busy" for state in states),
+            Reason.TOO_MANY_REQUESTS: any(known.closed for known in self.judge.hosts.values()),  # of any hop
             Reason.TOO_SLOW: self.judge.pacing.on_long_crawl_delay == "skip",
         }
         in_report = {Reason.WAIT_TOO_LONG, Reason.REFUSED, Reason.TOO_SLOW}

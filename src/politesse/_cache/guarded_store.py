@@ -58,7 +58,9 @@ class GuardedStore:
     Attributes:
         outlives: whether the records may outlive this process.
         leasing: the store, if it is a LeasingStore; use ``call`` for its methods.
-        closed: whether the store is closed, or being closed.
+        closing: whether ``aclose`` was called; pending work may still call the store.
+        before_close: called when ``aclose`` is called, to start the last work.
+        closed: whether the store is closed.
     """
 
     def __init__(self, store: Store, *, timeout_s: float, clock: Clock) -> None:
@@ -69,6 +71,8 @@ class GuardedStore:
         self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # these never wait, but a subclass may wait
         self.outlives: bool = not self._in_memory
         self.leasing: LeasingStore | None = store if isinstance(store, LeasingStore) else None
+        self.closing: bool = False
+        self.before_close: list[Callable[[], None]] = []
         self.closed: bool = False
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._pending: set[asyncio.Task[Any]] = set()
@@ -121,6 +125,9 @@ class GuardedStore:
         Returns:
             None, or an error if the store does not close in time.
         """
+        self.closing = True
+        for callback in self.before_close:
+            callback()
         if self._pending:
             await ends_within(self._clock, self._timeout_s, asyncio.ensure_future(self._end_pending()))
         self.closed = True

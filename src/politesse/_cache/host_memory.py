@@ -5,7 +5,7 @@ dict. The first note starts a task, which writes the notes and ends when no note
 once, and under load only the last state of each host is written. The close of the store waits for the task.
 
 If a write fails, the next note of the host writes the newer state. A closed host gets no new notes, so its state is
-written again after ``_RETRY_S``.
+written again after ``_RETRY_S``, or when the store is about to close.
 
 Several processes may share a store. So a write merges the new state with the stored state, to keep a closure that
 another process has stored. An UpdatingStore merges both states in one step, in its own thread. In any other store, a
@@ -55,6 +55,7 @@ class StoredHosts:
         self._retry: Timer | None = None
         self._noted: dict[str, Callable[[], HostState]] = {}
         self._writer: asyncio.Task[None] | None = None
+        store.before_close.append(self._note_unwritten)
 
     async def recall(self, key: str, /) -> HostState | None:
         """Return the state of a host; None if the store has no state of the host.
@@ -110,13 +111,15 @@ class StoredHosts:
     def _write_later(self, key: str, take: Callable[[], HostState]) -> None:
         """Write the state of a closed host later, because no request may note the state before the host opens."""
         answers = take().answers
-        if answers is None or not answers.binds or len(self._unwritten) >= _MAX_UNWRITTEN:
+        if self._store.closing or answers is None or not answers.binds or len(self._unwritten) >= _MAX_UNWRITTEN:
             return
         self._unwritten[key] = take
         if self._retry is None:
             self._retry = self._clock.call_later(_RETRY_S, self._note_unwritten)
 
     def _note_unwritten(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
         self._retry = None
         unwritten, self._unwritten = self._unwritten, {}
         for key, take in unwritten.items():

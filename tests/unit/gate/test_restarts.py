@@ -566,6 +566,26 @@ async def test_closed_host_is_written_again_after_a_single_failure(machine: Mach
     assert await machine.restarted() == about(closed_wall + 3600)
 
 
+async def test_closed_host_is_written_when_its_gate_closes_before_the_next_attempt(machine: Machine) -> None:
+    store = KeptStore(machine.records)
+    async with machine.gate(store) as gate:
+        await gate.check(URL)
+        store.fails["put"] = StoreError("busy")
+        closed_wall = await machine.request(gate, 429, retry_after="3600")
+        await settle()
+        store.fails.clear()
+        await machine.clock.sleep(6)  # the pause of the store is over
+    assert await machine.restarted() == about(closed_wall + 3600)
+
+
+async def test_no_attempt_to_write_a_closed_host_is_left_when_its_gate_has_closed(machine: Machine) -> None:
+    store = KeptStore(machine.records)
+    async with machine.gate(store) as gate:
+        store.fails["put"] = StoreError("busy")
+        await machine.request(gate, 429, retry_after="3600")
+    assert [timer for _, _, timer in machine.clock._timers if not timer.cancelled] == []
+
+
 async def test_notes_of_one_moment_are_written_once(machine: Machine) -> None:
     store = KeptStore(machine.records, 0.2, machine.clock)
     pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
