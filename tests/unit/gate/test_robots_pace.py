@@ -131,6 +131,21 @@ async def test_a_site_that_forbade_everything_until_now_is_opened_like_any_other
     assert server.gaps("example.com")[-1] >= 5.0
 
 
+async def test_a_crawl_delay_binds_a_page_whose_copy_the_cache_has_dropped(clock: ManualClock) -> None:
+    sites = [f"https://{name}.example" for name in "abc"]
+    server = Server(clock, dict.fromkeys(sites, DELAY))
+    started = []
+    async with Gatekeeper(UA, fetcher=server, clock=clock, cache=CacheOptions(max_entries_bytes=1)) as gate:
+
+        async def page(site: str) -> None:
+            async with gate.turn(f"{site}/page"):
+                started.append(clock.monotonic())
+
+        await asyncio.gather(*map(page, sites))
+    assert len(started) == 3
+    assert min(started) >= 0.1 + 5.0
+
+
 async def test_a_long_line_of_requests_for_robots_txt_is_published_once(clock: ManualClock) -> None:
     events: list[Event] = []
     async with Gatekeeper(UA, fetcher=Server(clock, {}), clock=clock) as gate:
