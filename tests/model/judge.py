@@ -95,6 +95,7 @@ class HostFacts:
     backoff_s: float = 0.0
     refused: float = -inf
     most_backoff_s: float = 0.0
+    stated_s: float = 0.0  # the longest Crawl-delay so far
     slowest_s: float = 0.0
     denials: int = 0
     fetches: list[Exchange] = field(default_factory=list)
@@ -359,8 +360,9 @@ class Judge:
             retry = now + max(retry_after_s(answer.headers, self.clock.wall()), backoff_s, 1.0)
         facts.pending = facts.pending if shared else ""
         host = self.host(split(facts.hops[0])[1])
-        if not trouble and before.usable(now) is None and (before.trouble or not before.answered):
+        if not trouble and not shared and before.usable(now) is None and (before.trouble or not before.answered):
             host.opened.append(now)
+        host.stated_s = max([host.stated_s, *(self.stated_s(copy, tokens) for tokens in self.tokens.values())])
         host.busy_until = now
         facts.states.append(State(now, copy, trouble, retry, failures, answered=True, shared=shared))
 
@@ -382,15 +384,8 @@ class Judge:
         """Return the longest pause that any request to a host may have to keep."""
         facts, own = self.host(host), self.pacing.min_delay_s
         floors = [one.min_delay_s for _, one in facts.policies if one is not None and one.min_delay_s is not None]
-        stated = [
-            self.stated_s(state.copy, tokens)
-            for origin, known in self.origins.items()
-            if split(origin)[1] == host
-            for state in known.states
-            for tokens in self.tokens.values()
-        ]
         adaptive_s = min(self.pacing.adaptive_factor * facts.slowest_s, self.pacing.adaptive_max_s)
-        return max([own, adaptive_s, *floors, *stated])
+        return max([own, adaptive_s, facts.stated_s, *floors])
 
     def starts_at_latest(self, host: str) -> float:
         """Return by when a host that nothing else holds must have got its next request."""

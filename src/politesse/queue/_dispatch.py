@@ -92,7 +92,7 @@ class Dispatcher(Frontier[Item]):
         self.raise_failure()
         self._refuse_some()
         taken = await self._ask_some()
-        if taken is None and not self.line:
+        if taken is None and not self._may_ask():
             self._sort_some()
         return taken
 

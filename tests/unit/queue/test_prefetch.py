@@ -2,9 +2,10 @@ import asyncio
 
 import pytest
 
-from politesse import Gatekeeper, PacingOptions
-from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
+from politesse import CacheOptions, Gatekeeper, PacingOptions
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.queue import PoliteQueue
+from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.tasks import ended, settle
 from tests.support.tiers import first_of
@@ -132,3 +133,27 @@ async def test_a_robots_txt_whose_fetch_is_cancelled_by_others_is_fetched_again(
         clock.advance(1.0)
         async with asyncio.timeout(10.0):
             assert await worker == f"{A}/1"
+
+
+class SlowFetcher(ScriptedFetcher):
+    """Takes a tenth of a second for each answer; each origin has a file of its own."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        await self.clock.sleep(0.1)
+        return FetchResponse(200, request.url, body=f"User-agent: *\nDisallow: /{request.origin}".encode())
+
+
+async def test_workers_rest_while_a_robots_txt_that_the_cache_has_dropped_is_fetched_again(clock: ManualClock) -> None:
+    # The cache keeps three of ten files. While a worker is busy the clock stands still, and the test reaches its limit.
+    cache, store = CacheOptions(max_entries_bytes=4500), MemoryStore(max_bytes=1)
+    async with Gatekeeper(UA, fetcher=SlowFetcher(clock), clock=clock, cache=cache, store=store) as gate:
+        queue: Queue = PoliteQueue(gate)
+        urls = [f"{scheme}://{name}.example/{n}" for n in range(4) for name in "abcde" for scheme in ("https", "http")]
+        await put(queue, *urls)
+        async with asyncio.timeout(20):
+            log = await drained(queue, clock, workers=2, took_s=1.2)
+    assert sorted(log.urls) == sorted(urls)
