@@ -535,11 +535,20 @@ class Run:
                 if not judge.findings and [one for one in loop._scheduled if not one.cancelled()]:  # type: ignore[attr-defined]
                     judge.find("handles are left in the event loop")
             finally:
-                for task in asyncio.all_tasks(loop):
-                    task.cancel()
-                loop.run_until_complete(asyncio.sleep(0))
+                self.abandon(loop)
                 loop.close()
         return Result(self.seed, judge.findings, judge.trace, judge.pages, judge.fetches, self.clock.monotonic())
+
+
+    @staticmethod
+    def abandon(loop: asyncio.AbstractEventLoop) -> None:
+        """End all tasks; after a finding, any task may be left."""
+        for _ in range(100):
+            if not (tasks := asyncio.all_tasks(loop)):
+                break
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.sleep(0))
 
 
 def run(seed: int) -> Result:

@@ -319,6 +319,9 @@ class FlakyStore:
         self.failing: set[str] = set()
         self.late_s = 0.0
 
+    def __repr__(self) -> str:
+        return f"<FlakyStore: {len(self.records)} records>"
+
     def change(self) -> None:
         """Draw which calls fail from now on, and how late the others are."""
         self.failing = set(self.lots.choice(((), (), ("put",), ("get",), ("delete",), ("put", "delete"), ("get", "put", "delete"))))
