@@ -45,7 +45,10 @@ def main() -> int:
                     print(f"    {more[:300]}", flush=True)
             if number % 200 == 0 or number == given.runs:
                 seconds = time.monotonic() - begun
-                print(f"{number} runs, {pages:,} pages, {fetches:,} robots.txt, {found} with findings, {seconds:.0f} s", flush=True)
+                print(
+                    f"{number} runs, {pages:,} pages, {fetches:,} robots.txt, {found} with findings, {seconds:.0f} s",
+                    flush=True,
+                )
     return int(bool(found))
 
 

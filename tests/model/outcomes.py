@@ -59,7 +59,10 @@ class Outcomes:
             if many != 1 and not (many == 0 and split(url)[1] in self.full):
                 self.judge.find(f"{self.name}: {url} has {self.done[url]} outcomes, and is queued {left[url]} times")
         for url, statuses in requests.items():
-            if len(statuses) > 1 + sum(status in _BUSY for status in statuses) + self.cancelled or len(statuses) > 5 + self.cancelled:
+            if (
+                len(statuses) > 1 + sum(status in _BUSY for status in statuses) + self.cancelled
+                or len(statuses) > 5 + self.cancelled
+            ):
                 self.judge.find(f"{self.name}: {url} is requested {len(statuses)} times, with {statuses}")
 
     def check_report(self, report: CrawlReport, records: Counter[str], queue: PoliteQueue[Any]) -> None:

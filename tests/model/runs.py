@@ -186,7 +186,13 @@ class Run:
         if self.lots.random() < 0.5:
             await self.clock.sleep(3 * 86_400.0)
         statistics = gate.statistics()
-        if statistics.waiting or statistics.turns or statistics.in_flight or statistics.origins or statistics.entries_bytes:
+        if (
+            statistics.waiting
+            or statistics.turns
+            or statistics.in_flight
+            or statistics.origins
+            or statistics.entries_bytes
+        ):
             self.judge.find(f"after the end, {statistics}")
 
     async def produces(self, held: Queued) -> None:
@@ -339,9 +345,7 @@ class Run:
             if record["outcome"] not in {"disallowed", "given-up", "refused"}:
                 outcomes.ends(record["url"], f"is {record['outcome']}, {record['status']}")
 
-        report = await held.queue.crawl(
-            web, handle, workers=lots.choice((1, 3, 20)), seen=seen, out=out, **options
-        )
+        report = await held.queue.crawl(web, handle, workers=lots.choice((1, 3, 20)), seen=seen, out=out, **options)
         judge.note(f"{held.name}: {report}")
         outcomes.check_report(report, records, held.queue)
         if handed != report.pages + sum(1 for _ in ()) and handed < report.pages:
@@ -402,7 +406,9 @@ class Run:
             await self.clock.sleep(lots.choice((0.0, 0.2, 1.0, 5.0, 30.0, 200.0)))
             if self.ended:
                 return
-            what = lots.choice(("site", "site", "policy", "forget", "store", "cancel", "cancel", "look", "check", "rest"))
+            what = lots.choice(
+                ("site", "site", "policy", "forget", "store", "cancel", "cancel", "look", "check", "rest")
+            )
             origin = lots.choice(list(self.world.sites))
             with suppress(ClosedError):
                 if what == "site":
@@ -418,7 +424,12 @@ class Run:
                 elif what == "cancel":
                     self.cancel()
                 elif what == "look":
-                    repr(self.gate), [repr(held.queue) for held in self.queues], self.gate.hosts(), self.gate.statistics()
+                    (
+                        repr(self.gate),
+                        [repr(held.queue) for held in self.queues],
+                        self.gate.hosts(),
+                        self.gate.statistics(),
+                    )
                 elif what == "check":
                     self.gate.peek(self.world.url())
                     await asyncio.wait([asyncio.ensure_future(self.checks(self.world.url()))])
@@ -509,9 +520,7 @@ class Run:
             statistics = held.queue.statistics()
             left = held.queue.left() if statistics.waiting else ()
             deferred, now = {str(origin) for origin in held.queue.deferred()} if left else (), self.clock.monotonic()
-            held.waiting = {
-                url: held.waiting.get(url, now) for url, _, _ in left if split(url)[0] not in deferred
-            }
+            held.waiting = {url: held.waiting.get(url, now) for url, _, _ in left if split(url)[0] not in deferred}
             waiting += [(url, held.agent, since, False, held.name) for url, since in held.waiting.items()]
         self.judge.idle_too_long(waiting)
 
@@ -538,7 +547,6 @@ class Run:
                 self.abandon(loop)
                 loop.close()
         return Result(self.seed, judge.findings, judge.trace, judge.pages, judge.fetches, self.clock.monotonic())
-
 
     @staticmethod
     def abandon(loop: asyncio.AbstractEventLoop) -> None:

@@ -130,7 +130,9 @@ class World:
         self.judge = judge
         names = [f"{letter}.example" for letter in "abcde"[: lots.randint(1, 5)]]
         origins = [f"https://{name}" for name in names]
-        origins += [f"{scheme}{name}{port}" for name in names for scheme, port in (("http://", ""), ("https://", ":8443"))]
+        origins += [
+            f"{scheme}{name}{port}" for name in names for scheme, port in (("http://", ""), ("https://", ":8443"))
+        ]
         chosen = origins[: len(names)] + lots.sample(origins[len(names) :], lots.randint(0, len(names)))
         self.sites = {origin: Site(lots, origin, agents) for origin in chosen}
         for site in self.sites.values():
@@ -324,7 +326,9 @@ class FlakyStore:
 
     def change(self) -> None:
         """Draw which calls fail from now on, and how late the others are."""
-        self.failing = set(self.lots.choice(((), (), ("put",), ("get",), ("delete",), ("put", "delete"), ("get", "put", "delete"))))
+        self.failing = set(
+            self.lots.choice(((), (), ("put",), ("get",), ("delete",), ("put", "delete"), ("get", "put", "delete")))
+        )
         self.late_s = self.lots.choice((0.0, 0.0, 0.0, 0.5, 7.0))
 
     async def _call(self, what: str, key: str) -> None:
