@@ -9,14 +9,15 @@ The bounds from above serve liveness: a host with waiters, whose latest start by
 not be idle (``idle_too_long``). There each fact that is not certain makes the bound later.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias
 
 from politesse import CacheOptions, HostPolicy, PacingOptions
 from politesse.testing import ManualClock
-from tests.model.reading import DAY_S, delay_s, lifetime_s, permits, retry_after_s
+from tests.model.reading import DAY_S, delay_s, forbids_training, lifetime_s, permits, quota, retry_after_s
 from tests.model.world import Answer, Exchange, split
 
 EPS_S: Final = 1e-6
@@ -26,6 +27,10 @@ SMALL_S: Final = 60.0  # where a small cache drops copies, they may be fetched a
 _MINUTE_S: Final = 60.0
 _BUSY: Final = frozenset({429, 502, 503, 504})
 _REDIRECTS: Final = frozenset({301, 302})
+
+
+Waiting: TypeAlias = tuple[str, str, float, bool, str]
+"""A request that waits: its URL, its agent, since when, whether it is exempt, and who waits."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,8 @@ class HostFacts:
     refused: float = -inf
     most_backoff_s: float = 0.0
     stated_s: float = 0.0  # the longest Crawl-delay so far
+    quota_s: float = 0.0
+    quota_until: float = -inf
     slowest_s: float = 0.0
     denials: int = 0
     fetches: list[Exchange] = field(default_factory=list)
@@ -108,33 +115,46 @@ class Judge:
 
     Args:
         clock: the clock of the run.
-        pacing, cache, reports: the options of the gate.
+        pacing: the options of the gates.
+        cache: the options of the gates.
         tokens: maps each User-Agent to its product tokens.
+
+    Attributes:
+        reports: whether the gates are in report mode.
+        enforces: whether the gates enforce the preference about training.
         keeps_all: whether the cache has room for all copies.
-        has_store: whether the gate has a store, which may be late.
+        agents: how many agents a gate has; an agent that comes later may need a file again.
+        gates: maps each User-Agent to the gate that judges for it.
+        addresses: maps each host to its address.
+        begin_before: until when each crawl begins requests, by its name.
+        answers: the statuses that each caller got, by URL.
     """
 
     def __init__(
-        self,
-        clock: ManualClock,
-        pacing: PacingOptions,
-        cache: CacheOptions,
-        tokens: dict[str, tuple[str, ...]],
-        *,
-        reports: bool,
-        keeps_all: bool,
-        has_store: bool,
+        self, clock: ManualClock, pacing: PacingOptions, cache: CacheOptions, tokens: dict[str, tuple[str, ...]]
     ) -> None:
         self.clock, self.pacing, self.cache, self.tokens = clock, pacing, cache, tokens
-        self.reports, self.keeps_all, self.late_s = reports, keeps_all, STORE_S if has_store else 0.0
-        self.idle_s = IDLE_S + 2.0 * self.late_s + (0.0 if keeps_all else SMALL_S)
-        self.origins: dict[str, OriginFacts] = {}
+        self.reports, self.enforces, self.keeps_all, self.agents = False, False, True, 1
+        self.gates: dict[str, str] = {}
+        self.addresses: dict[str, str] = {}
+        self.begin_before: dict[str, float] = {}
+        self.answers: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.origins: dict[tuple[str, str], OriginFacts] = {}
         self.hosts: dict[str, HostFacts] = {}
-        self.targets: dict[str, tuple[Answer, float]] = {}  # the last answers of targets of redirects
+        self.shared: dict[str, HostFacts] = {}  # by address
+        self.targets: dict[tuple[str, str], tuple[Answer, float]] = {}  # the last answers of targets of redirects
         self.findings: list[str] = []
         self.trace: list[str] = []
         self.pages = self.fetches = 0
-        self.agents = 1  # an agent that comes later may need the file again
+        self.late_s = 0.0
+
+    def has_late_stores(self, *, late: bool) -> None:
+        self.late_s = STORE_S if late else 0.0
+
+    @property
+    def idle_s(self) -> float:
+        """How long a ready host with waiters may be idle."""
+        return IDLE_S + 2.0 * self.late_s + (0.0 if self.keeps_all else SMALL_S)
 
     # What is found
 
@@ -145,8 +165,8 @@ class Judge:
     def note(self, what: str) -> None:
         self.trace.append(f"{self.clock.monotonic():12.3f}  {what}")
 
-    def origin(self, origin: str) -> OriginFacts:
-        return self.origins.setdefault(origin, OriginFacts())
+    def origin(self, gate: str, origin: str) -> OriginFacts:
+        return self.origins.setdefault((gate, origin), OriginFacts())
 
     def host(self, host: str) -> HostFacts:
         return self.hosts.setdefault(host, HostFacts())
@@ -180,7 +200,11 @@ class Judge:
         floor_s, at_once = self.floors(page.host, now - EPS_S)
         if len(host.under_way) >= at_once:
             self.find(f"{page.url} is request {len(host.under_way) + 1} at once, not {at_once} at most")
-        interval_s = max(floor_s, self.permission(page, since, exempt=exempt))
+        if now > self.begin_before.get(page.why, now) + EPS_S:
+            self.find(f"{page.url} is requested after max_time_s")
+        quota_s = host.quota_s if now < host.quota_until - EPS_S else 0.0
+        interval_s = max(floor_s, quota_s, self.permission(page, since, exempt=exempt))
+        self.judge_address(page)
         if now < host.last + interval_s - EPS_S:
             self.find(f"{page.url} starts {now - host.last:.3f} s after the last request, not {interval_s:g}")
         for opened in host.opened[-3:]:
@@ -191,6 +215,19 @@ class Judge:
         host.last = host.busy_until = now
         host.seen = True
         host.under_way.append(page)
+
+    def judge_address(self, page: Exchange) -> None:
+        """Judge the limit for all hosts of an address."""
+        limit, now = self.pacing.address, self.clock.monotonic()
+        if limit is None:
+            return
+        shared = self.shared.setdefault(self.addresses[page.host], HostFacts())
+        if len(shared.under_way) >= limit.max_concurrent:
+            self.find(f"{page.url} is request {len(shared.under_way) + 1} at once to its address")
+        if now < shared.last + limit.min_delay_s - EPS_S:
+            self.find(f"{page.url} starts {now - shared.last:.3f} s after the last request to its address")
+        shared.last = now
+        shared.under_way.append(page)
 
     def judge_closure(self, request: Exchange, host: HostFacts) -> None:
         now = self.clock.monotonic()
@@ -206,17 +243,17 @@ class Judge:
             self.find(f"{page.url} is denied by a policy")
         if exempt or any(policy is not None and policy.exempt for policy in policies):
             return 0.0
-        facts = self.origin(page.origin)
+        facts = self.origin(self.gates[page.agent], page.origin)
         recent = list(facts.between(now - EPS_S - self.late_s, now))
         usable = [state.usable(at) for state, at in recent]
-        if since is not None and not any(usable):  # a verdict that was made before the wait holds if the copy expired
-            waited = [state.usable(at) for state, at in facts.between(since - EPS_S, now)]
-            usable = [copy for copy in waited if copy is not None and now < copy.at + DAY_S + EPS_S][-1:]
         copies = [copy for copy in usable if copy is not None]
+        if since is not None and not copies:  # a verdict that was made before the wait holds if the copy expired
+            waited = [state.usable(at) for state, at in facts.between(since - EPS_S, now)]
+            copies = [copy for copy in waited if copy is not None and now < copy.at + DAY_S + EPS_S][-1:]
         if self.reports:
             if not any(state.answered for state, _ in recent):
                 self.find(f"{page.url} is requested before its robots.txt")
-            return min((self.stated_s(copy, tokens) for copy in usable), default=0.0)
+            return min((self.stated_s(copy, tokens) for copy in usable or (None,)), default=0.0)
         if not copies:
             self.find(f"{page.url} is requested without a valid robots.txt: {self.described(facts.now)}")
             return 0.0
@@ -224,6 +261,8 @@ class Judge:
         if not allowing:
             self.find(f"{page.url} is disallowed: {self.described(facts.now)}")
             return 0.0
+        if self.enforces and all(copy.body and forbids_training(copy.body, tokens) for copy in allowing):
+            self.find(f"{page.url} is requested for training: {self.described(facts.now)}")
         stated_s = [self.stated_s(copy, tokens) for copy in allowing]
         if self.pacing.on_long_crawl_delay == "skip" and min(stated_s) > self.pacing.max_crawl_delay_s:
             self.find(f"{page.url} is requested in spite of its long Crawl-delay")
@@ -246,7 +285,6 @@ class Judge:
         least_s = max(self.pacing.backoff_min_s, 4.0 * min(page.interval_s, self.floors(page.host, page.started)[0]))
         longest_s = max(900.0, self.pacing.backoff_min_s)
         closed_s = asked_s
-        most_s = self.pacing.backoff_min_s
         if status in _BUSY:
             if page.started > host.refused:
                 host.backoff_s = min(max(least_s, 2.0 * host.backoff_s), longest_s)
@@ -256,12 +294,23 @@ class Judge:
             half_s = host.backoff_s / 2.0
             most_s = max(self.pacing.backoff_min_s, 4.0 * self.longest_s(page.host))
             host.backoff_s = half_s if half_s >= most_s else 0.0
+        is_refusal = "crawler-price" in headers or "cf-mitigated" in headers
+        if is_refusal:
+            closed_s = self.pacing.refused_min_s
+        if (left := quota(headers)) is not None:
+            if left[0] > 0.0:
+                host.quota_s, host.quota_until = left[1] / left[0], now + left[1]
+                host.stated_s = max(host.stated_s, host.quota_s)
+            else:
+                closed_s = left[1]
+            self.close_at_latest(host, left[1])
         if closed_s:
             host.closed.append((now, now + min(closed_s, self.pacing.backoff_max_s)))
         # The bound from above: each refusal doubles, nothing halves.
         host.denials += status in {401, 403}
-        if status >= 500 or status == 429 or host.denials >= 10:
-            first_s = 900.0 if host.denials >= 10 else max(self.pacing.backoff_min_s, 4.0 * self.longest_s(page.host))
+        is_refusal = is_refusal or host.denials >= 10
+        if status >= 500 or status == 429 or is_refusal:
+            first_s = 900.0 if is_refusal else max(self.pacing.backoff_min_s, 4.0 * self.longest_s(page.host))
             host.most_backoff_s = max(first_s, 2.0 * host.most_backoff_s)
             self.close_at_latest(host, max(asked_s, 1.1 * host.most_backoff_s))
         self.close_at_latest(host, asked_s)
@@ -277,14 +326,20 @@ class Judge:
         host.under_way.remove(page)
         host.slowest_s = max(host.slowest_s, now - page.started)
         host.busy_until = now
+        self.answers[page.why][page.url].append(page.status or 0)
         if self.floors(page.host, now - EPS_S)[1] == 1:
             host.last = now
+        if self.pacing.address is not None:
+            shared = self.shared[self.addresses[page.host]]
+            shared.under_way.remove(page)
+            if self.pacing.address.max_concurrent == 1:
+                shared.last = now
 
     # Requests for robots.txt
 
     def owner(self, fetch: Exchange) -> OriginFacts:
         """Return the facts of the origin for which a hop is requested."""
-        return self.origin(split(fetch.why or fetch.url)[0])
+        return self.origin(fetch.gate, split(fetch.why or fetch.url)[0])
 
     def fetch_starts(self, fetch: Exchange) -> None:
         """Judge a request for robots.txt."""
@@ -326,12 +381,12 @@ class Judge:
             host.closed.append((now, now + max(asked_s, first_s)))
             host.most_backoff_s = max(first_s, 2.0 * host.most_backoff_s)
             self.close_at_latest(host, max(asked_s, host.most_backoff_s))
-        self.targets[fetch.url] = answer, now
-        waiting = [facts for facts in self.origins.values() if facts is not owner and facts.pending == fetch.url]
-        for facts in (owner, *waiting):
-            self.answered(facts, answer, now, is_same=fetch.status == 304)
+        self.targets[fetch.gate, fetch.url] = answer, now
+        of_gate = [facts for (gate, _), facts in self.origins.items() if gate == fetch.gate and facts is not owner]
+        for facts in (owner, *(facts for facts in of_gate if facts.pending == fetch.url)):
+            self.answered(facts, fetch.gate, answer, now, is_same=fetch.status == 304)
 
-    def answered(self, facts: OriginFacts, answer: Answer, at: float, *, is_same: bool = False) -> None:
+    def answered(self, facts: OriginFacts, gate: str, answer: Answer, at: float, *, is_same: bool = False) -> None:
         """Note an answer for an origin, or for the target of its redirect."""
         shared = False
         while answer.status in _REDIRECTS:
@@ -342,9 +397,9 @@ class Judge:
                 break
             facts.hops.append(url)
             facts.pending = url
-            if url not in self.targets:
+            if (gate, url) not in self.targets:
                 return
-            answer, at = self.targets[url]  # the answer may be shared; a new request replaces it
+            answer, at = self.targets[gate, url]  # the answer may be shared; a new request replaces it
             shared = True
         now, before = self.clock.monotonic(), facts.now
         copy, trouble, retry, failures = before.copy, "", -inf, 0
@@ -368,8 +423,8 @@ class Judge:
 
     # What the program changes
 
-    def forgets(self, origin: str) -> None:
-        now, facts = self.clock.monotonic(), self.origin(origin)
+    def forgets(self, gate: str, origin: str) -> None:
+        now, facts = self.clock.monotonic(), self.origin(gate, origin)
         self.note(f"forget {origin}")
         facts.forgotten = now
         facts.states.append(State(now))
@@ -402,17 +457,21 @@ class Judge:
             return False
         if exempt or (policy is not None and policy.exempt):
             return True
-        state, tokens = self.origin(origin).now, self.tokens[agent]
+        state, tokens = self.origin(self.gates[agent], origin).now, self.tokens[agent]
         copy = state.usable(now + IDLE_S)
         if copy is None or state.shared or state.since > now - self.late_s:
             return False
         if self.pacing.on_long_crawl_delay == "skip" and self.longest_s(host) > self.pacing.max_crawl_delay_s:
             return False
-        return self.reports or copy.body is None or permits(copy.body, tokens, target)
+        if self.reports or copy.body is None:
+            return True
+        return permits(copy.body, tokens, target) and not (self.enforces and forbids_training(copy.body, tokens))
 
-    def idle_too_long(self, waiting: Iterable[tuple[str, str, float, bool, str]]) -> None:
+    def idle_too_long(self, waiting: Iterable[Waiting]) -> None:
         """Find hosts that are idle though a request waits: its URL, agent, since when, whether exempt, and who."""
         now = self.clock.monotonic()
+        if self.pacing.address is not None:
+            return  # a host may wait for the other hosts of its address
         for url, agent, since, exempt, who in waiting:
             host = split(url)[1]
             facts = self.host(host)

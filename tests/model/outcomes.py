@@ -6,7 +6,7 @@ from typing import Any
 from politesse import Reason, Verdict
 from politesse.queue import CrawlReport, PoliteQueue
 from tests.model.judge import Judge
-from tests.model.reading import permits
+from tests.model.reading import forbids_training, permits
 from tests.model.world import split
 
 _BUSY = frozenset({429, 502, 503, 504})
@@ -15,8 +15,8 @@ _BUSY = frozenset({429, 502, 503, 504})
 class Outcomes:
     """What became of the URLs of a queue."""
 
-    def __init__(self, judge: Judge, name: str, tokens: tuple[str, ...]) -> None:
-        self.judge, self.name, self.tokens = judge, name, tokens
+    def __init__(self, judge: Judge, name: str, agent: str) -> None:
+        self.judge, self.name, self.tokens, self.gate = judge, name, judge.tokens[agent], judge.gates[agent]
         self.put: set[str] = set()
         self.done: Counter[str] = Counter()
         self.cancelled = 0
@@ -36,7 +36,7 @@ class Outcomes:
         if reason is not Reason.TOO_SLOW and item != url:
             self.judge.find(f"{self.name}: {item} is refused for {url}")
         origin, host, target = split(url)
-        states = self.judge.origin(origin).states
+        states = self.judge.origin(self.gate, origin).states
         bodies = [state.copy.body for state in states if state.copy is not None and state.copy.body is not None]
         policies = [policy for _, policy in self.judge.host(host).policies]
         facts = {
@@ -44,6 +44,8 @@ class Outcomes:
             Reason.POLICY_DENY: any(policy is not None and policy.deny for policy in policies),
             Reason.UNREACHABLE: any(state.trouble == "down" for state in states),
             Reason.TOO_MANY_REQUESTS: any(known.closed for known in self.judge.hosts.values()),  # of any hop
+            Reason.USAGE_DISALLOWED: self.judge.enforces
+            and any(forbids_training(body, self.tokens) for body in bodies),
             Reason.TOO_SLOW: self.judge.pacing.on_long_crawl_delay == "skip",
         }
         in_report = {Reason.WAIT_TOO_LONG, Reason.REFUSED, Reason.TOO_SLOW}

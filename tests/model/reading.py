@@ -23,18 +23,34 @@ def permits(body: bytes, tokens: tuple[str, ...], target: str) -> bool:
 
 
 @cache
-def delay_s(body: bytes, tokens: tuple[str, ...]) -> float:
-    """Return the Crawl-delay for an agent; 0 for none."""
-    token, names, ruled, found = _token(body, tokens).lower(), set[bytes](), False, 0.0
+def stated(body: bytes, tokens: tuple[str, ...], wanted: bytes) -> tuple[bytes, ...]:
+    """Return the values of a field in the groups of an agent."""
+    token, names, ruled, found = _token(body, tokens).lower(), set[bytes](), False, []
     for _, field, value in fields(body):
         if field in USER_AGENT:
-            names = ({name_on_line(value)} | names) if not ruled else {name_on_line(value)}
+            names = {name_on_line(value)} | (set() if ruled else names)
             ruled = False
-        elif field in {b"allow", b"disallow"}:
-            ruled = True
-        elif field == b"crawl-delay" and token in names:
-            found = max(found, float(value))
-    return found
+        elif field == wanted and token in names:
+            found.append(value)
+        ruled = ruled or field in {b"allow", b"disallow"}
+    return tuple(found)
+
+
+def delay_s(body: bytes, tokens: tuple[str, ...]) -> float:
+    """Return the Crawl-delay for an agent; 0 for none."""
+    return max(map(float, stated(body, tokens, b"crawl-delay")), default=0.0)
+
+
+def forbids_training(body: bytes, tokens: tuple[str, ...]) -> bool:
+    """Return whether the groups of an agent disallow the training of models."""
+    return b"train-ai=n" in stated(body, tokens, b"content-usage")
+
+
+def quota(headers: Mapping[str, str]) -> tuple[float, float] | None:
+    """Return the remaining requests and the seconds for them."""
+    if "x-ratelimit-remaining" not in headers:
+        return None
+    return float(headers["x-ratelimit-remaining"]), float(headers["x-ratelimit-reset"])
 
 
 def lifetime_s(headers: Mapping[str, str]) -> float:

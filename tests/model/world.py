@@ -42,7 +42,8 @@ class Exchange:
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     ended: float | None = None
-    why: str = ""  # which caller made the request, for a trace; of a hop, the first URL
+    why: str = ""  # which caller made the request; of a hop, the first URL
+    gate: str = ""  # which gate fetches a robots.txt
     interval_s: float = 0.0  # the pause that it had to keep
 
 
@@ -63,7 +64,6 @@ class Site:
         self.temper = lots.choice((0.0, 0.0, 0.1, 0.3))
         self.slow_s = lots.choice((0.0, 0.2, 2.0))
         self.robots = Answer(404)
-        self.until: dict[str, float] = {}
         self.change()
 
     def change(self) -> None:
@@ -98,6 +98,8 @@ class Site:
             lines += lots.sample(rules, lots.randint(1, 3)) if lots.random() < 0.9 else ["Disallow: /"]
             if lots.random() < 0.35:
                 lines += [f"Crawl-delay: {lots.choice((0, 0.5, 2, 5, 20, 400))}"]
+            if lots.random() < 0.1:
+                lines += ["Content-Usage: train-ai=n"]
         if lots.random() < 0.2:
             lines += [f"Sitemap: {self.origin}/sitemap.xml"]
         return "\n".join(lines).encode()
@@ -107,11 +109,15 @@ class Site:
         lots, headers = self.lots, {}
         status, head_s = 200, lots.choice((0.0, 0.05, self.slow_s))
         if lots.random() < self.temper:
-            status = lots.choice((404, 403, 301, 302, 503, 429, 500, 502, 0))
+            status = lots.choice((404, 403, 301, 302, 503, 429, 500, 502, 0, 200, 402))
             if status in {301, 302}:
                 headers["Location"] = lots.choice(links)
             elif status in {503, 429} and lots.random() < 0.6:
                 headers["Retry-After"] = str(lots.choice((1, 15, 60, 700)))
+            elif status == 200:
+                headers |= {"X-RateLimit-Remaining": lots.choice(("0", "0.0", "2")), "X-RateLimit-Reset": "30"}
+            elif status == 402:
+                headers |= lots.choice(({}, {"Crawler-Price": "USD 1"}, {"CF-Mitigated": "challenge"}))
         return Answer(status, headers, b"page", head_s, lots.choice((0.0, 0.0, 0.3)))
 
     def sitemap(self, links: list[str]) -> Answer:
@@ -138,6 +144,7 @@ class World:
         for site in self.sites.values():
             others = [f"{origin}/robots.txt" for origin in chosen if origin != site.origin]
             site.targets = ("/moved.txt", *others[:2])
+        self.hosts = sorted({split(origin)[1] for origin in chosen})
         self.numbers = 0
 
     def links(self) -> list[str]:
@@ -166,10 +173,10 @@ class World:
 
 
 class WebFetcher:
-    """Requests robots.txt, one hop at a time."""
+    """Requests robots.txt for a gate, one hop at a time."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, gate: str) -> None:
+        self.world, self.gate = world, gate
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         try:
@@ -181,6 +188,7 @@ class WebFetcher:
     async def _fetch(self, request: FetchRequest) -> FetchResult:
         world = self.world
         exchange = world.exchange(request.url, "robots.txt", request.first_url)
+        exchange.gate = self.gate
         site = world.sites[exchange.origin]
         answer = site.robots
         if request.path != "/robots.txt":
