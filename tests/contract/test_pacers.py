@@ -1019,6 +1019,18 @@ async def test_a_watcher_that_takes_the_permit_keeps_the_others_from_being_calle
     assert len(called) == 3
 
 
+async def test_a_watcher_that_was_called_takes_no_permit_for_a_slower_file_of_its_host(desk: Desk) -> None:
+    await desk.visit()
+    called: list[float] = []
+    desk.pacer.when_ready(desk.request(), lambda: called.append(desk.clock.monotonic()))
+    while not called:
+        await desk.pass_time(0.01)
+    await desk.refused(rules("Crawl-delay: 30"))
+    await desk.pass_time(0.1)  # what was kept for the watcher lapses
+    wait_s, bound_by = await desk.refused(rules("Crawl-delay: 30"))
+    assert (round(wait_s), bound_by) == (29, Bound.CRAWL_DELAY)
+
+
 async def test_waiters_and_watchers_stand_in_one_line(desk: Desk) -> None:
     permit = await desk.take()
     order: list[str] = []

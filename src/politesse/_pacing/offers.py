@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from politesse._pacing.host import OFFER_S
+from politesse._pacing.pace import longest_stated_s
 from politesse.errors import PolitesseError
 from politesse.verdict import NotYet
 
@@ -36,6 +37,7 @@ Granted = TypeVar("Granted", bound="FleetPermit | ScopedPermit")
 class _Offer(Generic[Granted]):
     """A permit for one callback. A task waits for the permit, which is then kept until the callback takes it."""
 
+    request: TurnRequest
     callback: Callable[[], None] | None
     permit: Granted | None = None
     timer: Timer | None = None
@@ -57,12 +59,17 @@ class Offers(Generic[Granted]):
         self._closed = False
 
     def take(self, request: TurnRequest) -> Granted | None:
-        """Return the oldest valid permit that is kept for the host and the agent of a request, or None."""
+        """Return the oldest valid permit that is kept for the host and the agent of a request, or None.
+
+        The callback may have waited for another origin of the host. A permit that ignores the pace of this request is
+        given back.
+        """
         key = request.host, request.agent
         kept = self._kept.get(key)
         while kept:
+            is_paced = _is_paced_for(request, kept[0].request)
             permit = self._drop(key, kept[0])
-            if permit is not None and permit.renew():
+            if permit is not None and is_paced and permit.renew():
                 return permit
             if permit is not None:
                 permit.give_back()
@@ -70,7 +77,7 @@ class Offers(Generic[Granted]):
 
     def wait(self, request: TurnRequest, callback: Callable[[], None]) -> None:
         """Wait in line for a permit, and call ``callback`` when the permit is granted, or when the pacer closes."""
-        offer: _Offer[Granted] = _Offer(callback)
+        offer: _Offer[Granted] = _Offer(request, callback)
         name = f"a start at {request.host}"
         task = asyncio.get_running_loop().create_task(self._wait(request, offer), name=name)
         self._tasks[task] = offer
@@ -127,6 +134,14 @@ class Offers(Generic[Granted]):
         if offer.timer is not None:
             offer.timer.cancel()
         return offer.permit
+
+
+def _is_paced_for(request: TurnRequest, granted: TurnRequest) -> bool:
+    """Return whether the permit of the request ``granted`` keeps the pace of another request to the same host."""
+    pace, floor_s = request.pace, granted.min_delay_s
+    if pace is None or pace is granted.pace:
+        return request.min_delay_s <= floor_s
+    return not pace.timetable.is_timed and max(longest_stated_s([pace]), request.min_delay_s) <= floor_s
 
 
 async def try_all(
