@@ -346,10 +346,10 @@ class Judge:
         now, host, owner = self.clock.monotonic(), self.host(fetch.host), self.owner(fetch)
         self.note(f"GET {fetch.url} for {fetch.why or 'itself'}")
         self.fetches += 1
-        floor_s, _ = self.floors(fetch.host, now - EPS_S)
+        floor_s, _ = self.floors(fetch.host, now - _MINUTE_S)  # a request may stand in line since then
         if any(other.ended is None for other in host.fetches):
             self.find(f"{fetch.url} is requested while another robots.txt of its host is under way")
-        ended = [other.ended for other in host.fetches if other.ended is not None and other.ended > now - _MINUTE_S]
+        ended = [other.ended for other in host.fetches if other.ended is not None and other.ended > now - _MINUTE_S + EPS_S]
         if len(ended) >= 2 and now < ended[-1] + floor_s - EPS_S:
             self.find(f"{fetch.url} starts {now - ended[-1]:.3f} s after the last robots.txt of its host")
         self.judge_closure(fetch, host)
@@ -381,7 +381,10 @@ class Judge:
             host.closed.append((now, now + max(asked_s, first_s)))
             host.most_backoff_s = max(first_s, 2.0 * host.most_backoff_s)
             self.close_at_latest(host, max(asked_s, host.most_backoff_s))
-        self.targets[fetch.gate, fetch.url] = answer, now
+        if answer.status in range(200, 500) and answer.status != 429:  # only definite answers are shared
+            self.targets[fetch.gate, fetch.url] = answer, now
+        else:
+            self.targets.pop((fetch.gate, fetch.url), None)
         of_gate = [facts for (gate, _), facts in self.origins.items() if gate == fetch.gate and facts is not owner]
         for facts in (owner, *(facts for facts in of_gate if facts.pending == fetch.url)):
             self.answered(facts, fetch.gate, answer, now, is_same=fetch.status == 304)

@@ -75,13 +75,11 @@ class Meddler:
             assert repr(queued.queue)
 
     async def check(self) -> None:
-        checking = asyncio.ensure_future(self.lots.choice(self.all.gates).check(self.world.url()))
+        checking = asyncio.create_task(self.lots.choice(self.all.gates).check(self.world.url()), name="check")
+        self.all.tasks.append(checking)
         if self.lots.random() < 0.3:
             await asyncio.sleep(0)
             checking.cancel()
-        await asyncio.wait([checking])
-        if not checking.cancelled():
-            checking.result()
 
     async def pause(self) -> None:
         """Let hours pass, now and then."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 from weakref import ref
 
-from politesse import CacheOptions, Gatekeeper, PacingOptions
+from politesse import CacheOptions, ClosedError, Gatekeeper, PacingOptions
 from politesse.options import Limit, SharedPacer
 from politesse.testing import ManualClock, ScriptedResolver
 from tests.model.judge import Judge
@@ -151,7 +151,8 @@ class Run:
         meddling.cancel()
         await asyncio.wait([meddling])
         for task in (*self.tasks, meddling):
-            if not task.cancelled() and (error := task.exception()) is not None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not (isinstance(error, ClosedError) and task.get_name() == "check"):
                 judge.find(f"{task.get_name()} ended with {error!r}")
         await self.end()
 
@@ -260,6 +261,7 @@ class Run:
         self.views.clear()
         self.queues.clear()
         self.tasks.clear()
+        self.beside.tasks.clear()
         self.clock._timers.clear()  # cancelled timers hold their callbacks
         gc.collect()
         if left := [one() for one in held if one() is not None]:
