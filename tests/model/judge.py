@@ -349,7 +349,9 @@ class Judge:
         floor_s, _ = self.floors(fetch.host, now - _MINUTE_S)  # a request may stand in line since then
         if any(other.ended is None for other in host.fetches):
             self.find(f"{fetch.url} is requested while another robots.txt of its host is under way")
-        ended = [other.ended for other in host.fetches if other.ended is not None and other.ended > now - _MINUTE_S + EPS_S]
+        ended = [
+            other.ended for other in host.fetches if other.ended is not None and other.ended > now - _MINUTE_S + EPS_S
+        ]
         if len(ended) >= 2 and now < ended[-1] + floor_s - EPS_S:
             self.find(f"{fetch.url} starts {now - ended[-1]:.3f} s after the last robots.txt of its host")
         self.judge_closure(fetch, host)

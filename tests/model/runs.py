@@ -73,7 +73,9 @@ class Run:
             adaptive_factor=lots.choice((0.0, 1.0)),
             backoff_min_s=lots.choice((2.0, 10.0)),
             on_long_crawl_delay=lots.choice(("obey", "obey", "cap", "skip")),
-            address=Limit(min_delay_s=lots.choice((0.5, 2.0)), max_concurrent=lots.choice((1, 2))) if is_limited else None,
+            address=Limit(min_delay_s=lots.choice((0.5, 2.0)), max_concurrent=lots.choice((1, 2)))
+            if is_limited
+            else None,
         )
         self.is_small = lots.random() < 0.2
         cache = CacheOptions(

@@ -28,7 +28,9 @@ class Tasks:
     def start(self, agent: str, name: str) -> None:
         task = self.all.start(self.take(agent, name), name)
         self.tasks.append(task)
-        task.add_done_callback(lambda task: self.start(agent, name) if task.cancelled() and not self.all.ended else None)
+        task.add_done_callback(
+            lambda task: self.start(agent, name) if task.cancelled() and not self.all.ended else None
+        )
 
     def cancel(self) -> None:
         """Cancel a task; another one takes its place."""

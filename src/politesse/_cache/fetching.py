@@ -218,6 +218,7 @@ class PacedFetcher:
         admission: limits how many requests are under way.
         policy: decides which answers open a site, and how long they are fresh.
         floor_s: returns the shortest pause of the gate at a host, in seconds.
+        denies: returns whether the gate requests nothing from a host.
         total_timeout_s: how many seconds a fetch with redirects may take; the first hop is limited by the fetcher
             itself.
         signer: signs the requests, or None.
@@ -229,6 +230,7 @@ class PacedFetcher:
     admission: Admission
     policy: AccessPolicy
     floor_s: Callable[[str], float]
+    denies: Callable[[str], bool]
     total_timeout_s: float
     signer: Signer | None = None
     _targets: RedirectTargets = field(init=False)
@@ -284,6 +286,8 @@ class PacedFetcher:
 
     async def _closed(self, hop: FetchRequest) -> FetchFault | None:
         host = hop.origin.pacing_host
+        if not hop.first_url and self.denies(host):  # the policy was set while this request waited
+            return FetchFault(FaultKind.HOST_CLOSED, f"a policy denies all requests to {host}", hop.url)
         closed_until_wall = await self.pacer.closed_until(host)
         if closed_until_wall is None:
             return None

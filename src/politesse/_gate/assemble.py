@@ -164,7 +164,15 @@ def assemble(options: GatekeeperOptions) -> GateState:
     ledger = _ledger(options.ledger, clock)
     store, pacer = _store_and_pacer(options, pacing, resolver, clock, publisher)
     paced = PacedFetcher(
-        fetcher, pacer, clock, admission, policy, policies.floor_s, total_timeout_s=limit_s, signer=options.signer
+        fetcher,
+        pacer,
+        clock,
+        admission,
+        policy,
+        policies.floor_s,
+        lambda host: options.mode == "enforce" and policies.denies(host),
+        total_timeout_s=limit_s,
+        signer=options.signer,
     )
     cache = RobotsCache(
         paced, store, dialect=options.dialect, policy=policy, clock=clock, publisher=publisher, max_wait_s=limit_s

@@ -97,6 +97,11 @@ class HostPolicies(dict[str, HostPolicy]):
         super().__init__()
         self._pacing = pacing
 
+    def denies(self, host: str) -> bool:
+        """Return whether a policy denies a paced host."""
+        policy = self.get(host)
+        return policy is not None and policy.deny
+
     def floor_s(self, host: str) -> float:
         """Return the least time between two requests to a paced host, in seconds."""
         policy = self.get(host)

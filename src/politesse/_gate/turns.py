@@ -176,9 +176,12 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
     def _granted_late(self, verdict: Verdict, request: TurnRequest, permit: Permit) -> Turn | None:
         """Return the turn after a wait. If the verdict or pace has changed, give the permit back and return None."""
         agent, origin, entry = self.agent, self._origin, self._context[0]
+        now = agent.clock.monotonic(), agent.clock.wall()
         # RFC 9309 2.4: a copy SHOULD NOT be used for more than 24 hours.
-        usable = entry is None or entry.age_s(agent.clock.monotonic(), agent.clock.wall()) < DAY_S
-        if usable and agent.context(origin) == self._context:
+        usable = entry is None or entry.age_s(*now) < DAY_S
+        # In report mode a failure permits the URL, but robots.txt is fetched again before the page.
+        is_over = entry is not None and entry.is_failure and not entry.holds(*now)
+        if usable and not is_over and agent.context(origin) == self._context:
             return Turn(verdict, permit, agent.state)
         try:
             judged = self._judged()

@@ -61,6 +61,23 @@ async def test_check_and_queue_fetch_the_robots_txt_of_a_denied_host(
         assert clock.monotonic() - started >= 40.0
 
 
+async def test_page_of_a_closed_host_waits_for_the_robots_txt_that_could_not_be_requested(clock: ManualClock) -> None:
+    other = "https://example.com:8443"
+    fetcher = ScriptedFetcher({SITE: "", other: "User-agent: *"})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
+        async with gate.turn(f"{SITE}/") as turn:
+            turn.observe(429, {"Retry-After": "100"})
+        async with gate.turn(f"{other}/page") as turn:
+            assert fetcher.count(other) == 1
+            assert not turn.verdict.denied_by_reason
+
+
+async def test_page_goes_out_though_robots_txt_is_answered_with_429_each_time(clock: ManualClock) -> None:
+    fetcher = ScriptedFetcher({SITE: 429})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate, gate.turn(f"{SITE}/") as turn:
+        assert turn.verdict.reason is Reason.TOO_MANY_REQUESTS
+
+
 async def test_denied_host_with_too_slow_a_pace_is_refused_as_in_enforce_mode(
     fetcher: ScriptedFetcher, clock: ManualClock
 ) -> None:

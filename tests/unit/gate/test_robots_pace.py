@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from politesse import CacheOptions, Disallowed, Gatekeeper, NotYet, PacingOptions
+from politesse import CacheOptions, Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions, Reason
 from politesse.events import Event, LongWait
 from politesse.options import Limit
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
@@ -144,6 +144,17 @@ async def test_a_crawl_delay_binds_a_page_whose_copy_the_cache_has_dropped(clock
         await asyncio.gather(*map(page, sites))
     assert len(started) == 3
     assert min(started) >= 0.1 + 5.0
+
+
+async def test_a_robots_txt_that_waits_in_line_is_not_requested_if_a_policy_denies_its_host(clock: ManualClock) -> None:
+    server = Server(clock, {})
+    async with Gatekeeper(UA, fetcher=server, clock=clock) as gate:
+        checks = [asyncio.create_task(gate.check(f"{scheme}://example.com/")) for scheme in ("https", "http")]
+        await clock.sleep(0.05)
+        gate.set_policy("example.com", HostPolicy(deny=True))
+        verdicts = await asyncio.gather(*checks)
+    assert [verdict.reason for verdict in verdicts] == [Reason.POLICY_DENY] * 2
+    assert [one.url for one in server.log] == ["https://example.com/robots.txt"]
 
 
 async def test_a_long_line_of_requests_for_robots_txt_is_published_once(clock: ManualClock) -> None:
