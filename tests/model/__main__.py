@@ -6,7 +6,6 @@ import logging
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
 
 from tests.model.runs import Result, run
 

@@ -251,7 +251,13 @@ class Judge:
             waited = [state.usable(at) for state, at in facts.between(since - EPS_S, now)]
             copies = [copy for copy in waited if copy is not None and now < copy.at + DAY_S + EPS_S][-1:]
         if self.reports:
-            if not any(state.answered for state, _ in recent):
+            # A host that is closed again and again delays a task by two fetches at the most, and a page may start at the
+            # very moment of the opening.
+            opened = [
+                until for _, until in self.host(page.host).closed if (since or now) - EPS_S <= until <= now + EPS_S
+            ]
+            at_opening = bool(opened) and opened[-1] > now - EPS_S
+            if not any(state.answered for state, _ in recent) and not at_opening and len(opened) < 2:
                 self.find(f"{page.url} is requested before its robots.txt")
             return min((self.stated_s(copy, tokens) for copy in usable or (None,)), default=0.0)
         if not copies:
@@ -383,12 +389,14 @@ class Judge:
             host.closed.append((now, now + max(asked_s, first_s)))
             host.most_backoff_s = max(first_s, 2.0 * host.most_backoff_s)
             self.close_at_latest(host, max(asked_s, host.most_backoff_s))
-        if answer.status in range(200, 500) and answer.status != 429:  # only definite answers are shared
-            self.targets[fetch.gate, fetch.url] = answer, now
-        else:
+        waiting = []
+        if fetch.why:  # the target of a redirect: other origins may share its answer, and keep it if it is definite
+            of_gate = [facts for (gate, _), facts in self.origins.items() if gate == fetch.gate and facts is not owner]
+            waiting = [facts for facts in of_gate if facts.pending == fetch.url]
             self.targets.pop((fetch.gate, fetch.url), None)
-        of_gate = [facts for (gate, _), facts in self.origins.items() if gate == fetch.gate and facts is not owner]
-        for facts in (owner, *(facts for facts in of_gate if facts.pending == fetch.url)):
+            if answer.status in range(200, 500) and answer.status != 429:
+                self.targets[fetch.gate, fetch.url] = answer, now
+        for facts in (owner, *waiting):
             self.answered(facts, fetch.gate, answer, now, is_same=fetch.status == 304)
 
     def answered(self, facts: OriginFacts, gate: str, answer: Answer, at: float, *, is_same: bool = False) -> None:

@@ -19,8 +19,8 @@ class Meddler:
 
     async def run(self) -> None:
         lots = self.lots
-        acts = (self.change_site, self.change_site, self.set_policy, self.forget, self.change_store)
-        acts += (self.cancel, self.cancel, self.look, self.check, self.pause)
+        acts = [self.change_site, self.change_site, self.set_policy, self.forget, self.change_store]
+        acts += [self.cancel, self.cancel, self.look, self.check, self.pause]
         for _ in range(lots.choice((0, 3, 15, 40))):
             await self.clock.sleep(lots.choice((0.0, 0.2, 1.0, 5.0, 30.0, 200.0)))
             if self.all.ended:

@@ -169,7 +169,7 @@ class Run:
         left = sum(queued.queue.qsize() for queued in self.queues)
         for gate in self.gates:
             statistics = gate.statistics()
-            if (statistics.waiting and not left) or statistics.turns:
+            if (statistics.waiting or statistics.turns) and not left:
                 self.judge.find(f"before the end, {statistics}")
         for queued in self.queues:
             queued.outcomes.check_end(queued.queue, self.judge.answers[queued.name])
@@ -177,9 +177,9 @@ class Run:
         if self.lots.random() < 0.5:
             await self.clock.sleep(3 * 86_400.0)
         for gate in self.gates:
-            left = gate.statistics()
-            if left.waiting or left.turns or left.in_flight or left.origins or left.entries_bytes:
-                self.judge.find(f"after the end, {left}")
+            after = gate.statistics()
+            if after.waiting or after.turns or after.in_flight or after.origins or after.entries_bytes:
+                self.judge.find(f"after the end, {after}")
 
     # Time
 

@@ -252,11 +252,12 @@ class Page:
         self.answer = answer = site.sitemap(links) if is_sitemap else site.page(links)
         try:
             await world.clock.sleep(answer.head_s)
-            if not answer.status:
-                raise Failed(self.url)
         except BaseException:
             world.judge.page_ends(exchange)
             raise
+        if not answer.status:
+            world.judge.page_ends(exchange)
+            raise Failed(self.url)
         exchange.status, exchange.headers = answer.status, answer.headers
         self.status = self.status_code = answer.status
         self.headers = answer.headers
