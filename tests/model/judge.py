@@ -251,11 +251,10 @@ class Judge:
             waited = [state.usable(at) for state, at in facts.between(since - EPS_S, now)]
             copies = [copy for copy in waited if copy is not None and now < copy.at + DAY_S + EPS_S][-1:]
         if self.reports:
-            # A host that is closed again and again delays a task by two fetches at the most, and a page may start at the
-            # very moment of the opening.
-            opened = [
-                until for _, until in self.host(page.host).closed if (since or now) - EPS_S <= until <= now + EPS_S
-            ]
+            # A host that is closed again and again delays a task by two fetches at most; a page may start at the moment
+            # of the opening.
+            first = (now if since is None else since) - EPS_S
+            opened = [until for _, until in self.host(page.host).closed if first <= until <= now + EPS_S]
             at_opening = bool(opened) and opened[-1] > now - EPS_S
             if not any(state.answered for state, _ in recent) and not at_opening and len(opened) < 2:
                 self.find(f"{page.url} is requested before its robots.txt")
@@ -312,15 +311,21 @@ class Judge:
             self.close_at_latest(host, left[1])
         if closed_s:
             host.closed.append((now, now + min(closed_s, self.pacing.backoff_max_s)))
-        # The bound from above: each refusal doubles, nothing halves.
+        self.bound_from_above(page, host, asked_s, is_refusal=is_refusal)
+
+    def bound_from_above(self, page: Exchange, host: HostFacts, asked_s: float, *, is_refusal: bool) -> None:
+        """Note how long an answer may delay its host at most: each refusal doubles, nothing halves."""
+        status = page.status or 0
         host.denials += status in {401, 403}
-        is_refusal = is_refusal or host.denials >= 10
+        if is_refusal:
+            host.denials = 10  # while a refusal is remembered, each denial is one more
+        is_refusal = is_refusal or (host.denials >= 10 and status in {401, 403})
         if status >= 500 or status == 429 or is_refusal:
             first_s = 900.0 if is_refusal else max(self.pacing.backoff_min_s, 4.0 * self.longest_s(page.host))
             host.most_backoff_s = max(first_s, 2.0 * host.most_backoff_s)
             self.close_at_latest(host, max(asked_s, 1.1 * host.most_backoff_s))
         self.close_at_latest(host, asked_s)
-        host.slowest_s = max(host.slowest_s, 60.0 if status >= 500 else now - page.started)
+        host.slowest_s = max(host.slowest_s, 60.0 if status >= 500 else self.clock.monotonic() - page.started)
 
     def close_at_latest(self, host: HostFacts, seconds: float) -> None:
         host.closed_at_latest = max(host.closed_at_latest, self.clock.monotonic() + seconds)
