@@ -247,12 +247,13 @@ class RobotsPrefetcher(Generic[Item]):
         if self._stopped:
             return  # perhaps the gate was closed just after this fetch
         verdict, _ = task.result()
-        if not self.defer(origin_queue, verdict):
+        is_deferred = self.defer(origin_queue, verdict)
+        # The cache may evict the file before a worker has asked, or a failure before the next fetch counts it.
+        origin_queue.held = task.result() if is_deferred or origin_queue.reloads else None
+        if not is_deferred:
             origin_queue.blocked = False
             self._unused += not origin_queue.prefetched
             origin_queue.prefetched = True
-            if origin_queue.reloads:
-                origin_queue.held = task.result()  # until a worker has asked, because the cache may evict the files
             self._on_known(origin_queue, verdict)
         self.start_fetches()
 

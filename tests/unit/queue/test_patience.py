@@ -3,10 +3,11 @@ from math import inf
 
 import pytest
 
-from politesse import Gatekeeper, PacingOptions, Reason
+from politesse import CacheOptions, Gatekeeper, PacingOptions, Reason
 from politesse.events import Event
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.queue import PoliteQueue
+from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound
 from tests.support.tasks import settle
@@ -47,6 +48,21 @@ async def test_forty_hosts_of_which_eight_answer_503_end_within_six_minutes(
     assert {verdict.reason for _, verdict in refused.verdicts} == {Reason.UNREACHABLE}
     assert len(refused.verdicts) == 8 * 5
     assert queue.statistics().given_up == 8 * 5
+
+
+async def test_failures_that_neither_cache_nor_store_can_keep_are_counted_all_the_same(
+    refused: Refusals, fetcher: ScriptedFetcher, clock: ManualClock
+) -> None:
+    cache, store = CacheOptions(max_entries_bytes=1), MemoryStore(max_bytes=1)
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=cache, store=store) as gate:
+        queue: Queue = PoliteQueue(gate, on_disallowed=refused)
+        for place in range(3):
+            fetcher.answers[f"https://h{place}.example"] = 503
+            await queue.put(f"https://h{place}.example/")
+        await drained(queue, clock)
+    assert {verdict.reason for _, verdict in refused.verdicts} == {Reason.UNREACHABLE}
+    assert clock.monotonic() < 360
+    assert fetcher.count("https://h0.example") <= 4  # after 0, 60, 180 s, and after 420 s if that were not too late
 
 
 async def test_a_name_that_does_not_resolve_costs_seconds_and_the_verdict_names_it(
