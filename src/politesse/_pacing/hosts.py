@@ -27,6 +27,7 @@ FRESH_S: Final = 60.0
 _MIN_TIMER_S: Final = 0.001  # one timer serves all hosts that are due within this time
 _REMEMBERED_S: Final = 600.0
 _MAX_HOSTS: Final = 125_000
+_SWEPT_FROM: Final = 500
 
 
 class ActiveHosts:
@@ -62,7 +63,7 @@ class ActiveHosts:
         host = self.by_name.get(name)
         if host is None:
             backoff = self.marks.backoffs.setdefault(name, HostBackoff())
-            last_mono = max(self.marks.requested.take(name, now_mono), backoff.last_mono)
+            last_mono = backoff.last_mono = max(self.marks.requested.take(name, now_mono), backoff.last_mono)
             host = self.by_name[name] = PacedHost(name, self.options(name), last_mono, backoff=backoff)
             self._begin(host)
         return host
@@ -128,12 +129,16 @@ class Marks:
         self.requested = LastRequestTimes(_REMEMBERED_S)
         self.fetches = LastRequestTimes(FRESH_S), LastRequestTimes(FRESH_S)
         self.backoffs: dict[str, HostBackoff] = {}
+        self._swept_from = _SWEPT_FROM
 
     def sweep(self, now_mono: float) -> None:
         """Forget the backoffs that are too old; an active host may lose its mark, but not its backoff."""
+        if len(self.backoffs) < self._swept_from:
+            return  # otherwise each of many pacers, one after the other, would look at the hosts of all others
         for name, backoff in list(self.backoffs.items()):
             if max(backoff.last_mono + self.requested.kept_s, backoff.remembered_until_mono) <= now_mono:
                 self.backoffs.pop(name, None)
+        self._swept_from = max(_SWEPT_FROM, 2 * len(self.backoffs))
 
 
 class LastRequestTimes:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from politesse import Gatekeeper, HostPolicy, NotYet, PacingOptions, Reason, TooFar
 from politesse.options import Limit, SharedPacer
 from politesse.testing import ManualClock, ScriptedFetcher
+from tests.support.calls import calls_of
 from tests.support.pacing import Resolving
 from tests.support.tasks import settle
 
@@ -73,6 +74,32 @@ def test_gate_that_its_program_never_closed_leaves_its_pace_as_well() -> None:
         return 0.0
 
     assert [asyncio.run(visit()) for _ in range(3)] == [0.0, 1.0, 1.0]
+
+
+async def test_gate_that_only_asks_for_a_turn_leaves_the_pace_of_the_gate_before_it(clock: ManualClock) -> None:
+    async with gate_of(clock) as gate:
+        await gate.check(PAGE)
+    opened = clock.monotonic()
+    async with gate_of(clock) as gate:
+        with pytest.raises(TooFar):
+            await gate.take_turn(PAGE, exempt="a test", max_wait_s=0)
+    async with gate_of(clock) as gate:
+        assert await request(gate, clock, exempt="a test") == pytest.approx(opened + 1.0)
+
+
+def test_many_gates_one_after_the_other_take_linear_time(clock: ManualClock) -> None:
+    async def visit(hosts: range) -> None:
+        for place in hosts:
+            async with gate_of(clock, {}) as gate, gate.turn(f"https://h{place}.example/", exempt="a test"):
+                pass
+
+    def visits(first: int, count: int) -> Callable[[], None]:
+        return lambda: asyncio.run(visit(range(first, first + count)))
+
+    visits(0, 10)()
+    few = calls_of(visits(10, 10))
+    visits(20, 1480)()
+    assert calls_of(visits(1500, 10)) < 2 * few
 
 
 async def test_gates_side_by_side_wait_in_one_line(clock: ManualClock) -> None:
