@@ -28,7 +28,17 @@ from politesse.events import Decided, Event, LongDelay, MatchingBounded
 from politesse.origin import Origin, split
 from politesse.ports import FaultKind, TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
-from politesse.verdict import WITHOUT_RULE, Bound, NotYet, Reason, StatesUsage, Verdict, utc, verdict_of_basis
+from politesse.verdict import (
+    WITHOUT_RULE,
+    Bound,
+    NotYet,
+    Reason,
+    StatesUsage,
+    Verdict,
+    url_to_request,
+    utc,
+    verdict_of_basis,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -239,7 +249,8 @@ class Agent:
     def counts(self, url: str, verdict: Verdict, context: GateContext) -> bool:
         """Return whether a verdict is about ``url``, and still counts, because its context has not changed."""
         origin, _ = split(url)
-        return verdict.url == url and self.known_entry(origin) is context[0] and self.context(origin) == context
+        is_same = url_to_request(verdict) == url and self.known_entry(origin) is context[0]
+        return is_same and self.context(origin) == context
 
     def too_long_s(self, rules: RuleSet | None) -> float | None:
         """Return the interval in seconds that the rules state, if it exceeds ``max_crawl_delay_s``."""

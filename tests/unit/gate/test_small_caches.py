@@ -87,7 +87,8 @@ async def test_the_files_of_several_agents_are_read_although_others_evict_them()
     assert not any(task.cancelled() for task in tasks)
 
 
-async def test_reservations_are_enforced_although_others_evict_them() -> None:
+@pytest.mark.parametrize("fragment", ["", "#part"])
+async def test_reservations_are_enforced_although_others_evict_them(fragment: str) -> None:
     clock, turns = ManualClock(), list[str]()
     reserved: dict[str, Answer | list[Answer]] = {
         f"{site}/.well-known/tdmrep.json": '[{"location": "/reserved", "tdm-reservation": 1}]' for site in SITES
@@ -95,7 +96,7 @@ async def test_reservations_are_enforced_although_others_evict_them() -> None:
 
     async def work(gate: Gatekeeper, site: str) -> None:
         queue = PoliteQueue[str](gate)
-        await queue.put(f"{site}/page")
+        await queue.put(f"{site}/page{fragment}")
         await queue.put(f"{site}/reserved")
         queue.close()
         while True:
@@ -107,7 +108,7 @@ async def test_reservations_are_enforced_although_others_evict_them() -> None:
 
     async with small_gate(clock, files() | reserved, enforce_usage={"tdm"}) as gate:
         await pass_time(clock, [asyncio.create_task(work(gate, site)) for site in SITES], 60.0)
-    assert sorted(turns) == sorted(f"{site}/page" for site in SITES)
+    assert sorted(turns) == sorted(f"{site}/page{fragment}" for site in SITES)
 
 
 async def test_an_evicted_file_is_not_kept_longer_than_its_users() -> None:
