@@ -48,7 +48,7 @@ def header_pairs(headers: Headers) -> list[tuple[str, str]]:
     return [
         (_text(name).strip().lower(), _text(line))
         for name, value in _pairs(headers)
-        for line in ((value,) if isinstance(value, str | bytes) else value)
+        for line in ((value,) if isinstance(value, str | bytes) or not isinstance(value, Iterable) else value)
     ]
 
 
@@ -59,4 +59,5 @@ def _pairs(headers: Headers) -> Iterable[tuple[HeaderText, HeaderValue]]:
 
 
 def _text(value: HeaderText) -> str:
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+    # A number in place of text must not hide a refusal.
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)

@@ -61,6 +61,12 @@ def in_two_lines() -> dict[str, Any]:
     }
 
 
+async def test_values_that_are_no_text_hide_no_refusal() -> None:
+    headers = {"Content-Length": 5, "Server": None, "Retry-After": "60"}
+    assert await wait_after(429, headers) == (60.0, Bound.RETRY_AFTER)
+    assert await wait_after(429, {"Retry-After": 60}) == (60.0, Bound.RETRY_AFTER)
+
+
 @pytest.mark.clause("RFC 9110 5.3")
 @pytest.mark.parametrize("kind", in_two_lines())
 async def test_all_lines_of_a_field_count(kind: str) -> None:
