@@ -152,6 +152,7 @@ class Journal:
                 seen,
                 f"; retry_failed=True requests {counted(len(failed), 'URL')} that failed" if failed else "",
             )
+        failed.clear()  # there may be many
 
     def _take_over(self, connection: sqlite3.Connection, _: None) -> None:
         """Take the lock, and write the mark."""

@@ -16,6 +16,7 @@ import pytest
 from politesse import ConfigurationError, Gatekeeper, PacingOptions
 from politesse.errors import StoreError
 from politesse.queue import CrawlPage, CrawlReport, PoliteQueue, QueueClosed
+from politesse.queue._journal_file import JournalRow
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.unit.queue.crawl import UA, A, B, Queue, next_url
 from tests.unit.queue.simulated import Pages, Reply, SimulatedWeb, crawled, follow_links, moved
@@ -152,6 +153,15 @@ async def test_pages_that_failed_are_requested_again_if_the_next_run_wants_it(
             report = await queue.crawl(web, follow_links)
         assert rows(path) == left
     assert dict(web.requests) == {f"{A}/": 1, f"{A}/1": 3, f"{A}/2": 6, f"{A}/3": 1}
+
+
+async def test_the_rows_of_pages_that_failed_take_no_memory_in_a_run_without_them(path: Path) -> None:
+    await program(path, SimulatedWeb({f"{A}/": ConnectionResetError()}))
+    assert rows(path) == [f"{A}/"]
+    async with run(path) as queue, queue:
+        await queue.put(f"{A}/1")
+        gc.collect()
+        assert not any(isinstance(found, JournalRow) for found in gc.get_objects())
 
 
 async def test_retry_failed_needs_a_journal(gate: Gatekeeper) -> None:
