@@ -198,7 +198,7 @@ def pacer_of_loop(
 def strictest(one: PacingOptions, other: PacingOptions) -> PacingOptions:
     """Return the options with which no request is faster than with either; both have the same scopes."""
     names = [field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name)]
-    # A longer word is stricter: both "obey" and "skip" are, beside "cap".
+    # Of two words, the later one in the alphabet is no faster: "cap", "obey", "skip".
     chosen = {name: (min if name in _LEAST else max)(getattr(one, name), getattr(other, name)) for name in names}
     return replace(one, **chosen) if chosen else one
 
@@ -345,7 +345,8 @@ class GateShare:
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
         """Return the lines in which a request to ``host`` waits; all gates share them."""
-        return self.pacer.lines(host)
+        # The pacer of a closed gate still has the turns of the gate that have not ended.
+        return (self.pacer if self._pacer is None else self._pacer).lines(host)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits; raises ConfigurationError if the key is not the host."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from politesse import Gatekeeper, HostPolicy, NotYet, PacingOptions, Reason, TooFar
+from politesse.errors import TurnHeld
 from politesse.options import Limit, SharedPacer
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.calls import calls_of
@@ -161,6 +162,17 @@ async def test_turn_that_ends_after_the_close_of_its_gate_counts(clock: ManualCl
     ended = clock.monotonic()
     async with gate_of(clock) as gate:
         assert await request(gate, clock, exempt="a test") == pytest.approx(ended + 600)
+
+
+async def test_task_with_a_turn_of_a_closed_gate_gets_turns_of_other_gates(clock: ManualClock) -> None:
+    async with gate_of(clock) as gate, gate_of(clock) as other:
+        await other.check("https://www.example.com/")
+        with await gate.take_turn(PAGE, exempt="a test"):
+            await gate.aclose()
+            async with other.turn("https://www.example.com/", exempt="a test"):
+                pass
+            with pytest.raises(TurnHeld):
+                await other.take_turn(PAGE, exempt="a test")
 
 
 @pytest.mark.parametrize(
