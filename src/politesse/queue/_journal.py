@@ -128,6 +128,7 @@ class Journal:
                 raise StoreError(f"the journal {self._name} cannot be opened: {error}") from error
             self._unread = await self._file.read(tables.read_contents, None)
             self.seen.earlier = self._unread.seen
+            self._resume((), self._unread.last)  # new URLs get later numbers, even if no row is resumed
             for damage in self._unread.damages:
                 logger.warning("the journal %s has a damaged row, which is left as it is: %s", self._name, damage)
         rows, failed = self._unread.rows, self._unread.failed

@@ -155,6 +155,16 @@ async def test_pages_that_failed_are_requested_again_if_the_next_run_wants_it(
     assert dict(web.requests) == {f"{A}/": 1, f"{A}/1": 3, f"{A}/2": 6, f"{A}/3": 1}
 
 
+async def test_a_journal_with_nothing_but_failed_pages_takes_new_urls(path: Path) -> None:
+    web = SimulatedWeb({f"{A}/": ConnectionResetError()})
+    await program(path, web)
+    async with run(path) as queue, queue:
+        await queue.put(f"{A}/1")
+        report = await queue.crawl(web, follow_links)
+    assert (report.pages, report.failed, report.left) == (1, 0, 0)
+    assert rows(path) == [f"{A}/"]
+
+
 async def test_the_rows_of_pages_that_failed_take_no_memory_in_a_run_without_them(path: Path) -> None:
     await program(path, SimulatedWeb({f"{A}/": ConnectionResetError()}))
     assert rows(path) == [f"{A}/"]
