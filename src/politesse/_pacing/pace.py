@@ -20,7 +20,7 @@ then.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -159,6 +159,7 @@ PER_PROCESS: Final = "process"
 """The ``scope`` that gives each process a pace of its own, even if processes share a store."""
 
 
+@lru_cache(1_000)  # many hosts have the same limits
 def limited(options: PacingOptions, min_delay_s: float | None, max_concurrent: int | None) -> PacingOptions:
     """Return the options with the limits of a host. If a limit is None, the options apply."""
     return replace(

@@ -18,7 +18,7 @@ import asyncio
 import random
 from collections import defaultdict
 from dataclasses import fields, replace
-from functools import cache, partial, reduce
+from functools import cache, lru_cache, partial, reduce
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -195,6 +195,7 @@ def pacer_of_loop(
     return pacer
 
 
+@lru_cache(1_000)  # many hosts have the same limits
 def strictest(one: PacingOptions, other: PacingOptions) -> PacingOptions:
     """Return the options with which no request is faster than with either; both have the same scopes."""
     names = [field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name)]

@@ -103,6 +103,14 @@ def test_many_gates_one_after_the_other_take_linear_time(clock: ManualClock) -> 
     assert calls_of(visits(1500, 10)) < 2 * few
 
 
+async def test_gate_that_joins_others_takes_little_time_for_each_of_its_policies(clock: ManualClock) -> None:
+    async with gate_of(clock) as other, gate_of(clock) as gate:
+        await other.check(PAGE)
+        for place in range(500):
+            gate.set_policy(f"h{place}.example", HostPolicy(exempt=True, reason="a test", min_delay_s=3.0))
+        assert calls_of(lambda: gate.try_turn("https://h0.example/").end()) < 500 * 60  # type: ignore[union-attr]
+
+
 async def test_gates_side_by_side_wait_in_one_line(clock: ManualClock) -> None:
     async with gate_of(clock) as one, gate_of(clock) as other:
         await asyncio.gather(one.check(PAGE), other.check(PAGE))
