@@ -143,7 +143,7 @@ class Agent:
         return (await self.learn_context(url))[0]
 
     async def learn_context(self, url: str) -> tuple[Verdict, GateContext]:
-        """Return the result of ``learn``, and its context; the cache keeps no entry that it evicts meanwhile."""
+        """Return the verdict of ``learn``, and its context, which holds the entry even if the cache evicts it."""
         verdict = self.judged(url)
         return await self.fetched(url) if verdict is None else (verdict, self.context(split(url)[0]))
 
