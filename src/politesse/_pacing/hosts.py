@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._base.constants import DAY_S
 from politesse._pacing.backoff import HostBackoff
 from politesse._pacing.host import NEVER, PacedHost
-from politesse._pacing.pace import PacingOptions, limited
+from politesse._pacing.pace import PacingOptions, known_limited
 from politesse.errors import WrongEventLoop
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class ActiveHosts:
         options = self._options
         self._options_of.pop(name, None)
         if min_delay_s is not None or max_concurrent is not None:
-            options = self._options_of[name] = limited(options, min_delay_s, max_concurrent)
+            options = self._options_of[name] = known_limited(options, min_delay_s, max_concurrent)
         host = self.by_name.get(name)
         if host is not None:
             host.limit(options)

@@ -159,7 +159,6 @@ PER_PROCESS: Final = "process"
 """The ``scope`` that gives each process a pace of its own, even if processes share a store."""
 
 
-@lru_cache(1_000)  # many hosts have the same limits
 def limited(options: PacingOptions, min_delay_s: float | None, max_concurrent: int | None) -> PacingOptions:
     """Return the options with the limits of a host. If a limit is None, the options apply."""
     return replace(
@@ -167,6 +166,10 @@ def limited(options: PacingOptions, min_delay_s: float | None, max_concurrent: i
         min_delay_s=options.min_delay_s if min_delay_s is None else min_delay_s,
         max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
     )
+
+
+known_limited: Final = lru_cache(1_000)(limited)
+"""The same for limits that were checked before; many hosts have the same limits."""
 
 
 class Pace(NamedTuple):

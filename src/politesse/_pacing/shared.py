@@ -26,7 +26,7 @@ from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.hosts import Marks
 from politesse._pacing.making import fleet_wire, make_pacer
-from politesse._pacing.pace import PacingOptions, limited
+from politesse._pacing.pace import PacingOptions, known_limited
 from politesse._pacing.permit import give_back_all
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ClosedError, ConfigurationError
@@ -152,7 +152,7 @@ class SharedPacer:
         for host in hosts:
             limits: Limits = None, None
             if any(host in share.limits for share in shares):  # a gate without limits there has its options
-                each = (limited(share.options, *share.limits.get(host, limits)) for share in shares)
+                each = (known_limited(share.options, *share.limits.get(host, limits)) for share in shares)
                 strict = reduce(strictest, each)
                 limits = strict.min_delay_s, strict.max_concurrent
             pacer.set_limits(host, *limits)
@@ -198,7 +198,7 @@ def pacer_of_loop(
     return pacer
 
 
-@lru_cache(1_000)  # many hosts have the same limits
+@lru_cache(1_000)
 def strictest(one: PacingOptions, other: PacingOptions) -> PacingOptions:
     """Return the options with which no request is faster than with either; both have the same scopes."""
     names = [field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name)]
