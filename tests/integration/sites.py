@@ -105,12 +105,12 @@ class Site(Server):
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
         path = request.path
+        if path in self.redirects:
+            return self.redirect(path)
         if path == "/robots.txt":
             response = web.Response(text=self.robots)
             response.set_cookie("robots", "yes")
             return response
-        if path in self.redirects:
-            return self.redirect(path)
         if path == "/drop" and self.drops:
             self.drops -= 1
             assert request.transport is not None

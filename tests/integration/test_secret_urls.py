@@ -165,3 +165,55 @@ async def test_a_decision_with_an_at_sign_in_its_path_is_recorded_whole(site: Si
         for path in ("/@user/a@b?to=http://x:y@z", "//x@y/"):
             assert (await gate.check(f"{site.base}{path}")).url == f"{site.base}{path}"
             assert Origin.of(f"{site.base}{path}") == Origin.of(site.base)
+
+
+@pytest.mark.parametrize("target", ["ftp://crawler:pa55w0rd@h.example/#t0ken", "//crawler:pa55w0rd@h:99999/#t0ken"])
+async def test_a_redirect_to_no_url_with_a_password_is_shown_without_it(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, target: str
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="politesse")
+    site.redirects = {"/moved": (302, target)}
+    events: list[Event] = []
+    records: list[dict[str, Any]] = []
+
+    async def handle(page: CrawlPage[None], response: aiohttp.ClientResponse) -> None:
+        raise AssertionError(page, response)
+
+    async with Gatekeeper(UA, pacing=EAGER, ledger=tmp_path / "ledger.db") as gate, PoliteSession(gate) as web:
+        gate.subscribe(events.append)
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        await queue.put(f"{site.base}/moved")
+        await queue.crawl(web, handle, out=records.append)
+        site.redirects = {"/robots.txt": (302, target)}
+        await gate.forget(site.base)
+        verdict = await gate.check(f"{site.base}/page")
+        shown = [verdict.explain(), gate.hosts(), records]
+    assert "a redirect to" in verdict.explain()
+    assert "redirects to" in records[0]["error"]
+    assert not [text for one in [*events, *shown] for text in texts_of(one) if leaks(text)]
+    assert not leaks(caplog.text)
+    for file in tmp_path.iterdir():  # noqa: ASYNC240 - small files
+        assert not [one for one in SECRETS if one.encode() in file.read_bytes()], file.name
+
+
+@pytest.mark.parametrize("library", [aiohttp.ClientSession, httpx.AsyncClient, httpx2.AsyncClient])
+async def test_an_error_of_the_client_that_names_the_url_is_logged_and_recorded_without_its_secrets(
+    site: Site, caplog: pytest.LogCaptureFixture, library: Any
+) -> None:
+    records: list[dict[str, Any]] = []
+
+    async def handle(page: CrawlPage[None], response: Any) -> None:
+        response.raise_for_status()
+
+    async with Gatekeeper(UA, pacing=EAGER) as gate, library() as web:
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        await queue.put(secret(site, "/404"))
+        report = await queue.crawl(web, handle, out=records.append)
+    assert f"{site.base}/404" in records[0]["error"]
+    assert f"{site.base}/404" in report.first_error
+    assert not leaks([records, report])
+    assert not [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("politesse") and leaks(record.getMessage())
+    ]

@@ -17,6 +17,7 @@ CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 """A control character of ASCII."""
 
 _USERINFO: Final = re.compile(r"^([^/?#]*//)[^/?#]*@")
+_URL_IN_TEXT: Final = re.compile(r"//(?:[^\s/?#]*@)?([^\s#'\"]*)(?:#[^\s'\"]*)?")
 _MAX_DESCRIBED: Final = 200  # the text of an exception is cut to this many characters
 _MAX_LINE: Final = 500  # a line of a traceback is shortened to this many characters
 _MAX_LINES: Final = 100
@@ -87,6 +88,11 @@ def public_url(url: str) -> str:
     return url if "@" not in url and "#" not in url else _USERINFO.sub(r"\1", url.partition("#")[0])
 
 
+def public_text(text: str) -> str:
+    """Return the text of an error with each URL as ``public_url`` has it: clients quote the URLs that they request."""
+    return _URL_IN_TEXT.sub(r"//\1", text)
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, for example ``1 host`` and ``2,000 hosts``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
@@ -100,11 +106,11 @@ def type_name(value: object) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the type and the message of an exception, escaped, with at most 200 characters.
+    """Return the type and the message of an exception, escaped, without secrets, with at most 200 characters.
 
     This function never raises, even if ``str(error)`` does.
     """
-    return printable(without_tls(traceback.format_exception_only(error)[0].strip())[:_MAX_DESCRIBED])
+    return printable(public_text(without_tls(traceback.format_exception_only(error)[0].strip()))[:_MAX_DESCRIBED])
 
 
 def without_tls(message: str) -> str:
@@ -118,5 +124,5 @@ def printable_traceback(error: BaseException) -> str:
     Messages of exceptions may quote remote text. Each line is indented, so that no line looks like a log record. Long
     lines are shortened. If there are many lines, only the last lines are kept, because they name the exception.
     """
-    lines = [line for line in "".join(traceback.format_exception(error)).split("\n") if line]
+    lines = [line for line in public_text("".join(traceback.format_exception(error))).split("\n") if line]
     return "\n".join(f"  {shortened(line, _MAX_LINE)}" for line in lines[-_MAX_LINES:])

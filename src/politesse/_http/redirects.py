@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from politesse._base.text import BLANKS
+from politesse._base.text import BLANKS, public_url
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, escaped, split
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
@@ -69,7 +69,7 @@ class Hops:
             origin, url = resolved(self.url, location)
         except ValueError as error:  # includes InvalidURL, and text with lone surrogates
             problem = error.problem if isinstance(error, InvalidURL) else str(error)
-            detail = f"a redirect to {location.strip(BLANKS)!r:.100}, which {problem}"
+            detail = f"a redirect to {public_url(location.strip(BLANKS))!r:.100}, which {problem}"
             return self.fault(FaultKind.REDIRECT_TARGET, detail, status)
         if len(self.seen) > self.request.max_redirects:
             detail = f"more than {self.request.max_redirects} redirects"

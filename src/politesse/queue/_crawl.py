@@ -283,7 +283,7 @@ class Crawl(Generic[Item, Response]):
             else:
                 problem = f"was answered with {answer.status} to {queued.trail.attempt} attempts"
         elif (target := resolved_location(queued.url, answer.target)) is None:
-            problem = f"redirects to {answer.target!r:.100}, which is no http(s) URL"
+            problem = f"redirects to {public_url(answer.target)!r:.100}, which is no http(s) URL"
         elif target == queued.url:
             problem = f"redirects to itself with {answer.status}, as sites do that want a cookie first"
         elif len(queued.trail.hops) >= _MAX_HOPS:
