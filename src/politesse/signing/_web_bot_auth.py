@@ -242,5 +242,5 @@ def checked_agent(agent: str) -> str:
         raise ConfigurationError(f"agent: {error}") from None
     if not (is_https and agent.isascii() and set(agent).isdisjoint(' "#@\\')):
         wanted = "the https URL of the directory of your keys, escaped, without a user and a fragment"
-        raise ConfigurationError(f"agent={agent!r:.200}: give {wanted}")
+        raise ConfigurationError(f"agent={InvalidURL(agent, wanted).url!r:.200}: give {wanted}")
     return agent

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.checks import check_least, check_positive
+from politesse._base.text import public_text
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ConfigurationError
 from politesse.stores._sqlite_file import ReadOnlyFile, SqliteFile
@@ -206,7 +207,7 @@ def store_at(location: str | os.PathLike[str], *, clock: Clock) -> SqliteStore:
             message names the argument ``store``.
         ImportError: this Python was built without the module sqlite3.
     """
-    shown = f"store={os.fspath(location)!r:.200}"
+    shown = public_text(f"store={os.fspath(location)!r:.200}")  # may be the URL of a Redis with its password
     if isinstance(location, str) and (location.endswith(":memory:") or location in _IN_MEMORY):
         raise ConfigurationError(f"{shown}: a store in memory is the default: leave store= out, or give a MemoryStore")
     try:

@@ -93,3 +93,8 @@ def test_a_location_that_is_none_is_a_configuration_error(
 def test_what_is_no_store_and_no_location_is_a_configuration_error(store: object) -> None:
     with pytest.raises(ConfigurationError, match="store="):
         Gatekeeper(UA, store=store)  # type: ignore[arg-type]
+
+
+def test_the_url_of_a_redis_is_refused_without_its_password() -> None:
+    with pytest.raises(ConfigurationError, match=r"^store='rediss://cache\.example/0': no such kind of file"):
+        Gatekeeper(UA, store="rediss://crawler:pa55w0rd@cache.example/0")

@@ -195,6 +195,7 @@ def test_origins_that_asked_are_remembered_within_a_bound(path: Path) -> None:
         ),
         ({"agent": "bot.example"}, "agent: 'bot.example' is not an absolute URL"),
         ({"agent": "https://me@bot.example/keys"}, "escaped, without a user and a fragment"),
+        ({"agent": "https://me:pa55@bot.example/"}, "agent='https://***@bot.example/': give the https URL"),
         ({"agent": "https://bot.example/#keys"}, "a fragment"),
         ({"agent": 'https://bot.example/"'}, "escaped, without"),
         ({"agent": None}, "agent=None: give a str"),
