@@ -34,11 +34,9 @@ _LABELS: Final = {"windows-31j": "cp932", "windows-949": "cp949", "ks_c_5601-198
     "iso-8859-8-i": "iso8859-8",
     "unicode-1-1-utf-8": "utf-8",
 }
-_SUPERSETS: Final = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874"} | {
-    "tis-620": "cp874",
-    "gb2312": "gb18030",
-    "johab": "euc_kr",
-}
+_SUPERSETS: Final = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874"} | (
+    {"tis-620": "cp874", "gb2312": "gb18030", "johab": "euc_kr", "utf-8-sig": "utf-8"}
+)
 _CHARSET = re.compile(r"charset[\t\n\f\r ]*=[\t\n\f\r ]*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _XML_ENCODING = re.compile(rb"<\?xml[^>]*?\sencoding\s*=\s*[\"']([A-Za-z0-9_.:-]{1,40})[\"']")
 _NOT_IN_ASCII: Final = ("utf-16", "utf16", "utf_16", "ucs-2")

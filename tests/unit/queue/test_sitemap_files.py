@@ -104,6 +104,8 @@ NAMES: Final = {
         "utf_8",
         "U8",
         "utf-8",
+        "utf-8-sig",
+        "utf_8_sig",
         "utf16",
         "UTF-16",
         "utf_16_le",
