@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from politesse._base.constants import DAY_S, ROBOTS_TXT
-from politesse._base.text import needing, shortened
+from politesse._base.text import needing, public_url, shortened
 from politesse._http.freshness import retry_after_s
 from politesse._judge import CLOSING, Exchange, token_finder
 from politesse.audit import _formats
@@ -280,7 +280,7 @@ class LogReader:
             wait_s = self._options.back_off_s
             self.note(Note.CLOSING, place)
         location = _formats.of_answer(fields, "location") or None
-        exchange = Exchange(url, ended - duration_s, ended, status, wait_s, user_agent, location)
+        exchange = Exchange(public_url(url), ended - duration_s, ended, status, wait_s, user_agent, location)
         return Request(exchange, agent, origin.pacing_host, target == ROBOTS_TXT, method, place)
 
     def _base(self, fields: Fields) -> str:

@@ -274,3 +274,10 @@ def test_zone_is_that_of_times_that_name_none(judge: Judge) -> None:
 def test_unknown_format_is_refused(given: str, problem: str, judge: Judge) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         judge(combined(0, "/a"), format=given)
+
+
+def test_a_finding_shows_no_userinfo_and_fragment_that_a_log_has(judge: Judge) -> None:
+    url = SITE.replace("https://", "https://crawler:pa55w0rd@") + "/private#t0ken"
+    audit, found = judge(f"2026-11-26 10:00:00 [scrapy.core.engine] DEBUG: Crawled (200) <GET {url}> (referer: None)")
+    assert found == [(FORBIDDEN, "/private")]
+    assert audit.hosts()[0].worst(FORBIDDEN)[0].url == f"{SITE}/private"
