@@ -817,6 +817,16 @@ async def test_upload_from_disk_is_sent_with_its_content_or_not_at_all(
 
 
 @pytest.mark.full
+async def test_a_body_with_many_names_of_files_is_sent_at_once(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
+    tab = await polite_page(page, gate, subresources=True)
+    await tab.goto(f"{site.base}/")
+    before_s = time.thread_time()
+    await page.evaluate("""() => { fetch('/up', {method: 'POST', body: '; filename="a"\\r\\n'.repeat(10000)}) }""")
+    await until(lambda: site.pages == ["/", "/up"])
+    assert time.thread_time() - before_s < 1.0  # a search that is quadratic takes 6 s
+
+
+@pytest.mark.full
 async def test_hanging_answer_to_a_click_ends_with_the_timeout_of_the_context(
     site: HtmlSite, page: Page, gate: Gatekeeper, tab: PolitePage, caplog: pytest.LogCaptureFixture
 ) -> None:

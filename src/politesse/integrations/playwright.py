@@ -53,7 +53,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 _MAX_HOPS: Final = 20
 _WEB: Final = re.compile("^https?:", re.IGNORECASE)
-_EMPTY_FILE: Final = re.compile(rb'; filename="([^"\r\n]+)"\r\n(?:[^\r\n]+\r\n)*\r\n\r\n--')
+_EMPTY_FILE: Final = re.compile(rb'; filename="([^"\r\n]+)"\r\n(?:[^\r\n]+\r\n){0,2}\r\n\r\n--')
 
 
 async def polite_page(
