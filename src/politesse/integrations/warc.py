@@ -153,7 +153,7 @@ class WarcFile:
         if "status" not in content:
             return make("metadata", BytesIO(text), len(text), "application/json", named)
         kept = content.get("headers", {}).items()
-        fields = _of_body([(name, printable(value)) for name, value in kept], len(body))
+        fields = _of_body([(ascii(name)[1:-1], printable(value)) for name, value in kept], len(body))
         phrase = HTTPStatus(content["status"]).phrase if content["status"] in _STATUSES else "Unknown"
         answer = StatusAndHeaders(f"{content['status']} {phrase}", fields, protocol="HTTP/1.1")
         return make("response", BytesIO(body), len(body), warc_headers_dict=named, http_headers=answer)

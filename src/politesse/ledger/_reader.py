@@ -145,7 +145,7 @@ class LedgerReader:
         """Raise a StoreError that names a row of the file of this number, if its content cannot be used."""
         try:
             yield
-        except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, OSError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise StoreError(
                 f"row {row} of {self.paths[number]} is damaged ({error!r:.200}): 'politesse ledger verify' "
                 "names the first row that was changed"

@@ -194,10 +194,12 @@ FORGED: dict[str, str | dict[str, object]] = {
     "text": '"url"',
     **{f"{name}={value}": {name: value} for name in ("url", "decided_wall", "recorded_wall") for value in WRONG},
     "late": {"decided_wall": 1e300, "recorded_wall": 1e300, "fetched_wall": 1e300},
+    "early": {"decided_wall": -1e18, "recorded_wall": -1e18, "fetched_wall": -1e18},
     "infinite": '{"url": "https://a.test/", "allowed": true, "reason": "no-rule", "decided_wall": Infinity}',
     "digest": {"digest": "zz"},
     "digest number": {"digest": 5},
     "headers": {"headers": [1]},
+    "names of headers": {"headers": {"\u00e9": "x", "X\r\nX-Forged: 1\r\n": "x"}},
     "status": {"status": "x"},
     "no address": {"url": "x"},
     "line": {"line": 5},
@@ -218,6 +220,7 @@ async def test_a_damaged_or_forged_row_is_named_and_never_a_traceback(path: Path
     await explained("history", path, "https://a.test/")
     for name in ("ledger.jsonl", "ledger.warc"):
         await explained("export", path, path.with_name(name))
+    assert b"\r\nX-Forged" not in path.with_name("ledger.warc").read_bytes()
 
 
 async def explained(command: str, path: Path, *more: object) -> Done:
