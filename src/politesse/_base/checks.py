@@ -76,7 +76,7 @@ class InvalidURL(PolitesseError, ValueError):
     __module__ = "politesse.errors"
 
     def __init__(self, url: str, problem: str) -> None:
-        self.url = _FRAGMENT.sub("", _CREDENTIALS.sub(r"\1***@", url))
+        self.url: str = _FRAGMENT.sub("", _CREDENTIALS.sub(r"\1***@", url))
         super().__init__(f"{self.url!r:.200} {problem}")
         self.problem = problem
 

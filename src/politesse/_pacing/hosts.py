@@ -126,8 +126,8 @@ class Marks:
     """
 
     def __init__(self) -> None:
-        self.requested = LastRequestTimes(_REMEMBERED_S)
-        self.fetches = LastRequestTimes(FRESH_S), LastRequestTimes(FRESH_S)
+        self.requested: LastRequestTimes = LastRequestTimes(_REMEMBERED_S)
+        self.fetches: tuple[LastRequestTimes, LastRequestTimes] = LastRequestTimes(FRESH_S), LastRequestTimes(FRESH_S)
         self.backoffs: dict[str, HostBackoff] = {}
         self._swept_from = _SWEPT_FROM
 
@@ -154,7 +154,7 @@ class LastRequestTimes:
     __slots__ = ("_older", "_since_mono", "_younger", "kept_s")
 
     def __init__(self, kept_s: float) -> None:
-        self.kept_s = kept_s
+        self.kept_s: float = kept_s
         self._younger: dict[str, float] = {}
         self._older: dict[str, float] = {}
         self._since_mono = NEVER

@@ -28,7 +28,7 @@ class PageFailed(PolitesseError):
     """
 
     def __init__(self, url: str, status: int, problem: str) -> None:
-        self.url = public_url(url)
+        self.url: str = public_url(url)
         super().__init__(f"{printable(self.url)} {printable(problem)}")
         self.status = status
         self.problem = problem

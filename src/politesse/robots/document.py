@@ -63,6 +63,9 @@ class RobotsTxt:
         licenses: absolute URLs of all License lines, anywhere in the file; these apply to all crawlers (RSL).
     """
 
+    dialect: Dialect
+    origin: Origin | None
+
     def __init__(self, body: bytes | str, dialect: Dialect, origin: Origin | None = None) -> None:
         octets, quirks = utf_8_of(body, dialect.traits.syntax.max_octets)
         self.__setstate__((octets, quirks, dialect, origin))

@@ -145,7 +145,8 @@ class FleetLink(Session):
                 f"this link to the Redis of a fleet was used in process {self._pid}, before the fork: create the "
                 "gatekeeper in the child process"
             )
-        self.owner, self._pid = _new_owner(), pid
+        self.owner: str = _new_owner()
+        self._pid = pid
 
     def _start(self) -> None:
         if self._task is None and not self._is_closed:

@@ -57,7 +57,7 @@ class Reserver:
         self._late: LRUCache[str, FleetHostState] = LRUCache(_MOST_LATE)
         self.reserving: dict[Reservation, None] = {}
         self.under_way: dict[FleetPermit, None] = {}
-        self.is_closed = False
+        self.is_closed: bool = False
         link.join(self)
 
     def check_open(self) -> None:

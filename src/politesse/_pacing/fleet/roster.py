@@ -37,9 +37,9 @@ class Roster:
     """
 
     def __init__(self) -> None:
-        self.session = 0
+        self.session: int = 0
         self.epochs: dict[str, str] = {}
-        self.is_suspect = False
+        self.is_suspect: bool = False
         self._former_epochs: Mapping[str, str] = {}
         self._sessions: dict[str, int] = {}  # the last session of each owner that has reported
         self._members: dict[str, dict[str, bool]] = {}  # roster key -> owner -> whether the owner has reported

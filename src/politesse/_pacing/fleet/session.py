@@ -69,18 +69,18 @@ class Session:
     def __init__(
         self, wire: FleetWire, options: FleetOptions, owner: str, *, clock: Clock, publisher: Publisher
     ) -> None:
-        self.owner = owner
-        self.options = options
-        self.roster = Roster()
-        self.clocks = ServerClocks()
-        self.is_up = False
-        self.losses = 0
+        self.owner: str = owner
+        self.options: FleetOptions = options
+        self.roster: Roster = Roster()
+        self.clocks: ServerClocks = ServerClocks()
+        self.is_up: bool = False
+        self.losses: int = 0
         self._wire = wire
         self._clock = clock
         self._publish = publisher.publish
         self._members: list[Reserver] = []
         # Channels belong to the whole server, keys to one database of it.
-        self.channels = f"{options.prefix}to:{wire.database}:"
+        self.channels: str = f"{options.prefix}to:{wire.database}:"
         self._outbox = Outbox(clock, self.channels, is_cluster=wire.is_cluster)
         self._is_closed = False
         self._tried = asyncio.Event()
