@@ -252,10 +252,10 @@ class Judge:
             copies = [copy for copy in waited if copy is not None and now < copy.at + DAY_S + EPS_S][-1:]
         if self.reports:
             # A host that is closed again and again delays a task by two fetches at most; a page may start at the moment
-            # of the opening, which comes up to a tenth later.
+            # of the opening, which is not known better than by two bounds.
             closed = self.host(page.host).closed
             opened = [until for _, until in closed if since is not None and since - EPS_S <= until <= now + EPS_S]
-            at_opening = any(until - EPS_S <= now <= until + 0.1 * (until - at) + EPS_S for at, until in closed)
+            at_opening = bool(closed) and now <= self.host(page.host).closed_at_latest + EPS_S
             if not any(state.answered for state, _ in recent) and not at_opening and len(opened) < 2:
                 self.find(f"{page.url} is requested before its robots.txt")
             return min((self.stated_s(copy, tokens) for copy in usable or (None,)), default=0.0)

@@ -53,6 +53,7 @@ from politesse.clock import Clock, run_of
 from politesse.errors import ClosedError
 from politesse.events import ComponentFailed, Publisher
 from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
+from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -60,8 +61,9 @@ if TYPE_CHECKING:
     from politesse._cache.entry import Kept
     from politesse._cache.options import AccessPolicy
     from politesse.origin import Origin
-    from politesse.verdict import Source
 
+
+_OPEN: Final = frozenset({AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE})
 _NOT_DUE_S: Final = 1.0  # a refresh ignores a stored record that is due within this time, because clocks differ
 
 
@@ -246,7 +248,7 @@ class FileCache(ABC, Generic[EntryKind]):
             self._policy.outcomes.max_redirects,
             validators,
             flight.path,
-            refresh=flight.refreshes or self._was_open(record),
+            refresh=flight.refreshes or self._was_open(flight, record),
         )
         started_mono = self._clock.monotonic()
         answer = await self._fetch(request)
@@ -295,10 +297,10 @@ class FileCache(ABC, Generic[EntryKind]):
         held = standing(record, flight.url, now.wall, self._policy)
         return None if held is None else Judged(record, held, now.mono)
 
-    def _was_open(self, record: Record | None) -> bool:
-        """Return whether a record permitted requests for pages until now."""
+    def _was_open(self, flight: FileFlight[EntryKind], record: Record | None) -> bool:
+        """Return whether a record, or an entry whose record the store has lost, permitted requests for pages."""
         if record is None:
-            return False
+            return flight.before is not None and not flight.forgotten and flight.before.source.result in _OPEN
         now = self._now()
         return was_open(self._clocks.corrected(record, now), now.wall, self._policy)
 

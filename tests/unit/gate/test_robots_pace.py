@@ -9,11 +9,14 @@ from typing import Final
 import pytest
 
 from politesse import CacheOptions, Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions, Reason
+from politesse.errors import StoreError
 from politesse.events import Event, LongWait
 from politesse.options import Limit
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
+from politesse.queue import PoliteQueue
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher, ScriptedResolver, assert_polite
 from politesse.testing.scripted import Answer
+from tests.support.stores import KeptStore
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 SITE: Final = "https://example.com"
@@ -118,6 +121,24 @@ async def test_a_copy_that_expires_while_a_page_waits_for_its_pace_does_not_rest
             await asyncio.wait_for(visit(gate, server), 10.0)
     assert_polite(server.log, {SITE: f"User-agent: *\nCrawl-delay: {delay_s}\n"}, agent="examplebot")
     assert clock.monotonic() <= 3.1 * delay_s
+
+
+async def test_a_copy_that_expires_and_could_not_be_stored_does_not_restart_the_wait_for_its_page(
+    clock: ManualClock,
+) -> None:
+    file = FetchResponse(
+        200, f"{SITE}/robots.txt", {"cache-control": "max-age=60"}, b"User-agent: *\nCrawl-delay: 100\n"
+    )
+    store = KeptStore({}, fails={"put": StoreError("full")})
+    starts = []
+    async with Gatekeeper(UA, fetcher=Server(clock, {SITE: file}), clock=clock, store=store) as gate:
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        for place in range(3):
+            await queue.put(f"{SITE}/{place}")
+        for _ in range(3):
+            async with asyncio.timeout(10), queue.turn():
+                starts.append(round(clock.monotonic()))
+    assert starts == [100, 200, 300]
 
 
 async def test_a_site_that_forbade_everything_until_now_is_opened_like_any_other(clock: ManualClock) -> None:
