@@ -93,9 +93,11 @@ class Judge:
             for path in {mutant.path for mutant in self._mutants}:
                 here = {place: mutant for place, mutant in enumerate(self._mutants) if mutant.path == path}
                 (copy / path).write_text(_noting((copy / path).read_text(), here))
-            failed = self._failed(copy, [])
-            notes.parent.mkdir(exist_ok=True)
-            notes.write_text(noted.read_text() + "".join(f"\t{test}\n" for test in failed))
+            failed, runs = self._failed(copy, []), noted.read_text()
+        with self._copy() as copy:  # a test may fail because of the notes
+            failed = self._failed(copy, failed) if failed else []
+        notes.parent.mkdir(exist_ok=True)
+        notes.write_text(runs + "".join(f"\t{test}\n" for test in failed))
         return notes
 
     @contextmanager
