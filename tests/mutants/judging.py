@@ -53,7 +53,8 @@ class Judge:
         self._width = Counter(test for tests in self._tests.values() for test in tests)
 
     def judge(self, places: Sequence[int], jobs: int) -> Iterator[Mutant]:
-        """Judge mutants; yield each once its test is known."""
+        """Judge mutants, those of few tests first; yield each once its test is known."""
+        places = sorted(places, key=lambda place: (self._is_outside(place), len(self._tests.get(str(place), ()))))
         pool = ThreadPoolExecutor(jobs)
         try:
             for place, test in zip(places, pool.map(self._failing, places), strict=True):
@@ -72,11 +73,16 @@ class Judge:
         with self._copy() as copy:
             source = (copy / mutant.path).read_text()
             (copy / mutant.path).write_text(mutant.applied(source) or source)
-            if not _in_functions(ast.parse(source), mutant.place(source) or 0):
+            if self._is_outside(place):
                 batches.append([f"--deselect={test}" for test in self._tests[""]] or ["tests"])  # any may depend on it
             return next(
                 (failed[0] for batch in batches if batch and (failed := self._failed(copy, ["-x", *batch]))), ""
             )
+
+    def _is_outside(self, place: int) -> bool:
+        """Return whether the line is outside functions."""
+        source = (self._root / self._mutants[place].path).read_text()
+        return not _in_functions(ast.parse(source), self._mutants[place].place(source) or 0)
 
     def _notes(self) -> Path:
         """Return the file that says which tests run each line; make it if there is none for the code as it is."""
