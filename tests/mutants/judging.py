@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # ``full`` has what ``.ci/run`` runs beyond ``quick``.
 _BEYOND: Final = "(full or benchmark or hypothesis) and not slow"
 TIERS: Final = {"quick": (), "full": ("-m", _BEYOND, "--hypothesis-profile", "full")}
-FIRST: Final = 30  # so many of the tests that run the fewest mutants come first: they are quick, and likely to fail
+FIRST: Final = 10  # so many of the tests that run the fewest mutants come first: they are quick, and likely to fail
 LIMIT_S: Final = 3600
 
 _NOTED: Final = """import os
@@ -131,8 +131,9 @@ class Judge:
             raise RuntimeError(done.stderr)
         if done.returncode in {0, 5}:  # 5: the tier has none of these tests
             return []
-        failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
-        return failed or (done.stdout + done.stderr).strip().splitlines()[-1:]
+        output = f"{done.stdout}\n{done.stderr}"  # the second alternative is of tests/conftest.py
+        failed = re.findall(r"^(?:(?:FAILED|ERROR) )?(\S*::.*?)(?: - .*| still runs after .*)?$", output, re.MULTILINE)
+        return failed or output.strip().splitlines()[-1:]
 
 
 def _noting(source: str, mutants: dict[int, Mutant]) -> str:
