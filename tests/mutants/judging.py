@@ -132,7 +132,9 @@ class Judge:
         if done.returncode in {0, 5}:  # 5: the tier has none of these tests
             return []
         output = f"{done.stdout}\n{done.stderr}"  # the second alternative is of tests/conftest.py
-        failed = re.findall(r"^(?:(?:FAILED|ERROR) )?(\S*::.*?)(?: - .*| still runs after .*)?$", output, re.MULTILINE)
+        failed = re.findall(
+            r"^(?:(?:FAILED|ERROR) |(?=.* still runs))(\S.*?)(?: - .*| still runs.*)?$", output, re.MULTILINE
+        )
         return failed or output.strip().splitlines()[-1:]
 
 
