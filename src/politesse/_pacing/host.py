@@ -186,9 +186,9 @@ class PacedHost:
 
     def not_yet(self, agent: AgentPace, now_mono: float, now_wall: float) -> NotYet:
         """Return when a request that has to wait may start: at its own time, or at that of an earlier waiter."""
-        if self.recalling:
-            return NotYet(now_wall + _RECALL_S, Bound.STORE)
         ready_mono, bound_by, pace, _ = self.start_of(agent, now_mono, now_wall)
+        if self.recalling and ready_mono - now_mono <= _RECALL_S:  # a longer wait is known from earlier gates
+            return NotYet(now_wall + _RECALL_S, Bound.STORE)
         if self.under_way and self.options.max_concurrent == 1 and ready_mono <= self.last_mono + pace.interval_s:
             ready_mono = now_mono  # the interval will count from the end of the request under way
         for waiter in self.firsts:

@@ -7,6 +7,7 @@ from typing import Any
 from politesse import Gatekeeper
 from politesse.cli.demo import CACHE, PACING
 from politesse.fetch import AiohttpFetcher
+from politesse.options import SharedPacer
 from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
 from tests.support.violations import FORBIDDEN, GAP, OVERLAP, REFETCHED, RETRIED_EARLY, RETRY_AFTER, STALE, WHILE_CLOSED
 
@@ -20,9 +21,14 @@ def _with(**changes: object) -> type[Gatekeeper]:
         __slots__ = ()
 
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options | changes)
+            super().__init__(*args, **_apart(options | changes))
 
     return Gate
+
+
+def _apart(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with a pace that no other run of the demo in this process shares."""
+    return options | {"pacer": SharedPacer(options["pacing"])}
 
 
 def _reading(tamper: Callable[[FetchResult], FetchResult], **changes: object) -> type[Gatekeeper]:
@@ -38,7 +44,7 @@ def _reading(tamper: Callable[[FetchResult], FetchResult], **changes: object) ->
         __slots__ = ()
 
         def __init__(self, user_agent: str, *, fetch: Any, **options: Any) -> None:
-            super().__init__(user_agent, fetcher=Fetcher(user_agent, fetch), **options | changes)
+            super().__init__(user_agent, fetcher=Fetcher(user_agent, fetch), **_apart(options | changes))
 
     return Gate
 

@@ -207,6 +207,7 @@ async def test_loss_is_logged_once_for_all_gates_of_a_pacer_and_reaches_each(
         one.subscribe(events[0].append)
         other.subscribe(events[1].append)
         await visit(one)
+        await visit(other)
         own_server.kill()
         for gate in (one, other):
             with pytest.raises(TooFar, match="by fleet"):

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from politesse import Bound, Gatekeeper, PacingOptions, TooFar
-from politesse.options import FleetOptions
+from politesse.options import FleetOptions, SharedPacer
 from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
 from tests.integration.sites import UA
@@ -24,7 +24,8 @@ KEEPING: Final = ("--appendonly", "yes")
 def gate_at(url: str) -> Gatekeeper:
     """Return a gate of a fleet that learns from nothing but Redis what hosts have asked for."""
     site = ScriptedFetcher({"https://example.com": 404})
-    return Gatekeeper(UA, fetcher=site, fleet=FleetOptions(url), pacing=QUICK, store=MemoryStore())
+    pacer = SharedPacer(QUICK, fleet=FleetOptions(url))  # not the pacer of this process
+    return Gatekeeper(UA, fetcher=site, pacer=pacer, store=MemoryStore())
 
 
 async def visit(gate: Gatekeeper, status: int = 200) -> None:

@@ -80,7 +80,7 @@ async def test_stale_pages_are_served_when_the_server_is_down(tmp_path: Path) ->
 async def test_challenge_in_place_of_robots_txt_opens_no_site_and_is_not_cached(tmp_path: Path, action: str) -> None:
     refusal = status(202 if action == "challenge" else 405, x_amzn_waf_action=action)
     site = Site(answering(refusal), {"/": html()})
-    settings = ADDON | NO_DELAY | cached_in(tmp_path) | {"POLITESSE_MAX_WAIT": 1}
+    settings = ADDON | NO_DELAY | cached_in(tmp_path) | {"POLITESSE_MAX_UNREACHABLE": 1}
     async with serving(site):
         first = await crawl([f"{site.base}/"], settings)
         second = await crawl([f"{site.base}/"], settings)
