@@ -25,7 +25,7 @@ COMMON: dict[str, Any] = {
 POLITE: dict[str, Any] = COMMON | {
     "ADDONS": {"politesse.integrations.scrapy.PolitesseAddon": 100},
     "POLITESSE_CACHE": CACHE,
-    "POLITESSE_MAX_WAIT": UNREACHABLE_S,
+    "POLITESSE_MAX_UNREACHABLE": UNREACHABLE_S,
     "POLITESSE_PACING": PACING,
 }
 PLAIN: dict[str, Any] = COMMON | {

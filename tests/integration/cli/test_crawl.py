@@ -43,16 +43,16 @@ TITLE = "<!doctype html><title>A page</title>"
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pause between two requests, and three seconds for a robots.txt that is unreachable."""
+    """No pause between two requests, and 6.5 seconds for a robots.txt that is unreachable, as in the demo."""
 
     def pacing(*, min_delay_s: float) -> PacingOptions:
         assert min_delay_s == 1.0
-        return PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=0.1)
+        return PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=1.0)
 
     cache = CacheOptions(retry_min_s=0.1, retry_max_s=0.1)
     monkeypatch.setattr(crawl_command, "PacingOptions", pacing)
     monkeypatch.setattr(crawl_command, "Gatekeeper", partial(Gatekeeper, cache=cache))
-    monkeypatch.setattr(crawl_command, "PoliteQueue", partial(PoliteQueue, max_unreachable_s=3.0))
+    monkeypatch.setattr(crawl_command, "PoliteQueue", partial(PoliteQueue, max_unreachable_s=6.5))
 
 
 @pytest.fixture
