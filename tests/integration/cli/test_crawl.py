@@ -47,7 +47,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def pacing(*, min_delay_s: float) -> PacingOptions:
         assert min_delay_s == 1.0
-        return PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=1.0)
+        return PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=0.1)
 
     cache = CacheOptions(retry_min_s=0.1, retry_max_s=0.1)
     monkeypatch.setattr(crawl_command, "PacingOptions", pacing)
