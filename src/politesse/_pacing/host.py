@@ -44,7 +44,7 @@ from politesse._pacing.backoff import HostBackoff
 from politesse._pacing.pace import PacingOptions, Start, bounded, earliest_start, stated_pace
 from politesse._pacing.permit import AgentPace, LocalPermit, Waiter
 from politesse.status import HostStatus
-from politesse.verdict import Bound, NotYet
+from politesse.verdict import CLOSINGS, Bound, NotYet
 
 if TYPE_CHECKING:
     from politesse.ports import TurnRequest
@@ -187,7 +187,7 @@ class PacedHost:
     def not_yet(self, agent: AgentPace, now_mono: float, now_wall: float) -> NotYet:
         """Return when a request that has to wait may start: at its own time, or at that of an earlier waiter."""
         ready_mono, bound_by, pace, _ = self.start_of(agent, now_mono, now_wall)
-        if self.recalling and ready_mono - now_mono <= _RECALL_S:  # a longer wait is known from earlier gates
+        if self.recalling and bound_by not in CLOSINGS:  # an earlier gate may have left a closure
             return NotYet(now_wall + _RECALL_S, Bound.STORE)
         if self.under_way and self.options.max_concurrent == 1 and ready_mono <= self.last_mono + pace.interval_s:
             ready_mono = now_mono  # the interval will count from the end of the request under way
