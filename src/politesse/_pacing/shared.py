@@ -126,16 +126,13 @@ class SharedPacer:
         return self._pacer
 
     async def leave(self, share: GateShare) -> None:
-        """Close the pacer if this was its last gate; a pacer with turns under way waits for a later gate.
-
-        The pacer of a fleet is closed in any case, because Redis knows the turns under way.
-        """
+        """Close the pacer if this was its last gate."""
         if share not in self._shares or self._pacer is None:
             return  # the pacer of this gate ended with its event loop
         hosts = self._limited_hosts()
         self._shares.pop(share)()
         self.settle(hosts)
-        if not self._shares and (self.fleet is not None or not self._pacer.in_flight):
+        if not self._shares:
             pacer, self._pacer = self._pacer, None
             await pacer.aclose()
 

@@ -183,17 +183,6 @@ async def test_task_with_a_turn_of_a_closed_gate_gets_turns_of_other_gates(clock
                 await other.take_turn(PAGE, exempt="a test")
 
 
-async def test_turn_that_is_under_way_at_the_close_of_its_gate_holds_its_host(clock: ManualClock) -> None:
-    gate = gate_of(clock)
-    turn = await gate.take_turn(PAGE, exempt="a test")
-    await gate.aclose()
-    async with gate_of(clock) as other:
-        waiting = asyncio.create_task(request(other, clock, exempt="a test"))
-        await clock.sleep(30)
-        turn.end()
-        assert await waiting >= 31
-
-
 @pytest.mark.parametrize(
     "pacing", [PacingOptions(key="address"), PacingOptions(min_delay_s=0.0, address=Limit(min_delay_s=1.0))]
 )
