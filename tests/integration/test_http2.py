@@ -167,7 +167,6 @@ async def test_page_of_a_crawl_that_times_out_ends_at_the_server(
 
 @pytest.fixture
 async def crawlee(gate: Gatekeeper) -> AsyncIterator[PoliteHttpClient]:
-    pytest.importorskip("apify_fingerprint_datapoints")
     from crawlee.http_clients import HttpxHttpClient
 
     client = PoliteHttpClient(gate, HttpxHttpClient(http1=False, follow_redirects=False))

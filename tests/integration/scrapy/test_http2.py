@@ -7,7 +7,6 @@ import trustme
 
 from tests.integration.scrapy.crawling import QUICK, crawl
 
-pytest.importorskip("h2")
 pytest.importorskip("scrapy.core.downloader.handlers._httpx")  # older versions of Scrapy do not have it
 
 from tests.integration.http2_site import serving_http2
