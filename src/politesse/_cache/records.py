@@ -194,7 +194,8 @@ class StoredRecords(Records):
         except BaseException:
             self._doubt(origin, moment)
             raise
-        self._doubted.pop(origin, None)
+        if not is_before(moment, self._doubted.get(origin)):  # a change that began later may have failed meanwhile
+            self._doubted.pop(origin, None)
         self._repeat_soon()
 
     def _doubt(self, origin: Origin, moment: Moment | None) -> None:

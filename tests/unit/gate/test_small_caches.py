@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final
 
@@ -38,6 +39,15 @@ async def pass_time(clock: ManualClock, tasks: list[asyncio.Task[None]], limit_s
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def take_all(queue: PoliteQueue[str], turns: list[str]) -> None:
+    """Take the turns of all URLs that were put, and note each URL."""
+    queue.close()
+    with suppress(QueueClosed):
+        while True:
+            async with queue.turn() as turn:
+                turns.append(turn.url)
+
+
 async def test_forty_queues_of_one_gate_hand_out_all_urls() -> None:
     clock, store, turns = ManualClock(), KeptStore({}), list[str]()
 
@@ -45,13 +55,7 @@ async def test_forty_queues_of_one_gate_hand_out_all_urls() -> None:
         queue = PoliteQueue[str](gate)
         for number in range(3):
             await queue.put(f"{site}/{number}")
-        queue.close()
-        while True:
-            try:
-                async with queue.turn() as turn:
-                    turns.append(turn.url)
-            except QueueClosed:
-                return
+        await take_all(queue, turns)
 
     async with small_gate(clock, files(), store=store) as gate:
         await pass_time(clock, [asyncio.create_task(work(gate, site)) for site in SITES], 12.0)
@@ -98,13 +102,7 @@ async def test_reservations_are_enforced_although_others_evict_them(fragment: st
         queue = PoliteQueue[str](gate)
         await queue.put(f"{site}/page{fragment}")
         await queue.put(f"{site}/reserved")
-        queue.close()
-        while True:
-            try:
-                async with queue.turn() as turn:
-                    turns.append(turn.url)
-            except QueueClosed:
-                return
+        await take_all(queue, turns)
 
     async with small_gate(clock, files() | reserved, enforce_usage={"tdm"}) as gate:
         await pass_time(clock, [asyncio.create_task(work(gate, site)) for site in SITES], 60.0)
