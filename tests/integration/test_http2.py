@@ -2,11 +2,15 @@
 
 import asyncio
 import gc
+import ssl
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
+import trustme
 
 from politesse import Gatekeeper, HostPolicy
 from politesse.integrations.crawlee import PoliteHttpClient
@@ -142,6 +146,129 @@ async def test_response_of_a_transport_within_another_is_reset(
             pass
         await client.get(f"{site.base}/page")
     assert (site.beside, site.ended) == ([], [("/slow", "reset")])
+
+
+# Requests at once, one of which is cancelled while their connection is made
+
+
+@pytest.fixture
+async def tls_site(authority: trustme.CA) -> AsyncIterator[Http2Site]:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    tls.set_alpn_protocols(["h2"])
+    async with serving_http2(tls) as site:
+        yield site
+
+
+@pytest.fixture
+async def tls_client(gate: Gatekeeper, library: Library, authority: trustme.CA) -> AsyncIterator[httpx.AsyncClient]:
+    tls = ssl.create_default_context()
+    authority.configure_trust(tls)
+    sender = library.http.AsyncHTTPTransport(http1=False, http2=True, verify=tls)
+    async with library.http.AsyncClient(transport=library.polite.PoliteTransport(gate, wraps=sender)) as client:
+        yield client
+
+
+@dataclass
+class Stage:
+    """Stops a request of httpx at one of the events that httpcore traces."""
+
+    event: str
+    socket: Any = None
+    is_reached: asyncio.Event = field(default_factory=asyncio.Event)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def trace(self, event: str, info: dict[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            self.socket = info["return_value"]
+        if event == self.event:
+            self.is_reached.set()
+            try:
+                await self.go_on.wait()
+            except asyncio.CancelledError:
+                if event.startswith("connection.") and self.socket is not None:
+                    await self.socket.aclose()  # httpcore leaves it open
+                raise
+
+
+async def cancel(request: asyncio.Task[httpx.Response]) -> None:
+    request.cancel()
+    await asyncio.wait([request])
+    assert request.cancelled()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "connection.connect_tcp.started",
+        "connection.connect_tcp.complete",
+        "connection.start_tls.started",
+        "connection.start_tls.complete",
+        "http2.send_request_headers.started",
+        "http2.send_request_headers.complete",
+        "http2.receive_response_headers.complete",
+        "http2.receive_response_body.started",
+    ],
+)
+async def test_request_that_is_cancelled_at_a_stage_leaves_no_stream_that_cannot_be_reset(
+    tls_site: Http2Site, gate: Gatekeeper, tls_client: httpx.AsyncClient, event: str
+) -> None:
+    gate.set_policy("127.0.0.1", HostPolicy(max_concurrent=3))
+    stage = Stage(event)
+    first, second, third = (
+        asyncio.create_task(tls_client.get(f"{tls_site.base}/slow{number}", extensions=extensions))
+        for number, extensions in enumerate([{"trace": stage.trace}, {}, {}])
+    )
+    await stage.is_reached.wait()
+    await until(lambda: turns(gate) == 3)
+    await cancel(first)
+    await until(lambda: {"/slow1", "/slow2"} <= set(tls_site.paths))
+    await cancel(second)
+    await tls_client.get(f"{tls_site.base}/page")
+    assert (tls_site.started[-1], third.done()) == (("/page", ["/slow2"]), False)
+    await cancel(third)
+    await tls_client.get(f"{tls_site.base}/page")
+    assert tls_site.started[-1] == ("/page", [])
+    assert all(len(others) < 3 for _, others in tls_site.started)
+
+
+@pytest.mark.parametrize("event", ["connection.connect_tcp.started", "connection.start_tls.started"])
+async def test_request_that_is_cancelled_as_it_waits_for_the_connection_of_another_hides_no_stream(
+    tls_site: Http2Site, gate: Gatekeeper, tls_client: httpx.AsyncClient, event: str
+) -> None:
+    gate.set_policy("127.0.0.1", HostPolicy(max_concurrent=2))
+    stage = Stage(event)
+    first = asyncio.create_task(tls_client.get(f"{tls_site.base}/silent", extensions={"trace": stage.trace}))
+    await stage.is_reached.wait()
+    second = asyncio.create_task(tls_client.get(f"{tls_site.base}/page"))
+    await until(lambda: turns(gate) == 2)
+    await cancel(second)
+    third = asyncio.create_task(tls_client.get(f"{tls_site.base}/slow"))
+    await until(lambda: turns(gate) == 2)
+    stage.go_on.set()
+    await until(lambda: {"/silent", "/slow"} <= set(tls_site.paths))
+    await cancel(first)
+    await cancel(third)
+    await tls_client.get(f"{tls_site.base}/page")
+    assert (tls_site.started[-1], tls_site.connections) == (("/page", []), 1)
+
+
+@pytest.mark.parametrize("library", ["httpx"], indirect=True)  # httpx2 counts its permits in one step
+async def test_request_that_is_cancelled_as_httpcore_counts_its_permits_hides_no_stream(
+    site: Http2Site, client: httpx.AsyncClient
+) -> None:
+    stage = Stage("http2.send_connection_init.complete")
+    stage.go_on.set()
+    first = asyncio.create_task(client.get(f"{site.base}/page", extensions={"trace": stage.trace}))
+    await stage.is_reached.wait()
+    await asyncio.sleep(0)
+    await cancel(first)
+    assert site.paths == []
+    second = asyncio.create_task(client.get(f"{site.base}/slow"))
+    await until(lambda: site.paths == ["/slow"])
+    await cancel(second)
+    await client.get(f"{site.base}/page")
+    assert (site.beside, site.ended, site.connections) == ([], [("/slow", "reset")], 1)
 
 
 # Clients that the library calls in its turns

@@ -48,6 +48,12 @@ async def reset_given_up(*transports: object) -> None:
         http2: Any = getattr(connection, "_connection", None)
         h2: Any = None if connection.is_closed() else getattr(http2, "_h2_state", None)
         streams = () if h2 is None else tuple(h2.streams.items())
+        permits: Any = getattr(getattr(http2, "_max_streams_semaphore", None), "_anyio_semaphore", None)
+        if hasattr(permits, "_max_value"):
+            # httpcore makes 100 permits and takes 99 back, one in each step of the event loop. If the request is
+            # cancelled meanwhile, too many are left: a later ``release`` raises ValueError before httpcore forgets the
+            # stream.
+            permits._max_value = None  # noqa: SLF001 - without a maximum, ``release`` cannot fail
         # Neither library gives public access to its streams.
         given_up = [number for number, stream in streams if not stream.closed and number not in http2._events]  # noqa: SLF001
         for number in given_up if connection.is_available() else ():
@@ -60,11 +66,25 @@ async def reset_given_up(*transports: object) -> None:
 
 def _http2_connections(sender: Any, depth: int = 3) -> Iterator[Any]:  # noqa: ANN401 - of httpcore or httpcore2
     """Yield the connections of a transport, or of the transports that it wraps, if they may be of HTTP/2."""
-    if getattr(sender, "_http2", False):  # a pool of connections
-        yield from getattr(sender, "connections", ())
+    if getattr(sender, "_http2", False) and hasattr(sender, "connections"):  # a pool
+        _keep_connections(sender)
+        yield from sender.connections
     for inner in getattr(sender, "__dict__", {}).values() if depth else ():
         if hasattr(inner, "handle_async_request"):
             yield from _http2_connections(inner, depth - 1)
+
+
+def _keep_connections(pool: Any) -> None:  # noqa: ANN401 - of httpcore or httpcore2
+    """Return connections to a pool that dropped them, although requests go on to use them.
+
+    The pool drops a connection if any of its requests is cancelled while it is made; nothing would find its streams.
+    """
+    kept = {None, *pool.connections}
+    for connection in {request.connection for request in pool._requests} - kept:  # noqa: SLF001
+        for part in (connection, connection._connection):  # noqa: SLF001 - a tunnel has the flag one level deeper
+            if hasattr(part, "_connect_failed"):
+                part._connect_failed = False  # noqa: SLF001 - else the pool would drop it again
+        pool._connections.append(connection)  # noqa: SLF001
 
 
 async def _tell(connection: Any, http2: Any) -> None:  # noqa: ANN401 - of httpcore or httpcore2
