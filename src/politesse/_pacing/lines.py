@@ -40,7 +40,7 @@ from politesse._pacing.reports import HELD_S, LONG_S, PermitExpiry, Reports
 from politesse.errors import ClosedError, TooFar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.host_state import MemoryOf
     from politesse._pacing.pace import PacingOptions
@@ -104,6 +104,24 @@ class LocalLines:
             self._recalls = Recalls(kept, self._clock, self._active.marks.requested.kept_s, self._recalled)
             for host in self._hosts.values():
                 self._recalls.begin(host)
+
+    def under_way(self) -> Sequence[Permit]:
+        """Return all permits that have not ended."""
+        return list(self._active.under_way())
+
+    def take_over(self, permits: Iterable[Permit]) -> None:
+        """Go on with the permits of an earlier pacer, which is closed."""
+        for permit in permits:
+            if isinstance(permit, LocalPermit) and permit.lines is not None:
+                left, host = permit.paced, self._active.get(permit.host, self._monotonic())
+                left.under_way.remove(permit)
+                host.under_way.append(permit)
+                host.marks = max(host.marks, left.marks)
+                host.limit(host.options)
+                permit.lines.in_flight -= 1
+                self.in_flight += 1
+                permit.lines, permit.paced = self, host
+        self._expiry.look()
 
     def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
         """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""

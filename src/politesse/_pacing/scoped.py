@@ -112,6 +112,21 @@ class ScopedPacer:
         for scope in self._scopes:
             scope.pacer.remember(memory)
 
+    def under_way(self) -> Sequence[Permit]:
+        """Return all permits that have not ended."""
+        return list(self._under_way)
+
+    def take_over(self, permits: Iterable[Permit]) -> None:
+        """Go on with the permits of an earlier pacer, which is closed."""
+        for permit in permits:
+            if isinstance(permit, ScopedPermit):
+                for scope, part in zip(self._scopes, permit.parts, strict=True):
+                    scope.pacer.take_over([part])
+                del permit.others[permit]
+                permit.others = self._under_way
+                self._under_way[permit] = None
+        self._expiry.look()
+
     def try_start(self, request: TurnRequest, /) -> ScopedPermit | NotYet:
         """Return a permit of all scopes, or NotYet; begin a lookup if the address is unknown."""
         parts = self._known_parts(request)

@@ -96,7 +96,7 @@ class SharedPacer:
         self._resolver = resolver
         self._jitter = jitter
         self.marks: defaultdict[str, Marks] = defaultdict(Marks)  # stay when the pacer closes
-        self._pacer: AnyPacer | None = None
+        self.pacer: AnyPacer | None = None  # a closed pacer stays here while its turns are under way
         self._publisher = Publisher()
         # Each share with the end of its subscription, in the order in which the gates joined.
         self._shares: dict[GateShare, Callable[[], None]] = {}
@@ -105,11 +105,14 @@ class SharedPacer:
 
     def join(self, share: GateShare) -> AnyPacer:
         """Return the pacer for a gate."""
-        if self._pacer is None or (self._loop is not None and self._loop.is_closed()):
+        earlier, pacer = None, self.pacer
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - None if no event loop is running
+        if pacer is None or not self._shares or (self._loop is not None and self._loop.is_closed()):
+            earlier = pacer if loop is self._loop else None  # the requests of another event loop ended with it
             self._shares.clear()
             self._used = self.options
             self._publisher = Publisher(EventLog())  # an event is logged once, not for each gate
-            self._pacer = make_pacer(
+            pacer = self.pacer = make_pacer(
                 self.options,
                 clock=self.clock,
                 publisher=self._publisher,
@@ -118,27 +121,30 @@ class SharedPacer:
                 resolver=self._resolver or share.resolver,
                 fleet=None if self.fleet is None else fleet_wire(self.fleet),
             )
-            self._loop = asyncio._get_running_loop()  # noqa: SLF001 - None if no event loop is running
+            self._loop = loop
         self._shares[share] = self._publisher.subscribe(share.publisher.forward)
         if share.memory is not None:
-            self._pacer.remember(partial(_OldestMemory, self._shares))
+            pacer.remember(partial(_OldestMemory, self._shares))
         self.settle(self._limited_hosts())
-        return self._pacer
+        if earlier is not None:
+            pacer.take_over(earlier.under_way())
+        return pacer
 
     async def leave(self, share: GateShare) -> None:
         """Close the pacer if this was its last gate."""
-        if share not in self._shares or self._pacer is None:
+        if share not in self._shares or self.pacer is None:
             return  # the pacer of this gate ended with its event loop
         hosts = self._limited_hosts()
         self._shares.pop(share)()
         self.settle(hosts)
         if not self._shares:
-            pacer, self._pacer = self._pacer, None
+            pacer = self.pacer
+            self.pacer = pacer if pacer.in_flight else None  # the next pacer takes over the turns under way
             await pacer.aclose()
 
     def settle(self, hosts: Iterable[str]) -> None:
         """Pace by the strictest options of all gates, and ``hosts`` by the strictest limits of all gates there."""
-        shares, pacer = self._shares, self._pacer
+        shares, pacer = self._shares, self.pacer
         if pacer is None or not shares:
             return
         least = reduce(strictest, (share.options for share in shares))
@@ -158,7 +164,7 @@ class SharedPacer:
         return {host for share in self._shares for host in share.limits}
 
     def __repr__(self) -> str:
-        return f"<SharedPacer of {len(self._shares)} gates: {self._pacer!r}>"
+        return f"<SharedPacer of {len(self._shares)} gates: {self.pacer!r}>"
 
 
 _OfClock: TypeAlias = "tuple[str | None, defaultdict[str, Marks], WeakValueDictionary[tuple[object, ...], SharedPacer]]"
@@ -346,8 +352,9 @@ class GateShare:
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
         """Return the lines in which a request to ``host`` waits; all gates share them."""
-        # The pacer of a closed gate still has the turns of the gate that have not ended.
-        return (self.pacer if self._pacer is None else self._pacer).lines(host)
+        # A turn of a closed gate that has not ended stands in the lines of the pacer that has taken it over.
+        pacer = self._pacer if self._shared is None or self._shared.pacer is None else self._shared.pacer
+        return (self.pacer if pacer is None else pacer).lines(host)
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits; raises ConfigurationError if the key is not the host."""

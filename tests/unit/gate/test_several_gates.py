@@ -12,6 +12,7 @@ import pytest
 
 from politesse import Gatekeeper, HostPolicy, NotYet, PacingOptions, Reason, TooFar
 from politesse.errors import TurnHeld
+from politesse.events import TurnExpired
 from politesse.options import Limit, SharedPacer
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.calls import calls_of
@@ -181,6 +182,118 @@ async def test_task_with_a_turn_of_a_closed_gate_gets_turns_of_other_gates(clock
                 pass
             with pytest.raises(TurnHeld):
                 await other.take_turn(PAGE, exempt="a test")
+
+
+@pytest.mark.parametrize(
+    "pacing",
+    [
+        PacingOptions(),
+        PacingOptions(key="address"),
+        PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, address=Limit(min_delay_s=1.0)),
+    ],
+    ids=["host", "address", "limit"],
+)
+async def test_turn_that_is_under_way_at_the_close_of_its_gate_holds_its_host(
+    clock: ManualClock, pacing: PacingOptions
+) -> None:
+    resolver = Resolving({"example.com": ["192.0.2.1"], "other.example": ["192.0.2.2"]})
+    gate, between, other = (gate_of(clock, pacing=pacing, resolver=resolver) for _ in range(3))
+    turn = await gate.take_turn(PAGE, exempt="a test")
+    taken = clock.monotonic()
+    await gate.aclose()
+    await between.check("https://other.example/")  # a gate that does not use the host passes the turn on
+    await between.aclose()
+    async with other:
+        waiting = asyncio.create_task(request(other, clock, exempt="a test"))
+        await clock.sleep(30)
+        assert other.hosts()["192.0.2.1" if pacing.key == "address" else "example.com"].in_flight == 1
+        turn.end()
+        ended = clock.monotonic()
+        assert ended >= taken + 30
+        assert await waiting >= ended + 1.0
+        assert other.statistics().in_flight == gate.statistics().in_flight == 0
+
+
+@pytest.mark.parametrize(
+    "pacing", [PacingOptions(), PacingOptions(min_delay_s=0.0, address=Limit(min_delay_s=1.0))], ids=["host", "limit"]
+)
+@pytest.mark.parametrize("opened_s", [100, 900])
+async def test_turn_that_never_ends_holds_its_host_until_it_expires_also_after_the_close_of_its_gate(
+    clock: ManualClock, pacing: PacingOptions, opened_s: float
+) -> None:
+    resolver = Resolving({"example.com": ["192.0.2.1"]})
+    gate = gate_of(clock, pacing=pacing, resolver=resolver)
+    turn = await gate.take_turn(PAGE, exempt="a test")
+    taken = clock.monotonic()
+    await gate.aclose()
+    await clock.sleep(opened_s)
+    async with gate_of(clock, pacing=pacing, resolver=resolver) as other:
+        expired = list[TurnExpired]()
+        other.subscribe(lambda event: expired.append(event) if isinstance(event, TurnExpired) else None)
+        assert await request(other, clock, exempt="a test") == pytest.approx(taken + max(600, opened_s) + 1, abs=0.1)
+        assert [event.url for event in expired] == [PAGE]
+    assert not turn.under_way
+
+
+@pytest.mark.parametrize("gives_back", [False, True])
+async def test_turn_that_ends_while_no_gate_is_open_holds_its_host_for_one_interval(
+    clock: ManualClock, *, gives_back: bool
+) -> None:
+    gate = gate_of(clock)
+    turn = await gate.take_turn(PAGE, exempt="a test")
+    await gate.aclose()
+    await clock.sleep(30)
+    (turn.give_back if gives_back else turn.end)()
+    ended = clock.monotonic()
+    async with gate_of(clock, pacing=PacingOptions(adaptive_factor=0.0)) as other:
+        start = await request(other, clock, exempt="a test")
+        assert start == pytest.approx(ended + (0.0 if gives_back else 1.0))
+
+
+async def test_several_turns_that_are_under_way_at_the_close_of_their_gate_count_for_the_next(
+    clock: ManualClock,
+) -> None:
+    pacing = PacingOptions(max_concurrent=2, adaptive_factor=0.0)
+    gate = gate_of(clock, pacing=pacing)
+    first, second = [await gate.take_turn(PAGE, exempt="a test") for _ in range(2)]
+    await gate.aclose()
+    async with gate_of(clock, pacing=pacing) as other:
+        waiting = asyncio.create_task(request(other, clock, 60.0, exempt="a test"))
+        await clock.sleep(30)
+        last = asyncio.create_task(request(other, clock, exempt="a test"))
+        first.end()
+        ended = clock.monotonic()
+        await clock.sleep(20)
+        second.give_back()  # the request of this gate, not this turn, sets the interval from now on
+        assert await waiting == pytest.approx(ended)
+        assert await last == pytest.approx(ended + 20)
+
+
+async def test_task_that_holds_a_turn_of_a_closed_gate_does_not_wait_for_itself_at_the_next_gate(
+    clock: ManualClock,
+) -> None:
+    gate = gate_of(clock)
+    with await gate.take_turn(PAGE, exempt="a test"):
+        await gate.aclose()
+        async with gate_of(clock, pacing=PacingOptions(max_concurrent=2)) as two, two.turn(PAGE, exempt="a test"):
+            pass
+        async with gate_of(clock) as other:
+            with pytest.raises(TurnHeld):
+                await other.take_turn(PAGE, exempt="a test")
+
+
+def test_turn_of_an_event_loop_that_has_ended_holds_no_host(clock: ManualClock) -> None:
+    pacer, turns = SharedPacer(clock=clock), []
+
+    async def visit() -> float:
+        async with gate_of(clock, pacer=pacer) as gate:
+            turns.append(await gate.take_turn(PAGE, exempt="a test"))
+            return clock.monotonic()
+
+    starts = [asyncio.run(visit()) for _ in range(3)]
+    for turn in turns:
+        turn.end()
+    assert shortest(starts) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

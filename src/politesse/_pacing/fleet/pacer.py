@@ -65,6 +65,13 @@ class FleetPacer:
     def remember(self, memory: MemoryOf) -> None:
         """Do nothing: the fleet keeps the states of hosts itself."""
 
+    def under_way(self) -> Sequence[Permit]:
+        """Return no permit: the fleet knows the requests under way itself."""
+        return ()
+
+    def take_over(self, permits: Iterable[Permit]) -> None:
+        """Do nothing; see ``under_way``."""
+
     def try_start(self, request: TurnRequest, /) -> FleetPermit | NotYet:
         """Return the permit that was kept for a callback; otherwise NotYet, because only Redis grants new permits."""
         self._reserver.check_open()
