@@ -165,6 +165,30 @@ async def test_a_file_that_was_forgotten_does_not_come_back_if_it_could_not_be_d
         assert bench.scripted.count(SITE) == 3
 
 
+async def test_a_write_that_succeeds_late_does_not_bring_back_a_file_that_was_forgotten_meanwhile() -> None:
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    class SlowStore(KeptStore):
+        async def put(self, key: str, record: bytes, /) -> None:
+            began.set()
+            await goes_on.wait()
+            await super().put(key, record)
+
+    bench = Bench(SlowStore({}), [OPEN, CLOSED_FOR_LONG], max_entries_bytes=1)
+    async with bench.gate as gate:
+        checking = asyncio.create_task(gate.check(PAGE))
+        await began.wait()
+        bench.clock.advance(0.1)
+        bench.break_calls("delete")
+        await gate.forget(SITE)
+        bench.heal()
+        goes_on.set()
+        assert await checking
+        assert await gate.check(OTHER)  # there is room for one file only
+        gc.collect()  # an evicted file that a traceback holds would be found again
+        assert not await gate.check(PAGE)
+
+
 @pytest.mark.parametrize("later", [CLOSED_FOR_LONG, 503], ids=["file", "fault"])
 async def test_an_evicted_file_that_could_not_be_stored_is_fetched_again(store: Store, later: Answer) -> None:
     bench = Bench(store, [OPEN, CLOSED_FOR_LONG, later], max_entries_bytes=1)
