@@ -200,7 +200,8 @@ class StoredRecords(Records):
 
     def _doubt(self, origin: Origin, moment: Moment | None) -> None:
         """Note a failed change: older records of ``origin`` count no more."""
-        self._doubted[origin] = moment
+        if not is_before(moment, self._doubted.get(origin)):  # a change that began later may have failed before
+            self._doubted[origin] = moment
         self._doubted.move_to_end(origin)
         if len(self._doubted) > _MAX_DOUBTED:
             _, self._dropped = self._doubted.popitem(last=False)

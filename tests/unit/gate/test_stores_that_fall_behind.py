@@ -189,6 +189,35 @@ async def test_a_write_that_succeeds_late_does_not_bring_back_a_file_that_was_fo
         assert not await gate.check(PAGE)
 
 
+async def test_a_write_that_fails_late_does_not_bring_back_a_file_that_was_forgotten_meanwhile() -> None:
+    began, fails = asyncio.Event(), asyncio.Event()
+
+    class SlowStore(KeptStore):
+        async def put(self, key: str, record: bytes, /) -> None:
+            if not began.is_set():
+                began.set()
+                await fails.wait()
+                raise StoreError("disk full")
+            await super().put(key, record)
+
+    bench = Bench(SlowStore({}), [OPEN, OPEN, CLOSED_FOR_LONG], max_entries_bytes=1)
+    async with bench.gate as gate, bench.next_gate() as other:
+        checking = asyncio.create_task(gate.check(PAGE))
+        await began.wait()
+        bench.clock.advance(0.1)
+        assert await other.check(PAGE)
+        bench.clock.advance(0.1)
+        bench.break_calls("delete")
+        await gate.forget(SITE)
+        fails.set()
+        assert await checking
+        assert await gate.check(OTHER)  # there is room for one file only
+        gc.collect()  # an evicted file that a traceback holds would be found again
+        bench.clock.advance(10)  # the pause before the third request for the file is over
+        assert not await gate.check(PAGE)
+        bench.heal()
+
+
 @pytest.mark.parametrize("later", [CLOSED_FOR_LONG, 503], ids=["file", "fault"])
 async def test_an_evicted_file_that_could_not_be_stored_is_fetched_again(store: Store, later: Answer) -> None:
     bench = Bench(store, [OPEN, CLOSED_FOR_LONG, later], max_entries_bytes=1)
