@@ -110,7 +110,7 @@ class LocalLines:
         return list(self._active.under_way())
 
     def take_over(self, permits: Iterable[Permit]) -> None:
-        """Go on with the permits of an earlier pacer, which is closed."""
+        """Go on with the permits of an earlier pacer, which is closed; their hosts become active here."""
         for permit in permits:
             if isinstance(permit, LocalPermit) and permit.lines is not None:
                 left, host = permit.paced, self._active.get(permit.host, self._monotonic())

@@ -98,7 +98,7 @@ class LocalPermit:
     """Permission of a LocalPacer for one request; see ``politesse.ports.Permit``.
 
     Attributes:
-        lines: the object that granted the permit, or None after the end.
+        lines: the object that granted the permit or has taken it over, or None after the end.
         paced: the host of the request.
         agent: the pace that binds the requests of its agent.
         url: the URL of the request; empty if the URL is unknown.

@@ -118,13 +118,12 @@ class ScopedPacer:
 
     def take_over(self, permits: Iterable[Permit]) -> None:
         """Go on with the permits of an earlier pacer, which is closed."""
-        for permit in permits:
-            if isinstance(permit, ScopedPermit):
-                for scope, part in zip(self._scopes, permit.parts, strict=True):
-                    scope.pacer.take_over([part])
-                del permit.others[permit]
-                permit.others = self._under_way
-                self._under_way[permit] = None
+        taken = [permit for permit in permits if isinstance(permit, ScopedPermit)]
+        for scope, parts in zip(self._scopes, zip(*(permit.parts for permit in taken), strict=True), strict=False):
+            scope.pacer.take_over(parts)
+        for permit in taken:
+            permit.others = self._under_way
+            self._under_way[permit] = None
         self._expiry.look()
 
     def try_start(self, request: TurnRequest, /) -> ScopedPermit | NotYet:

@@ -2,8 +2,11 @@
 
 Theory of operation. A gate joins its SharedPacer when it is first used: the SharedPacer that was given to the gate, or
 the one that all gates of the running event loop share (``pacer_of_loop``). The first gate to join makes the pacer, and
-the last gate to leave closes the pacer. When a gate closes, its own waiters must end, while the pacer goes on for the
-other gates. So each gate uses the pacer through a GateShare, which knows the waiting tasks and callbacks of its gate.
+the last gate to leave closes the pacer. A pacer that is closed has no timer and no task, but may still have turns under
+way. The next pacer of the event loop takes over their permits, so that they hold their hosts until they end or expire.
+
+When a gate closes, its own waiters must end, while the pacer goes on for the other gates. So each gate uses the pacer
+through a GateShare, which knows the waiting tasks and callbacks of its gate.
 
     the process, per clock:  Marks    the last requests, closures and backoffs, which stay when all gates are closed
       an event loop:         SharedPacer    a pacer while any gate is open; the options are the strictest of its gates
@@ -71,7 +74,7 @@ class SharedPacer:
 
     Each gate keeps its own floor: ``Gatekeeper(pacer=pacer, pacing=PacingOptions(min_delay_s=5.0))``. All other
     PacingOptions of the gate must equal those of the pacer. The pacer closes when the last of its gates closes. A later
-    gate makes a new pacer, which goes on with the pace.
+    gate makes a new pacer, which goes on with the pace. In the same event loop, turns under way hold their hosts.
 
     Args:
         options: see PacingOptions.

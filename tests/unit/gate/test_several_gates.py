@@ -211,7 +211,8 @@ async def test_turn_that_is_under_way_at_the_close_of_its_gate_holds_its_host(
         ended = clock.monotonic()
         assert ended >= taken + 30
         assert await waiting >= ended + 1.0
-        assert other.statistics().in_flight == gate.statistics().in_flight == 0
+    assert [used.statistics().turns for used in (gate, between, other)] == [0, 0, 0]
+    assert all(status.in_flight == 0 for used in (gate, between, other) for status in used.hosts().values())
 
 
 @pytest.mark.parametrize(
@@ -250,23 +251,39 @@ async def test_turn_that_ends_while_no_gate_is_open_holds_its_host_for_one_inter
         assert start == pytest.approx(ended + (0.0 if gives_back else 1.0))
 
 
+@pytest.mark.parametrize("address", [None, Limit(min_delay_s=0.0, max_concurrent=2)], ids=["host", "limit"])
 async def test_several_turns_that_are_under_way_at_the_close_of_their_gate_count_for_the_next(
-    clock: ManualClock,
+    clock: ManualClock, address: Limit | None
 ) -> None:
-    pacing = PacingOptions(max_concurrent=2, adaptive_factor=0.0)
-    gate = gate_of(clock, pacing=pacing)
+    pacing = PacingOptions(max_concurrent=2, adaptive_factor=0.0, address=address)
+    resolver = Resolving({"example.com": ["192.0.2.1"]})
+    gate = gate_of(clock, pacing=pacing, resolver=resolver)
     first, second = [await gate.take_turn(PAGE, exempt="a test") for _ in range(2)]
     await gate.aclose()
-    async with gate_of(clock, pacing=pacing) as other:
+    async with gate_of(clock, pacing=pacing, resolver=resolver) as other:
         waiting = asyncio.create_task(request(other, clock, 60.0, exempt="a test"))
         await clock.sleep(30)
         last = asyncio.create_task(request(other, clock, exempt="a test"))
-        first.end()
+        second.end()
         ended = clock.monotonic()
-        await clock.sleep(20)
-        second.give_back()  # the request of this gate, not this turn, sets the interval from now on
+        await clock.sleep(0.5)
+        first.give_back()  # the request of this gate, which is later, sets the interval
         assert await waiting == pytest.approx(ended)
-        assert await last == pytest.approx(ended + 20)
+        assert await last == pytest.approx(ended + 1.0)
+    assert [timer for *_, timer in clock._timers if not timer.cancelled] == []
+
+
+async def test_answer_in_a_turn_of_a_closed_gate_closes_the_host_for_the_next_gate(clock: ManualClock) -> None:
+    gate = gate_of(clock)
+    turn = await gate.take_turn(PAGE, exempt="a test")
+    await gate.aclose()
+    async with gate_of(clock) as other:
+        waiting = asyncio.create_task(request(other, clock, exempt="a test"))
+        await clock.sleep(30)
+        turn.observe(503, {"retry-after": "600"})
+        answered = clock.monotonic()
+        turn.end()
+        assert await waiting == pytest.approx(answered + 600)
 
 
 async def test_task_that_holds_a_turn_of_a_closed_gate_does_not_wait_for_itself_at_the_next_gate(
