@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
 from redis import Redis
-from tests.integration.fleet.slow_way import SlowWay
 from tests.support.redis_servers import RedisServer
+from tests.wire.fleet.slow_way import SlowWay
 
 from benchmarks import fleet_model
 from benchmarks.figures import figure

@@ -11,20 +11,30 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import nullcontext
 from secrets import token_hex
 from time import monotonic, sleep  # by name: tests replace those of the module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
 from pytest_timeout import Settings
 
+from politesse import Gatekeeper
 from politesse.clock import SystemClock
+from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.examples import examples, register_profiles
 from tests.support.httpx_libraries import LIBRARIES, Library
+from tests.support.scripted import UA
+from tests.support.sites import Server, Site, serving
 
+if TYPE_CHECKING:
+    from trustme import CA
+
+    from tests.support.redis_servers import RedisServer
+
+_WAITING: Final = {"wire", "tools", "campaigns"}  # folders of tests that wait for servers and processes
 _STDERR: Final = pytest.StashKey[int]()
 _LAST_RESORT: Final = pytest.StashKey["_LastResort"]()
 
@@ -72,7 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Those that wait for servers, at the end, would leave the cores idle. A number of examples that a test names would
     outweigh the profile's.
     """
-    items.sort(key=lambda item: "integration" not in item.path.parts)
+    items.sort(key=lambda item: not _WAITING.intersection(item.path.parts))
     usual = settings.get_profile(settings.get_current_profile_name()).max_examples
     for test in {getattr(item, "obj", None) for item in items}:  # each once: its parameters make items of their own
         if test is not None and is_hypothesis_test(test):
@@ -164,3 +174,57 @@ class _LastResort(threading.Thread):
 def library(request: pytest.FixtureRequest) -> Library:
     """httpx and httpx2, one after the other."""
     return Library(request.param)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Return a clock that jumps to the next timer when all tasks wait."""
+    return ManualClock(autojump=True)
+
+
+@pytest.fixture
+async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
+    """Return a gate over the fetcher of the test module."""
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        yield gate
+
+
+@pytest.fixture
+def site_class() -> type[Server]:
+    """What `site` and `other` serve."""
+    return Site
+
+
+@pytest.fixture
+async def site(site_class: type[Server]) -> AsyncIterator[Server]:
+    async for running in serving(site_class()):
+        yield running
+
+
+@pytest.fixture
+async def other(site_class: type[Server]) -> AsyncIterator[Server]:
+    """A server that is another host by its name."""
+    async for running in serving(site_class(), "localhost"):
+        yield running
+
+
+@pytest.fixture
+def redis_server() -> Iterator["RedisServer"]:
+    """Return a server that the test may do anything to."""
+    from tests.support.redis_servers import RedisServer  # the tests of a wheel need few packages
+
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def prefix() -> str:
+    """Return a prefix that no other test uses for its keys in Redis."""
+    return f"{token_hex(4)}:"
+
+
+@pytest.fixture(scope="session")
+def authority() -> "CA":
+    import trustme  # as above
+
+    return trustme.CA()

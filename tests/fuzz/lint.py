@@ -19,7 +19,7 @@ from politesse.robots.lint import CODES, lint
 from politesse.verdict import Reason
 from tests.fuzz.rows import utf_8
 from tests.fuzz.target import Target, choose, dictionary, text
-from tests.property.reference import split_lines
+from tests.rules.properties.reference import split_lines
 
 _MOST: Final = (100, 1, 2, 5)
 

@@ -19,12 +19,12 @@ from politesse.robots import Dialect, RobotsTxt
 from politesse.verdict import Reason
 from tests.fuzz.rows import canonical, rows, utf_8
 from tests.fuzz.target import Target, choose, dictionary, text
-from tests.property import reference
-from tests.property.reference_dialects import REFERENCES
+from tests.rules.properties import reference
+from tests.rules.properties.reference_dialects import REFERENCES
 
 if TYPE_CHECKING:
     from politesse.robots import Match, RuleSet
-    from tests.property.reference import Decision
+    from tests.rules.properties.reference import Decision
 
 
 _NO_ASCII_HOST: Final = re.compile(rb"//[^/?\r\n]*[\x80-\xff]")

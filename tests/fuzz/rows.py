@@ -1,7 +1,7 @@
 """A slow, literal reading of the lines of a robots.txt, with which the lexer must agree.
 
 It works on octets and shares no code with the library. ``canonical`` writes a file again in the strict form that the
-literal readings of tests/property know. It spells out lines that are read leniently, and empties lines that the
+literal readings of tests/rules/properties know. It spells out lines that are read leniently, and empties lines that the
 library documents as void.
 """
 
@@ -13,9 +13,9 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from politesse.robots import Dialect
-from tests.property.reference import BLANK, CONTROL, name_on_line, split_lines, without_odd_blanks
-from tests.property.reference import USER_AGENT as MISSPELLED_USER_AGENT
-from tests.property.reference_google import USER_AGENT
+from tests.rules.properties.reference import BLANK, CONTROL, name_on_line, split_lines, without_odd_blanks
+from tests.rules.properties.reference import USER_AGENT as MISSPELLED_USER_AGENT
+from tests.rules.properties.reference_google import USER_AGENT
 
 LENIENT: Final = frozenset({Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019})
 DIRECTIVES: Final = frozenset({b"sitemap", b"crawl-delay", b"request-rate", b"visit-time", b"comment"})

@@ -94,7 +94,7 @@ def test_a_fault_is_found_and_its_input_is_kept(
 
 
 @fuzzes
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.fuzz is None])
 def test_fuzzing_finds_nothing(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,8 +20,8 @@ from politesse.fetch import Hops
 from politesse.origin import DEFAULT_PORTS, Origin, split
 from politesse.ports import FaultKind, FetchFault, FetchRequest
 from tests.fuzz.target import Target, dictionary, text
-from tests.property.reference import UNRESERVED, remove_dot_segments
-from tests.property.urls import server_of
+from tests.rules.properties.reference import UNRESERVED, remove_dot_segments
+from tests.rules.properties.urls import server_of
 
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _PLAIN: Final = re.compile(r"(?i:https?)://[A-Za-z]{1,60}\.[A-Za-z]{1,60}(?::[0-9]{1,4})?(?:/[!-~]*)?")

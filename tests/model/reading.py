@@ -5,7 +5,7 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Final
 
-from tests.property.reference import USER_AGENT, decide, fields, groups, name_on_line, records_for
+from tests.rules.properties.reference import USER_AGENT, decide, fields, groups, name_on_line, records_for
 
 DAY_S: Final = 86_400.0
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.mutants.drawing import Mutant
 
 # ``full`` has what ``.ci/run`` runs beyond ``quick``.
-_BEYOND: Final = "(full or benchmark or hypothesis) and not slow"
+_BEYOND: Final = "(full or hypothesis) and not weekly"
 TIERS: Final = {"quick": (), "full": ("-m", _BEYOND, "--hypothesis-profile", "full")}
 FIRST: Final = 10  # so many of the tests that run the fewest mutants come first: they are quick, and likely to fail
 LIMIT_S: Final = 3600

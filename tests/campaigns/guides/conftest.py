@@ -1,0 +1,3 @@
+from tests.wire.conftest import gate, polite
+
+__all__ = ["gate", "polite"]

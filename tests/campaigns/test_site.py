@@ -1,0 +1,170 @@
+"""The documentation site: all links lead somewhere, the reference has all public names, no page asks another server."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import pytest
+from playwright.async_api import Route
+
+from politesse.cli.guide_command import TOPICS
+from tests.support.modules import HOMES, MODULES
+from tests.wire.clients.browsers import browsing
+
+ROOT: Final = Path(__file__).parents[2]
+FOR_DEVELOPERS: Final = {"all", "bench", "docs", "guides", "test"}
+HERE: Final = "http://site.example/"
+COLOURS: Final = {"light": "default", "dark": "slate"}
+POLICY: Final = (ROOT / ".docs/pages/policy.md").read_text(encoding="utf-8")
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PUBLIC: Final = [
+    *HOMES,
+    *(name for name in MODULES if re.fullmatch(r"politesse\.integrations\.[a-z]\w*", name)),
+    "politesse.clock",
+    "politesse.origin",
+    "politesse.ports",
+    "politesse.robotrules",
+]
+
+
+class Html(HTMLParser):
+    """The anchors, the links and the loaded files of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.loaded: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.anchors.add(given.get("id", ""))
+        if tag == "a" and "href" in given:
+            self.links.add(given["href"])
+        if "src" in given:
+            self.loaded.add(given["src"])
+        if tag == "link" and given.get("rel") not in {"canonical", "next", "prev"}:
+            self.loaded.add(given["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", ".docs/mkdocs.yml", "-d", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "READTHEDOCS_CANONICAL_URL": HERE}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)  # noqa: S603 - our own command
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Html]:
+    found = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    return {path.removesuffix("index.html"): Html(text) for path, text in found.items()}
+
+
+@pytest.mark.full
+def test_each_link_leads_to_a_page_and_an_anchor(site: Path, pages: dict[str, Html]) -> None:
+    broken = []
+    for place, page in pages.items():
+        for link in page.links:
+            target, anchor = urldefrag(urljoin(HERE + place, link))
+            if not target.startswith(HERE):
+                continue
+            path = unquote(urlsplit(target).path)[1:]
+            known = path in pages and (not anchor or unquote(anchor) in pages[path].anchors)
+            if not known and (anchor or not (site / path).is_file()):
+                broken.append(f"{place}: {link}")
+    assert broken == []
+    assert sum(len(page.links) for page in pages.values()) > 1000
+
+
+@pytest.mark.full
+def test_each_guide_and_each_public_module_has_a_page(pages: dict[str, Html]) -> None:
+    assert {f"guides/{topic}/" for topic in TOPICS} == {place for place in pages if place.startswith("guides/")}
+    assert {f"reference/{name}/" for name in PUBLIC} == {place for place in pages if place.startswith("reference/")}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PUBLIC)
+def test_reference_has_each_public_name(name: str, pages: dict[str, Html]) -> None:
+    page = pages[f"reference/{name}/"]
+    shown = page.anchors | {urldefrag(link).fragment for link in page.links}
+    module = importlib.import_module(name)
+    exported = [each for each in getattr(module, "__all__", ()) if each != "__version__"]
+    assert [each for each in exported if not any(anchor.endswith(f".{each}") for anchor in shown)] == []
+    assert any(anchor.startswith(f"{name}.") for anchor in shown)
+
+
+@pytest.mark.full
+def test_reference_shows_no_markup_of_a_docstring(pages: dict[str, Html]) -> None:
+    shown = [(place, mark) for place, page in pages.items() for mark in ("<blockquote>", "::</p>") if mark in page.text]
+    assert shown == []
+
+
+@pytest.mark.full
+def test_pages_and_styles_load_nothing_from_another_server(site: Path, pages: dict[str, Html]) -> None:
+    assert {file for page in pages.values() for file in page.loaded if re.match(r"\w+:|//", file)} == set()
+    for style in site.rglob("*.css"):
+        loaded = re.findall(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^)\"']*)", style.read_text(encoding="utf-8"))
+        assert (style.name, loaded) == (style.name, [])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_browser_shows_pages_and_a_search_without_an_error(width: int, scheme: Any, site: Path) -> None:
+    asked: list[str] = []
+    errors: list[str] = []
+
+    async def answer(route: Route) -> None:
+        url = urlsplit(route.request.url)
+        asked.append(f"{url.scheme}://{url.netloc}/")
+        path = site / unquote(url.path)[1:]
+        await route.fulfill(path=path / "index.html" if path.is_dir() else path)
+
+    async with browsing() as browser:
+        context = await browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = await context.new_page()
+        await page.route(re.compile("^https?:"), answer)
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        for place in ("", "guides/pacing/", "reference/politesse.queue/", "compare/"):
+            await page.goto(HERE + place, wait_until="load")
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+            assert await page.evaluate("document.body.dataset.mdColorScheme") == COLOURS[scheme]
+        await page.evaluate("document.querySelector('[data-md-toggle=search]').click()")
+        await page.locator(".md-search__input").press_sequentially("Crawl-delay")
+        await page.locator(".md-search-result__item").first.wait_for()
+    assert set(asked) == {HERE}
+    assert errors == []
+
+
+def test_policy_states_the_lower_bounds_of_the_project() -> None:
+    stated = {
+        library: (bound, need)
+        for library, bound, need in re.findall(r"^\| `(.+)` \| (.+) \| (.+) \|$", POLICY, re.MULTILINE)
+    }
+    extras = PROJECT["optional-dependencies"]
+    bounds = dict.fromkeys(PROJECT["dependencies"], "always")
+    for extra in extras.keys() - FOR_DEVELOPERS:
+        bounds |= {one: f"extra `{extra}`" for one in extras[extra] if not one.startswith("politesse")}
+    assert {library: bound for library, (bound, _) in stated.items()} == dict(
+        one.partition(";")[0].split(">=") for one in bounds
+    )
+    assert [one for one, need in bounds.items() if not stated[one.split(">=")[0]][1].startswith(need)] == []
+
+
+def test_policy_names_the_pythons_of_the_project() -> None:
+    rows = re.findall(r"^\| (3[\d., ]+) \|", POLICY, re.MULTILINE)
+    named = {version for row in rows for version in row.split(", ")}
+    assert named == {each.rpartition(" ")[2] for each in PROJECT["classifiers"] if ":: Python :: 3." in each}

@@ -1,0 +1,448 @@
+"""What is LocalPacer's own; what every pacer promises is in tests/contract/pacers/test_pacers.py."""
+
+import asyncio
+import gc
+import math
+import weakref
+from collections.abc import Callable
+
+import pytest
+
+from politesse import Gatekeeper, PacingOptions
+from politesse._pacing.host_state import HostState
+from politesse._pacing.local import LocalPacer
+from politesse._pacing.permit import LocalPermit
+from politesse.clock import Timer
+from politesse.errors import ClosedError, StoreError
+from politesse.events import Event, LongWait, TurnExpired
+from politesse.ports import Permit
+from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.verdict import Bound, NotYet
+from tests.support.pacing import HOST, MIDNIGHT, fetching, finish, rules, wants
+from tests.support.tasks import apart, now, settle
+
+OPTIONS = PacingOptions(min_delay_s=1.0)
+
+
+class CountingClock(ManualClock):
+    """Knows how many timers were set, and can fire them early, as uvloop does."""
+
+    def __init__(self, early_s: float = 0.0) -> None:
+        super().__init__(MIDNIGHT)
+        self.early_s = early_s
+        self.set = 0
+
+    def call_later(self, delay_s: float, callback: Callable[[], object], /) -> Timer:
+        self.set += 1
+        return super().call_later(max(0.0005, delay_s - self.early_s), callback)
+
+
+def take(pacer: LocalPacer, host: str = HOST, **said: str) -> LocalPermit:
+    permit = pacer.try_start(wants(rules(*(f"{name}: {value}" for name, value in said.items())), host))
+    assert isinstance(permit, LocalPermit)
+    return permit
+
+
+@pytest.mark.parametrize("status", [200, 404, None])
+async def test_a_host_is_forgotten_when_its_interval_is_over(status: int | None) -> None:
+    clock = ManualClock()
+    pacer = LocalPacer(OPTIONS, clock=clock)
+    for number in range(100):
+        finish(take(pacer, f"host{number}.example"), status)
+    assert len(pacer) == 100
+    clock.advance(1.1)
+    assert len(pacer) == 0
+
+
+async def test_a_third_robots_txt_within_a_minute_waits_for_the_floor_whether_or_not_others_are_in_line() -> None:
+    clock = ManualClock()
+    pacer = LocalPacer(OPTIONS, clock=clock)
+    for passed_s in (1.0, 58.0, 2.0):
+        now(pacer.start_fetch(fetching(HOST))).end(200)
+        clock.advance(passed_s)
+    now(pacer.start_fetch(fetching(HOST))).end(200)  # the first was over a minute ago
+    next_fetch = asyncio.ensure_future(pacer.start_fetch(fetching(HOST)))
+    await settle()
+    assert not next_fetch.done()
+    clock.advance(1.0)
+    await settle()
+    assert next_fetch.done()
+
+
+async def test_a_host_that_was_asked_in_vain_is_forgotten() -> None:
+    clock = ManualClock(MIDNIGHT)
+    pacer = LocalPacer(OPTIONS, clock=clock)
+    take(pacer).give_back()
+    pacer.close_host("closed.example", MIDNIGHT + 5.0, Bound.BACKOFF)
+    pacer.close_host("past.example", MIDNIGHT - 5.0, Bound.BACKOFF)
+    now(pacer.start_fetch(fetching("spent.example"))).opened()
+    assert isinstance(pacer.try_start(wants(rules("Visit-time: 0001-0002"), "night.example")), NotYet)
+    clock.advance(61.0)
+    assert len(pacer) == 0
+
+
+@pytest.mark.parametrize("longest_s", [math.inf, 1e300, 86_400.0])
+async def test_a_host_of_which_only_robots_txt_was_fetched_is_remembered_for_a_day_at_most(longest_s: float) -> None:
+    clock = ManualClock()
+    pacer = LocalPacer(PacingOptions(max_crawl_delay_s=longest_s), clock=clock)
+    for number in range(100):
+        now(pacer.start_fetch(fetching(f"host{number}.example"))).end(200)
+    slow = rules("Crawl-delay: 86400")
+    clock.advance(86_399.0)
+    assert len(pacer) == 0
+    answers = [pacer.try_start(wants(slow, f"host{number}.example")) for number in range(100)]
+    assert {answer.bound_by for answer in answers if isinstance(answer, NotYet)} == {Bound.CRAWL_DELAY}
+    clock.advance(2.0)
+    for number in range(100):
+        take(pacer, f"host{number}.example").give_back()
+    clock.advance(86_400.0)
+    assert len(pacer) == 0
+
+
+async def test_a_host_is_not_forgotten_while_a_request_is_under_way() -> None:
+    clock = ManualClock()
+    pacer = LocalPacer(PacingOptions(max_concurrent=2), clock=clock)
+    permit = take(pacer)
+    clock.advance(100.0)
+    assert len(pacer) == 1
+    finish(permit, 404)
+    clock.advance(201.0)
+    assert len(pacer) == 0
+
+
+async def test_a_permit_that_ended_keeps_no_slot_alive() -> None:
+    clock = ManualClock()
+    pacer = LocalPacer(OPTIONS, clock=clock)
+    permit = take(pacer)
+    finish(permit, 200)
+    clock.advance(2.0)
+    gc.collect()
+    gone = weakref.ref(pacer)
+    del pacer
+    gc.collect()
+    assert gone() is None
+    assert permit.host == HOST
+
+
+async def test_a_timer_that_fires_early_lets_nobody_start_early() -> None:
+    clock = CountingClock(early_s=0.01)
+    pacer = LocalPacer(OPTIONS, clock=clock)
+    finish(take(pacer), 200)
+    waiting = asyncio.create_task(pacer.start(wants()))
+    for _ in range(300):
+        await settle()
+        if waiting.done():
+            break
+        clock.advance(0.005)
+    assert 1.0 <= (await waiting).started_mono <= 1.011
+
+
+async def test_one_timer_serves_all_hosts() -> None:
+    clock = CountingClock()
+    pacer = LocalPacer(OPTIONS, clock=clock)
+    for number in range(1000):
+        finish(take(pacer, f"host{number}.example"), 200)
+    assert clock.set == 2  # one for the hosts, one for the turns under way
+    clock.advance(1.1)
+    assert len(pacer) == 0
+    assert clock.set <= 3
+
+
+async def test_a_waiter_of_a_host_that_is_due_waits_for_no_timer() -> None:
+    clock = ManualClock()
+    pacer = LocalPacer(PacingOptions(min_delay_s=0.0), clock=clock)
+    for _ in range(100):
+        permit, called = take(pacer), asyncio.Event()
+        pacer.when_ready(wants(), called.set)
+        finish(permit)
+        clock.advance(0.0)
+        assert called.is_set()
+        clock.advance(0.0007)
+
+
+async def test_permits_are_stamped_when_they_are_taken_not_when_they_are_woken() -> None:
+    clock = ManualClock()
+    pacer = LocalPacer(OPTIONS, clock=clock)
+    finish(take(pacer), 200)
+    waiting = asyncio.create_task(pacer.start(wants()))
+    await settle()
+    clock.advance(7.0)
+    assert (await waiting).started_mono == 7.0
+
+
+@pytest.mark.parametrize(
+    ("prepare", "bound_by"),
+    [
+        (lambda pacer: finish(take(pacer), 200), Bound.FLOOR),
+        (lambda pacer: finish(take(pacer, **{"Crawl-delay": "9"}), 200), Bound.CRAWL_DELAY),
+        (lambda pacer: finish(take(pacer, **{"Request-rate": "1/9"}), 200), Bound.REQUEST_RATE),
+        (lambda pacer: finish(take(pacer), 429), Bound.BACKOFF),
+        (lambda pacer: finish(take(pacer), 503, {"retry-after": "7"}), Bound.RETRY_AFTER),
+        (lambda pacer: finish(take(pacer), 200, {"ratelimit": '"a";r=0;t=9'}), Bound.RATE_LIMIT),
+        (lambda pacer: finish(take(pacer), 200, {"ratelimit": '"a";r=2;t=9'}), Bound.RATE_LIMIT),
+        (lambda pacer: pacer.close_host(HOST, MIDNIGHT + 9, Bound.RETRY_AFTER), Bound.RETRY_AFTER),
+        (lambda pacer: now(pacer.start_fetch(fetching(HOST))).opened(), Bound.FLOOR),
+        (take, Bound.IN_FLIGHT),
+    ],
+)
+async def test_not_yet_says_what_binds(prepare: Callable[[LocalPacer], object], bound_by: Bound) -> None:
+    pacer = LocalPacer(OPTIONS, clock=ManualClock(MIDNIGHT))
+    kept = prepare(pacer)
+    answer = pacer.try_start(wants())
+    assert isinstance(answer, NotYet)
+    assert answer.bound_by is bound_by
+    del kept
+
+
+async def test_repr_shows_who_waits() -> None:
+    pacer = LocalPacer(OPTIONS, clock=ManualClock())
+    kept = take(pacer)
+    waiting = asyncio.create_task(pacer.start(wants()))
+    await settle()
+    assert repr(pacer) == "<LocalPacer: 1 busy hosts, 1 waiting, 1 in flight>"
+    assert kept.host == HOST
+    waiting.cancel()
+
+
+# An event loop that stood still: nothing starts early, and no host is reported for the time that it could not use.
+
+
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
+HOSTS = [f"host{n}.example" for n in range(30)]
+
+
+def stall(clock: ManualClock, seconds: float) -> None:
+    """Move the clock without its timers, and then fire those that are due, all late."""
+    clock._move_to(clock.monotonic() + seconds)
+    clock.advance(0.0)
+
+
+async def hold(gate: Gatekeeper, host: str, end: asyncio.Event) -> None:
+    async with gate.turn(f"https://{host}/1") as turn:
+        turn.observe(200)
+        await end.wait()
+
+
+@pytest.mark.parametrize("before_s", [0.0, 0.5, 4.5])
+async def test_a_stall_is_no_long_wait(before_s: float) -> None:
+    clock, events, end = ManualClock(), list[Event](), asyncio.Event()
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
+        gate.subscribe(events.append)
+        await gate.check_batch([f"https://{host}/" for host in HOSTS])
+        clock.advance(2.0)
+        holding = [apart(hold(gate, host, end)) for host in HOSTS]
+        await settle()
+        waiting = [apart(gate.take_turn(f"https://{host}/2")) for host in HOSTS]
+        await settle()
+        clock.advance(before_s)
+        stall(clock, 6.0)
+        assert not [event for event in events if isinstance(event, LongWait | TurnExpired)]
+        stalled_mono = clock.monotonic()
+        clock.advance(4.9)
+        assert not [event for event in events if isinstance(event, LongWait)]
+        clock.advance(1.2)
+        held = [event for event in events if isinstance(event, LongWait)]
+        assert {event.host for event in held} == set(HOSTS), "the turns are held by no stall"
+        end.set()
+        await asyncio.gather(*holding)
+        assert not any(task.done() for task in waiting), "each interval counts from the end of the turn"
+        clock.advance(1.0)
+        await settle()
+        for turn in await asyncio.gather(*waiting):
+            turn.give_back()
+        assert clock.monotonic() == pytest.approx(stalled_mono + 7.1)
+
+
+# What the pacer recalls of a host
+
+
+class Memory:
+    """Answers when it is released; keeps the last state of each host."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.states: dict[str, Callable[[], HostState]] = {}
+        self.release = asyncio.Event()
+        self.error = error
+        self.recalled: list[str] = []
+
+    async def recall(self, key: str, /) -> HostState | None:
+        self.recalled.append(key)
+        await self.release.wait()
+        if self.error is not None:
+            raise self.error
+        return self.states[key]() if key in self.states else None
+
+    def note(self, key: str, take: Callable[[], HostState], /) -> None:
+        self.states[key] = take
+
+
+class Desk:
+    def __init__(self, memory: Memory | None = None, options: PacingOptions | None = None) -> None:
+        self.clock = ManualClock(MIDNIGHT)
+        self.memory = memory or Memory()
+        self.pacer = LocalPacer(options or PacingOptions(adaptive_factor=0.0), clock=self.clock, jitter=lambda: 0.0)
+        self.pacer.remember(lambda _: self.memory)
+
+
+def granted(answer: Permit | NotYet) -> Permit:
+    assert not isinstance(answer, NotYet)
+    return answer
+
+
+async def test_known_host_is_not_recalled_again() -> None:
+    desk = Desk()
+    desk.memory.release.set()
+    assert isinstance(desk.pacer.try_start(wants()), NotYet)
+    await settle()
+    finish(granted(desk.pacer.try_start(wants())))
+    desk.clock.advance(599)  # the slot is forgotten after a second
+    assert len(desk.pacer) == 0
+    finish(granted(desk.pacer.try_start(wants())))
+    assert desk.memory.recalled == [HOST]
+
+
+async def test_slow_robots_txt_is_noted_for_the_next_process() -> None:
+    desk = Desk()
+    desk.memory.release.set()
+    assert await desk.pacer.closed_until(HOST) is None
+    fetch = await desk.pacer.start_fetch(fetching(HOST))
+    desk.clock.advance(10)
+    assert len(desk.pacer) == 0  # the host was idle meanwhile
+    fetch.end(200)
+    fetch.opened()
+    assert desk.memory.states[HOST]().asked_s == 0.0
+
+
+async def test_cancelled_question_whether_a_host_is_closed_affects_no_other() -> None:
+    desk = Desk()
+    questions = [asyncio.ensure_future(desk.pacer.closed_until(HOST)) for _ in range(2)]
+    await settle()
+    questions[0].cancel()
+    await settle()
+    assert not questions[1].done()
+    desk.memory.release.set()
+    assert await questions[1] is None
+
+
+async def test_closing_the_pacer_ends_the_question_whether_a_host_is_closed() -> None:
+    desk = Desk()
+    question = asyncio.ensure_future(desk.pacer.closed_until(HOST))
+    await settle()
+    await desk.pacer.aclose()
+    with pytest.raises(ClosedError):
+        await question
+    assert await desk.pacer.closed_until("other.example") is None
+    assert desk.memory.recalled == [HOST]
+
+
+async def test_callback_is_called_once_the_host_is_recalled() -> None:
+    desk, called = Desk(), list[bool]()
+    desk.pacer.when_ready(wants(), lambda: called.append(True))
+    desk.clock.advance(10)
+    await settle()
+    assert called == []
+    desk.memory.release.set()
+    await settle()
+    assert called == [True]
+    desk.clock.advance(1)
+    assert len(desk.pacer) == 0
+    granted(desk.pacer.try_start(wants())).end()  # it is forgotten, but not unknown
+    assert desk.memory.recalled == [HOST]
+
+
+async def test_host_is_recalled_again_when_another_process_may_have_asked_it_since() -> None:
+    desk = Desk()
+    desk.memory.release.set()
+    for _ in range(2):
+        assert isinstance(desk.pacer.try_start(wants()), NotYet)
+        await settle()
+        desk.clock.advance(1)
+        finish(granted(desk.pacer.try_start(wants())))
+        desk.clock.advance(601)
+    assert desk.memory.recalled == [HOST, HOST]
+
+
+@pytest.mark.parametrize("limit", [1, 10_000])
+async def test_nothing_starts_during_the_recall_whatever_limit_is_set(limit: int) -> None:
+    desk = Desk()
+    waiting = [asyncio.ensure_future(desk.pacer.start(wants())) for _ in range(3)]
+    await settle()
+    desk.pacer.set_limits(HOST, 0.0, limit)
+    desk.clock.advance(100)
+    await settle()
+    assert not any(task.done() for task in waiting)
+    assert (desk.pacer.waiting, desk.pacer.in_flight) == (3, 0)
+    assert isinstance(desk.pacer.try_start(wants()), NotYet)
+    desk.memory.release.set()
+    for _ in range(3):
+        await settle()
+        desk.clock.advance(0.01)
+    assert sum(task.done() for task in waiting) == min(3, limit)
+    await desk.pacer.aclose()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_requests_start_in_the_order_in_which_they_came_during_the_recall() -> None:
+    desk, started = Desk(), list[int]()
+
+    async def start(place: int) -> None:
+        permit = await desk.pacer.start(wants())
+        started.append(place)
+        permit.end()
+
+    tasks = [asyncio.ensure_future(start(place)) for place in range(5)]
+    await settle()
+    desk.memory.release.set()
+    for _ in range(10):
+        await settle()
+        desk.clock.advance(1.0)
+    await asyncio.gather(*tasks)
+    assert started == list(range(5))
+
+
+@pytest.mark.parametrize("error", [StoreError("disk"), ZeroDivisionError("bug")])
+async def test_host_that_cannot_be_recalled_counts_as_asked_just_now(error: Exception) -> None:
+    desk = Desk(Memory(error))
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    answer = desk.pacer.try_start(wants())
+    assert isinstance(answer, NotYet)
+    assert answer.bound_by is Bound.STORE
+    desk.clock.advance(5)
+    desk.memory.release.set()
+    await settle()
+    answer = desk.pacer.try_start(wants())
+    assert isinstance(answer, NotYet)
+    assert (answer.not_before, answer.bound_by) == (MIDNIGHT + 6, Bound.FLOOR)
+
+
+async def test_host_whose_recall_is_cancelled_before_it_began_counts_as_asked_just_now() -> None:
+    desk = Desk()
+    others = asyncio.all_tasks()
+    desk.pacer.when_ready(wants(), lambda: None)
+    for task in asyncio.all_tasks() - others:
+        task.cancel()
+    await settle()
+    answer = desk.pacer.try_start(wants())
+    assert isinstance(answer, NotYet)
+    assert (answer.not_before, answer.bound_by) == (MIDNIGHT + 1, Bound.FLOOR)
+
+
+async def test_closure_during_the_recall_holds() -> None:
+    desk = Desk()
+    desk.pacer.close_host(HOST, MIDNIGHT + 100, Bound.RETRY_AFTER)
+    desk.memory.release.set()
+    await settle()
+    assert await desk.pacer.closed_until(HOST) == MIDNIGHT + 100
+    assert desk.memory.states[HOST]().answers is not None
+
+
+async def test_start_of_several_at_once_is_remembered_as_such() -> None:
+    desk = Desk(options=PacingOptions(max_concurrent=4, adaptive_factor=0.0))
+    desk.memory.release.set()
+    assert isinstance(desk.pacer.try_start(wants()), NotYet)
+    await settle()
+    permit = granted(desk.pacer.try_start(wants()))
+    desk.clock.advance(30)
+    state = desk.memory.states[HOST]()
+    assert (state.asked_s, state.under_way) == (30.0, False)  # there the interval counts from the start
+    permit.end()

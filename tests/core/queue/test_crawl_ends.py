@@ -1,0 +1,362 @@
+"""How a crawl ends before it is done: nothing hangs, and each URL is handled once, left in the queue, or failed."""
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from politesse import ClosedError, Gatekeeper
+from politesse.queue import CrawlPage, CrawlProgress, PoliteQueue
+from politesse.testing import ManualClock, ScriptedFetcher
+from tests.core.queue.crawl import UA, A, B, Queue
+from tests.core.queue.simulated import Errors, Pages, Reply, SimulatedWeb, follow_links, moved
+from tests.support.tiers import first_of
+
+
+def left(queue: Queue) -> list[str]:
+    return sorted(url for url, _, _ in queue.left())
+
+
+@pytest.fixture
+async def filled(queue: Queue) -> Queue:
+    for place in range(6):
+        await queue.put(f"https://h{place % 3}.example/{place}", place)
+    return queue
+
+
+ALL = sorted(f"https://h{place % 3}.example/{place}" for place in range(6))
+
+
+async def test_a_handler_that_raises_is_reported_with_its_url_and_the_crawl_goes_on(
+    filled: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = Errors()
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        if page.item == 2:
+            raise LookupError("no title\x1b[2J in\nthis page")
+
+    report = await filled.crawl(SimulatedWeb(), handle, on_error=errors)
+    assert [(url, type(error)) for url, error in errors.seen] == [("https://h2.example/2", LookupError)]
+    assert (report.pages, report.failed, report.left) == (5, 1, 0)
+    assert report.first_error.startswith("https://h2.example/2: LookupError: no title")
+    assert str(report).endswith(f" s; first error of handle: {report.first_error}")
+    assert "\x1b" not in str(report)
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.name == "politesse.queue"
+    assert record.getMessage().startswith("handle failed on https://h2.example/2\n  Traceback")
+    assert "no title\\x1b[2J in" in record.getMessage()
+    assert "\x1b" not in record.getMessage()
+
+
+async def test_a_closed_error_of_handle_is_a_failure_and_one_of_the_client_ends_the_crawl(filled: Queue) -> None:
+    errors = Errors()
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        if page.item == 2:
+            raise ClosedError("a database of the program is closed")
+
+    web = SimulatedWeb({"https://h0.example/3": ClosedError("the transport was closed")})
+    with pytest.raises(ClosedError, match="closed, with 3 URLs queued"):
+        await filled.crawl(web, handle, workers=1, on_error=errors)
+    assert [(url, type(error)) for url, error in errors.seen] == [("https://h2.example/2", ClosedError)]
+    assert "https://h0.example/3" in left(filled)
+
+
+async def test_a_cancellation_that_handle_makes_up_is_a_failure(filled: Queue) -> None:
+    errors = Errors()
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        raise asyncio.CancelledError
+
+    report = await filled.crawl(SimulatedWeb(), handle, on_error=errors)
+    assert (report.pages, report.failed) == (0, 6)
+    assert {type(error) for _, error in errors.seen} == {asyncio.CancelledError}
+
+
+async def test_the_report_names_the_first_error_of_handle_only(filled: Queue) -> None:
+    web = SimulatedWeb({"https://h0.example/0": ConnectionError("reset")})
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        raise ValueError(page.url)
+
+    report = await filled.crawl(web, handle, workers=1)
+    assert report.failed == 6
+    assert report.first_error == "https://h1.example/1: ValueError: https://h1.example/1"
+    assert (await filled.crawl(web, handle)).first_error == ""
+
+
+class Swallowing(SimulatedWeb):
+    """Takes a cancellation for a timeout, as aiohttp does if both come at once."""
+
+    @asynccontextmanager
+    async def stream(self, method: str, url: str, **options: Any) -> AsyncIterator[Reply]:
+        async with super().stream(method, url, **options) as reply:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                assert task is not None
+                task.uncancel()
+                raise TimeoutError from None
+            yield reply
+
+
+async def test_cancellation_that_the_client_takes_for_a_timeout_ends_the_crawl(queue: Queue) -> None:
+    web = Swallowing()
+    for number in range(5):
+        await queue.put(f"{A}/{number}")
+    crawling = asyncio.create_task(queue.crawl(web, follow_links, workers=1))
+    while not web.requests:
+        await asyncio.sleep(0)
+    crawling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await crawling
+    assert (web.urls, queue.qsize()) == ([f"{A}/0"], 4)
+
+
+async def test_the_log_says_that_a_crawl_was_cancelled(filled: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    async def handle(_: CrawlPage[object], __: Reply) -> None:
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(filled.crawl(SimulatedWeb(), handle))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    said = "the crawl was cancelled; 6 URLs left at 3 hosts"
+    assert said in caplog.messages
+    assert caught.value.__notes__ == [said]  # part of the traceback of a KeyboardInterrupt
+
+
+async def test_the_first_error_of_handle_ends_the_crawl_if_told_to(
+    filled: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered: list[object] = []
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        entered.append(page.url)
+        if len(entered) == 3:
+            raise LookupError("no title")
+        await asyncio.Event().wait()
+
+    with pytest.raises(LookupError, match="no title"):
+        await filled.crawl(SimulatedWeb(), handle, stop_on_error=True)
+    assert left(filled) == sorted(set(ALL) - {entered[2]})
+    assert "the crawl was ended by LookupError; 5 URLs left at 3 hosts" in caplog.messages
+    assert (await filled.crawl(SimulatedWeb(), follow_links)).pages == 5
+
+
+async def test_what_on_error_raises_ends_the_crawl(filled: Queue) -> None:
+    def on_error(page: object, error: BaseException) -> None:
+        raise KeyError("of on_error") from error
+
+    web = SimulatedWeb({"https://h0.example/0": OSError("reset")})
+    with pytest.raises(KeyError, match="of on_error"):
+        await filled.crawl(web, follow_links, on_error=on_error)
+    assert "https://h0.example/0" not in left(filled)
+
+
+async def test_what_on_progress_raises_ends_the_crawl(filled: Queue) -> None:
+    pages = Pages()
+
+    def on_progress(progress: CrawlProgress) -> None:
+        raise KeyError("of on_progress")
+
+    with pytest.raises(KeyError, match="of on_progress"):
+        await filled.crawl(SimulatedWeb(), pages, on_progress=on_progress, workers=1)
+    assert sorted([*pages.urls, *left(filled)]) == ALL
+
+
+async def test_what_on_disallowed_raises_ends_the_crawl(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+    def on_disallowed(item: object, verdict: object) -> None:
+        raise KeyError("of on_disallowed")
+
+    fetcher.answers[A] = "User-agent: *\nDisallow: /\n"
+    queue: Queue = PoliteQueue(gate, on_disallowed=on_disallowed)
+    await queue.put(f"{A}/1")
+    await queue.put(f"{B}/1")
+    with pytest.raises(KeyError, match="of on_disallowed"):
+        await queue.crawl(SimulatedWeb(), follow_links)
+
+
+class Broken:
+    """A ``seen`` whose database goes away."""
+
+    def __init__(self, works: int, *, on_add: bool) -> None:
+        self.works = works
+        self.on_add = on_add
+        self.urls: set[str] = set()
+
+    def _work(self) -> None:
+        self.works -= 1
+        if self.works < 0:
+            raise ConnectionError("database is gone")
+
+    def __contains__(self, url: object) -> bool:
+        if not self.on_add:
+            self._work()
+        return url in self.urls
+
+    def add(self, url: str) -> None:
+        if self.on_add:
+            self._work()
+        self.urls.add(url)
+
+
+@pytest.mark.parametrize("works", range(12))
+@pytest.mark.parametrize("on_add", [True, False])
+@pytest.mark.parametrize("swallows", [True, False])
+async def test_a_seen_that_fails_ends_the_crawl_with_its_error(
+    queue: Queue, works: int, *, on_add: bool, swallows: bool
+) -> None:
+    pages, errors = Pages(), Errors()
+    replies = {f"{A}/": Reply(links=["/1", "/2", f"{B}/old"]), f"{B}/old": moved("/new"), f"{A}/2": Reply(links=["/3"])}
+    accepted = [f"{A}/"]
+    for url in accepted:
+        await queue.put(url)
+    seen = Broken(works, on_add=on_add)
+    done: list[str] = []
+
+    async def handle(page: CrawlPage[object], reply: Reply) -> None:
+        try:
+            await pages(page, reply)
+        except ConnectionError:
+            if not swallows:
+                raise
+        done.append(page.url)
+
+    async with asyncio.timeout(10):
+        if works < (6 if on_add else 5):
+            with pytest.raises(ConnectionError, match="database is gone"):
+                await queue.crawl(SimulatedWeb(replies), handle, seen=seen, on_error=errors)
+        else:
+            assert (await queue.crawl(SimulatedWeb(replies), handle, seen=seen)).pages == 5
+            assert queue.qsize() == 0
+    assert errors.seen == []
+    assert not set(done) & set(left(queue))
+    accepted = [f"{A}/", *(url for url in seen.urls if url != f"{A}/")]
+    settled = {*done, *left(queue)}
+    assert set(accepted) - settled <= {f"{B}/old"}  # its target was admitted
+    assert (f"{B}/old" in settled or f"{B}/old" not in seen.urls) or f"{B}/new" in settled
+
+
+async def test_a_client_that_was_closed_before_is_an_error_at_once(filled: Queue, gate: Gatekeeper) -> None:
+    web = SimulatedWeb()
+    await web.aclose()
+    with pytest.raises(ClosedError, match="the session of the crawl is closed, with 6 URLs queued"):
+        await filled.crawl(web, follow_links)
+    assert left(filled) == ALL
+    assert gate.statistics().decisions == 0  # no turn was taken
+
+
+async def test_a_client_that_is_closed_meanwhile_ends_the_crawl_and_no_url_is_lost(filled: Queue) -> None:
+    web, pages = SimulatedWeb(), Pages()
+
+    async def handle(page: CrawlPage[object], reply: Reply) -> None:
+        await pages(page, reply)
+        if len(pages.handled) == 2:
+            await web.aclose()
+
+    with pytest.raises(ClosedError, match="the session of the crawl is closed"):
+        await filled.crawl(web, handle)
+    assert len(pages.handled) >= 2
+    assert sorted([*pages.urls, *left(filled)]) == ALL
+
+
+async def test_a_gate_that_is_closed_meanwhile_ends_the_crawl_and_no_url_is_lost(
+    filled: Queue, gate: Gatekeeper, clock: ManualClock
+) -> None:
+    pages = Pages()
+    crawl = asyncio.create_task(filled.crawl(SimulatedWeb(clock=clock, took_s=3), pages))
+    while len(pages.handled) < 2:
+        await asyncio.sleep(0)
+    await gate.aclose()
+    with pytest.raises(ClosedError):
+        await crawl
+    assert sorted([*pages.urls, *left(filled)]) == ALL
+    with pytest.raises(ClosedError):
+        await filled.join()
+
+
+@pytest.mark.parametrize("seed", first_of(8, range(60)))
+async def test_a_crawl_cancelled_at_any_moment_loses_and_doubles_nothing(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    chance = random.Random(seed)
+    clock, web, errors = ManualClock(autojump=True), _random_web(chance), Errors()
+    handled: Counter[str] = Counter()
+
+    async def handle(page: CrawlPage[object], reply: Reply) -> None:
+        await clock.sleep(chance.random() * 3)
+        for link in reply.links:
+            page.put(link)  # type: ignore[arg-type] # text
+        handled[page.url] += 1
+
+    web._clock, web._took_s = clock, 0.7
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
+        queue: Queue = PoliteQueue(gate)
+        await queue.put("https://h0.example/0")
+        seen: set[str] = set()
+        for _ in range(4):
+            crawl = asyncio.create_task(queue.crawl(web, handle, workers=5, seen=seen, on_error=errors))
+            await clock.sleep(chance.random() * 12)
+            for _ in range(chance.randrange(30)):
+                await asyncio.sleep(0)
+            crawl.cancel()
+            finished, _ = await asyncio.wait([crawl], timeout=20)
+            assert finished
+            failed = [url for url, _ in errors.seen]
+            moved_on = [url for url in seen if _is_moved(url) and url not in left(queue)]
+            assert sorted([*handled.elements(), *left(queue), *failed, *moved_on]) == sorted(seen)
+            if crawl.cancelled():
+                hosts = len({url.split("/")[2] for url in left(queue)})
+                size = queue.qsize()
+                shown = f"{size} URL{'s' * (size != 1)} left at {hosts} host{'s' * (hosts != 1)}"
+                assert caplog.messages[-1].endswith(f"; {shown}")
+        async with asyncio.timeout(20):
+            await queue.crawl(web, handle, seen=seen, on_error=errors)
+    assert set(handled.values()) == {1}
+    assert queue.qsize() == 0
+
+
+def _is_moved(url: str) -> bool:
+    return int(url.rpartition("/")[2]) % 5 == 3
+
+
+def _random_web(chance: random.Random) -> SimulatedWeb:
+    """Return a web of 60 pages at six hosts, some of which redirect, are busy at first, or fail."""
+    urls = [f"https://h{place % 6}.example/{place}" for place in range(60)]
+    busy: set[str] = set()
+
+    def reply(url: str) -> Reply | Exception:
+        place = int(url.rpartition("/")[2])
+        if _is_moved(url):
+            return moved(urls[(place * 7 + 1) % 60])
+        if place % 11 == 5:
+            return OSError("reset")
+        if place % 13 == 7 and url not in busy:
+            busy.add(url)
+            return Reply(503, {"Retry-After": "5"})
+        return Reply(links=chance.sample(urls, 6))
+
+    return SimulatedWeb(reply)
+
+
+async def test_a_link_that_is_put_in_a_thread_fails_its_page_and_the_crawl_ends(queue: Queue) -> None:
+    """Parsers run in threads: the crawl waited for ever for the link."""
+
+    async def handle(page: CrawlPage[object], _: Reply) -> None:
+        await asyncio.to_thread(page.put, "/a")
+
+    errors = Errors()
+    await queue.put(f"{A}/")
+    async with asyncio.timeout(10):
+        report = await queue.crawl(SimulatedWeb(), handle, on_error=errors)
+    assert (report.pages, report.failed, report.left) == (0, 1, 0)
+    assert "event loop" in errors.texts[0]

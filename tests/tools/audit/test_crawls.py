@@ -1,0 +1,189 @@
+"""What the audit says of real crawls, by the logs of the servers, and how its report looks in a browser."""
+
+import asyncio
+import gzip
+import html
+import re
+from collections import Counter, deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import aiohttp
+import pytest
+from playwright.async_api import Page
+from typer.testing import CliRunner
+
+from politesse import Gatekeeper, PoliteQueue, PoliteSession
+from politesse.audit import Audit, AuditOptions
+from politesse.cli.app import app
+from politesse.cli.demo import CACHE, FETCH, PACING, UNREACHABLE_S, USER_AGENT, LittleWeb
+from politesse.cli.demo.report import RETRY_MIN_S
+from politesse.cli.demo.sites import TOKEN
+from politesse.queue import CrawlPage
+from politesse.testing import Exchange
+from tests.wire.clients.browsers import browsing, context_of
+
+FORMAT = (
+    '$msec $scheme://$http_host "$request" $status $request_time "$http_user_agent" '
+    "$sent_http_retry_after $sent_http_location"
+)
+HREF = re.compile(r'href="([^"#]*)"')
+
+
+def links_of(text: str) -> list[str]:
+    return list(map(html.unescape, HREF.findall(text)))
+
+
+async def follow_links(page: CrawlPage[None], response: aiohttp.ClientResponse) -> None:
+    for link in links_of(await response.text(errors="replace")):
+        page.put(link)
+
+
+def line(one: Exchange) -> str:
+    """A line of nginx's log, with microseconds, because the demo is as fast as milliseconds."""
+    scheme, _, rest = one.url.partition("://")
+    host, _, target = rest.partition("/")
+    wait = "-" if one.retry_after_s is None else f"{one.retry_after_s:g}"
+    times = f"{one.ended:.6f}", f"{one.ended - one.started:.6f}"
+    head = f'{times[0]} {scheme}://{host} "GET /{target} HTTP/1.1" {one.status} {times[1]}'
+    return f'{head} "{one.agent}" {wait} {one.location or "-"}'
+
+
+def audited(web: LittleWeb, folder: Path) -> Audit:
+    """Judge the logs of all sites by the robots.txt that they serve."""
+    robots: dict[str, bytes] = {}
+    names = []
+    for place, (site, log) in enumerate(web.logs()):
+        head, _, body = (site.blueprint.robots or (b"",))[-1].partition(b"\r\n\r\n")
+        robots[site.address] = body if b" 200 " in head[:14] else b""
+        if b" 301 " in head[:14]:
+            answers = next(other.blueprint.files for other, _ in web.logs() if other.blueprint.files)
+            robots[site.address] = answers["/shared/robots.txt"][-1].partition(b"\r\n\r\n")[2]
+        # A request that was given up, because no answer came, is missing in the log of a server.
+        (folder / str(place)).write_text("\n".join(line(one) for one in log if one.status))
+        names.append(folder / str(place))
+    options = AuditOptions(
+        agents=(TOKEN,),
+        robots=robots,
+        format=FORMAT,
+        min_delay_s=PACING.min_delay_s,
+        min_refetch_s=RETRY_MIN_S,
+        back_off_s=PACING.backoff_min_s,
+        slack_s=1e-5,
+        is_whole=True,
+    )
+    audit = Audit(options)
+    list(audit.findings(names))
+    return audit
+
+
+def kinds(audit: Audit) -> Counter[str]:
+    return sum((host.kinds for host in audit.hosts()), Counter[str]())
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_polite_crawl_of_the_demo_breaks_no_rule(tmp_path: Path) -> None:
+    async with LittleWeb(600) as web:
+        timeout = aiohttp.ClientTimeout(total=10.0)
+        async with (
+            Gatekeeper(USER_AGENT, fetch=FETCH, cache=CACHE, pacing=PACING) as gate,
+            PoliteSession(gate, timeout=timeout) as session,
+        ):
+            queue = PoliteQueue[None](gate, max_unreachable_s=UNREACHABLE_S)
+            for url in web.front_pages:
+                await queue.put(url)
+            report = await queue.crawl(session, follow_links, workers=20)
+        audit = audited(web, tmp_path)
+    assert kinds(audit) == Counter()
+    assert audit.counts()["requests"] > report.pages > 250
+
+
+async def crawl_with_plain_aiohttp(urls: Sequence[str]) -> None:
+    async with aiohttp.ClientSession(
+        headers={"User-Agent": USER_AGENT}, timeout=aiohttp.ClientTimeout(total=2.0)
+    ) as web:
+        waiting, seen = deque(urls), set(urls)
+
+        async def work() -> None:
+            while waiting:
+                url = waiting.popleft()
+                try:
+                    async with web.get(url) as response:
+                        text = await response.text(errors="replace")
+                except (aiohttp.ClientError, TimeoutError):
+                    continue
+                new = {urljoin(url, link) for link in links_of(text)} - seen
+                seen.update(new)
+                waiting.extend(one for one in new if one.startswith("http"))
+
+        for _ in range(20):
+            await asyncio.gather(*(work() for _ in range(20)))
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_crawl_with_plain_aiohttp_is_seen_to_break_the_rules(tmp_path: Path) -> None:
+    async with LittleWeb(600) as web:
+        await crawl_with_plain_aiohttp(web.front_pages)
+        audit = audited(web, tmp_path)
+        logs = [(site, one) for site, log in web.logs() for one in log if one.status]
+    pages = [site.page_at(one.url) for site, one in logs]
+    found = kinds(audit)
+    forbidden = sum(
+        page is not None and page.rule.startswith("Disallow:") and bool(page.site.blueprint.robots) for page in pages
+    )
+    open_sites = {"not found", "forbidden", "html"}
+    by_rule = forbidden - sum(
+        page is not None and page.forbidden and page.site.blueprint.name in open_sites for page in pages
+    )
+    assert found["forbidden page requested"] == by_rule > 50
+    assert found["page requested before robots.txt"] == len(logs) == audit.counts()["requests"]
+    assert found["page requested while another request was under way"] > 50
+    assert found["page requested before Retry-After was over"] > 5
+
+
+async def check_page(page: Page, url: str, width: int, scheme: str, found: str) -> None:
+    """Assert that a report fits, loads nothing and runs nothing, in the colours of the scheme."""
+    seen: list[Any] = []
+    page.on("console", lambda message: seen.append(message.text))
+    page.on("pageerror", lambda error: seen.append(str(error)))
+    page.on("request", lambda request: seen.append(request.url))
+    await page.goto(url)
+    assert seen == [url]
+    assert await page.evaluate("document.documentElement.scrollWidth") == width
+    colours = await page.evaluate(
+        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+    )
+    assert colours[:: -1 if scheme == "dark" else 1] == (
+        ["rgb(20, 24, 28)", "rgb(230, 237, 243)"] if scheme == "dark" else ["rgb(27, 31, 35)", "rgb(255, 255, 255)"]
+    )
+    pictures = page.get_by_role(
+        "img", name=re.compile(f"Requests to h+.test over time, at most .* with {found} findings")
+    )
+    assert await pictures.count() == 1
+    assert await page.locator("script, b, i").count() == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_report_fits_the_screen_and_loads_nothing(width: int, scheme: str, tmp_path: Path) -> None:
+    bot = "ExampleBot/1.0 <script>console.error(1)</script>"
+    lines = [
+        f'{1_800_000_000 + n}.000 https://{"h" * 60}.test "GET /<script>console.error({n})</script>/{"x" * 400} HTTP/1"'
+        f' 200 "{bot}"'
+        for n in range(300)
+    ]
+    whole = gzip.compress("\n".join(lines).encode())
+    form = '$msec $scheme://$host "$request" $status "$http_user_agent"'
+    options = ["--agent", "ExampleBot", "--format", form, "--min-delay", "5", "--profile", "cbcp"]
+    async with browsing() as browser:
+        context = await context_of(browser, viewport={"width": width, "height": 800}, color_scheme=scheme)
+        for octets, exit_code, found in ((whole, 1, r"3\d\d"), (whole[:-8], 2, "299")):  # of a log, and of a cut log
+            log, report = tmp_path / "<b><i>.log.gz", tmp_path / f"{exit_code}.html"
+            log.write_bytes(octets)
+            assert CliRunner().invoke(app, ["audit", str(log), *options, "--html", str(report)]).exit_code == exit_code
+            await check_page(await context.new_page(), report.as_uri(), width, scheme, found)

@@ -1,0 +1,601 @@
+"""Real crawls of Crawlee through ``politesse.integrations.crawlee``, judged by the logs of the servers."""
+
+import asyncio
+import itertools
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from crawlee import ConcurrencySettings, Request
+from crawlee.crawlers import (
+    BasicCrawler,
+    BasicCrawlingContext,
+    FileDownloadCrawler,
+    FileDownloadCrawlingContext,
+    HttpCrawler,
+    ParselCrawler,
+)
+from crawlee.errors import HttpClientStatusCodeError
+from crawlee.http_clients import HttpClient, ImpitHttpClient
+from crawlee.storages import RequestQueue
+
+from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, PacingOptions, Reason, Verdict
+from politesse.errors import TurnHeld
+from politesse.integrations.aiohttp import PoliteSession
+from politesse.integrations.crawlee import PoliteHttpClient, PoliteRequestManager
+from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
+from tests.support.programs import run_code
+from tests.support.sites import UA, Site, turns, until
+from tests.support.tasks import apart
+from tests.wire.clients.crawlee_memory import use_memory
+
+LINKS = "".join(f'<a href="{path}">x</a>' for path in ("/a", "/b", "/private/a", "/c", "/x/../private/b"))
+
+
+@dataclass
+class LinkedSite(Site):
+    """A server whose first page has links, and whose page /busy is refused for a second, once."""
+
+    busy: int = 0
+    busy_status: int = 429
+    robots_status: int = 200
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/robots.txt" and self.robots_status != 200:
+            return web.Response(status=self.robots_status)
+        return await super().respond(request)
+
+    async def page(self, request: web.Request) -> web.Response:
+        if request.path == "/busy" and self.busy:
+            self.busy -= 1
+            return web.Response(status=self.busy_status, headers={"Retry-After": "1"})
+        return web.Response(text=f"<html><body>{LINKS}</body></html>", content_type="text/html")
+
+    def trace(self) -> list[Exchange]:
+        return [
+            replace(exchange, retry_after_s=1.0) if exchange.status in {429, 503} else exchange
+            for exchange in super().trace()
+        ]
+
+
+@pytest.fixture
+def site_class() -> type[LinkedSite]:
+    return LinkedSite
+
+
+@dataclass
+class Refused:
+    """The requests that were refused."""
+
+    found: list[tuple[str, Reason]] = field(default_factory=list)
+
+    def note(self, request: Request, verdict: Verdict) -> None:
+        assert isinstance(request, Request)
+        self.found.append((request.url, verdict.reason))
+
+
+@pytest.fixture
+def refused() -> Refused:
+    return Refused()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _storage() -> None:
+    use_memory()
+
+
+@pytest.fixture
+async def queue(request: pytest.FixtureRequest) -> AsyncIterator[RequestQueue]:
+    queue = await RequestQueue.open(alias=re.sub(r"[^a-z0-9]", "-", request.node.name))
+    yield queue
+    await queue.drop()
+
+
+@pytest.fixture
+async def manager(gate: Gatekeeper, queue: RequestQueue, refused: Refused) -> AsyncIterator[PoliteRequestManager]:
+    async with PoliteRequestManager(gate, queue, on_disallowed=refused.note) as manager:
+        yield manager
+
+
+def sender() -> ImpitHttpClient:
+    return ImpitHttpClient(follow_redirects=False)
+
+
+def crawler_of(
+    kind: Callable[..., Any],
+    manager: PoliteRequestManager,
+    client: HttpClient | None = None,
+    handler: Callable[[Any], Awaitable[None]] | None = None,
+    **options: Any,
+) -> Any:
+    """Return a crawler with its pages in ``crawler.pages``, and its failed requests in ``crawler.failed``."""
+    crawler = kind(
+        request_manager=manager,
+        http_client=PoliteHttpClient(manager, sender()) if client is None else client,
+        configure_logging=False,
+        concurrency_settings=ConcurrencySettings(desired_concurrency=5, max_concurrency=5),
+        **options,
+    )
+    crawler.pages, crawler.failed = [], []
+
+    async def handle(context: Any) -> None:
+        if handler is not None:
+            await handler(context)
+        crawler.pages.append(context.request.loaded_url or context.request.url)
+        if hasattr(context, "enqueue_links"):
+            await context.enqueue_links()
+
+    async def fail(context: Any, error: Exception) -> None:
+        crawler.failed.append((context.request.url, context.request.retry_count, type(error)))
+
+    crawler.router.default_handler(handle)
+    crawler.failed_request_handler(fail)
+    return crawler
+
+
+def parsel() -> Callable[..., Any]:
+    return ParselCrawler
+
+
+def beautiful_soup() -> Callable[..., Any]:
+    pytest.importorskip("bs4")
+    from crawlee.crawlers import BeautifulSoupCrawler
+
+    return BeautifulSoupCrawler
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize(
+    "kind", [parsel, pytest.param(beautiful_soup, marks=pytest.mark.full)], ids=["parsel", "beautifulsoup"]
+)
+async def test_crawl_with_links_is_polite_and_complete(
+    site: LinkedSite, queue: RequestQueue, refused: Refused, kind: Callable[[], Callable[..., Any]]
+) -> None:
+    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
+    async with (
+        Gatekeeper(UA, pacing=pacing) as gate,
+        PoliteRequestManager(gate, queue, on_disallowed=refused.note) as manager,
+    ):
+        crawler = crawler_of(kind(), manager)
+        await crawler.run([f"{site.base}/"])
+    assert sorted(site.pages) == ["/", "/a", "/b", "/c"]
+    assert sorted(refused.found) == [
+        (f"{site.base}/private/a", Reason.DISALLOW_RULE),
+        (f"{site.base}/private/b", Reason.DISALLOW_RULE),
+    ]
+    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot", min_delay_s=0.1, slack_s=0.01)
+    assert {seen.headers["User-Agent"] for seen in site.seen} == {UA}
+    assert (len(crawler.pages), crawler.failed, await queue.is_finished()) == (4, [], True)
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_httpx_client_sends_the_gates_user_agent_and_crawls_several_hosts(
+    site: LinkedSite, other: LinkedSite, manager: PoliteRequestManager
+) -> None:
+    pytest.importorskip("apify_fingerprint_datapoints")
+    from crawlee.http_clients import HttpxHttpClient
+
+    client = PoliteHttpClient(manager, HttpxHttpClient(follow_redirects=False))
+    crawler = crawler_of(HttpCrawler, manager, client)
+    wanted = [f"{base}/{number}" for base in (site.base, other.base) for number in range(5)]
+    await crawler.run(wanted)
+    assert sorted(crawler.pages) == sorted(wanted)
+    robots = {site.base: site.robots, other.base: other.robots}
+    assert_polite([*site.trace(), *other.trace()], robots, agent="ExampleBot", user_agent=None)
+    assert {seen.headers["User-Agent"] for seen in (*site.seen, *other.seen)} == {UA}
+
+
+def brief(**options: Any) -> Gatekeeper:
+    pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=1.0, **options)
+    return Gatekeeper(UA, pacing=pacing)
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+@pytest.mark.parametrize("status", [429, 503])
+async def test_retry_waits_until_the_closed_host_opens_while_other_hosts_go_on(
+    site: LinkedSite, other: LinkedSite, queue: RequestQueue, status: int
+) -> None:
+    site.busy, site.busy_status = 1, status
+    async with brief() as gate, PoliteRequestManager(gate, queue) as manager:
+        crawler = crawler_of(HttpCrawler, manager)
+        await crawler.run([f"{site.base}/busy", *(f"{other.base}/{number}" for number in range(3))])
+    assert site.pages == ["/busy", "/busy"]
+    assert (len(crawler.pages), crawler.failed) == (4, [])
+    refusal, answer = (seen for seen in site.seen if seen.path == "/busy")
+    assert answer.started - refusal.ended >= 1.0
+    assert max(seen.ended for seen in other.seen) < answer.started
+    robots = {site.base: site.robots, other.base: other.robots}
+    assert_polite([*site.trace(), *other.trace()], robots, agent="ExampleBot")
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_redirect_is_followed_in_turns_and_never_to_a_disallowed_page(
+    site: LinkedSite, other: LinkedSite, queue: RequestQueue
+) -> None:
+    site.redirects |= {
+        "/moved": (302, f"{other.base}/here"),
+        "/hidden": (301, "/private/page"),
+        "/loop": (302, "/loop"),
+    }
+    other.redirects["/here"] = (308, "/there")
+    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
+    async with Gatekeeper(UA, pacing=pacing) as gate, PoliteRequestManager(gate, queue) as manager:
+        crawler = crawler_of(HttpCrawler, manager)
+        await crawler.run([f"{site.base}/moved", f"{site.base}/hidden", f"{site.base}/loop"])
+        assert turns(gate) == 0
+    assert crawler.pages == [f"{other.base}/there"]
+    assert sorted(crawler.failed) == [
+        (f"{site.base}/hidden", 0, Disallowed),
+        (f"{site.base}/loop", 0, HttpClientStatusCodeError),
+    ]
+    assert sorted(site.pages) == ["/hidden", *["/loop"] * 11, "/moved"]
+    assert other.pages == ["/here", "/there"]
+    robots = {site.base: site.robots, other.base: other.robots}
+    assert_polite([*site.trace(), *other.trace()], robots, agent="ExampleBot", min_delay_s=0.1, slack_s=0.01)
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_client_that_follows_redirects_itself_is_found_and_sends_nothing_more(
+    site: LinkedSite, other: LinkedSite, manager: PoliteRequestManager
+) -> None:
+    site.redirects["/moved"] = (302, "/target")
+    crawler = crawler_of(HttpCrawler, manager, PoliteHttpClient(manager, ImpitHttpClient()))
+    await crawler.run([f"{site.base}/moved"])
+    assert crawler.failed == [(f"{site.base}/moved", 0, ConfigurationError)]
+    assert site.pages == ["/moved", "/target"]
+    await crawler.run([f"{other.base}/page"])
+    assert crawler.failed[1:] == [(f"{other.base}/page", 0, ConfigurationError)]
+    assert other.pages == []
+
+
+async def test_error_of_a_client_that_follows_redirects_says_what_to_pass(site: LinkedSite, gate: Gatekeeper) -> None:
+    site.redirects["/moved"] = (302, "/target")
+    client = PoliteHttpClient(gate, ImpitHttpClient())
+    with pytest.raises(ConfigurationError, match=r"give ImpitHttpClient\(follow_redirects=False\)$"):
+        await client.send_request(f"{site.base}/moved")
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+@pytest.mark.parametrize("status", [401, 403])
+async def test_refusal_is_not_evaded_by_another_session(
+    site: LinkedSite, manager: PoliteRequestManager, status: int
+) -> None:
+    site.busy, site.busy_status = 10, status
+    crawler = crawler_of(HttpCrawler, manager)
+    await crawler.run([f"{site.base}/busy"])
+    assert site.pages == ["/busy"]
+    assert [(url, retries) for url, retries, _ in crawler.failed] == [(f"{site.base}/busy", 0)]
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_site_that_refuses_is_given_up(site: LinkedSite, queue: RequestQueue, refused: Refused) -> None:
+    site.busy, site.busy_status = 10, 403
+    async with (
+        brief(refused_after=1) as gate,
+        PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_refusals=1) as manager,
+    ):
+        await crawler_of(HttpCrawler, manager).run([f"{site.base}/busy", f"{site.base}/a"])
+    assert site.pages == ["/busy"]
+    assert refused.found == [(f"{site.base}/a", Reason.REFUSED)]
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_site_whose_wait_is_too_long_is_given_up(
+    site: LinkedSite, other: LinkedSite, queue: RequestQueue, refused: Refused
+) -> None:
+    other.robots_status = 503
+    async with (
+        brief() as gate,
+        PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_wait_s=5.0) as manager,
+    ):
+        crawler = crawler_of(HttpCrawler, manager, max_request_retries=0)
+        await crawler.run([f"{site.base}/429", f"{site.base}/a", f"{other.base}/b"])
+    assert (site.pages, other.pages) == (["/429"], [])
+    assert sorted(refused.found) == sorted(
+        [
+            (f"{site.base}/429", Reason.WAIT_TOO_LONG),
+            (f"{site.base}/a", Reason.WAIT_TOO_LONG),
+            (f"{other.base}/b", Reason.UNREACHABLE),
+        ]
+    )
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_crawl_ends_with_closed_error_when_the_gate_is_closed(site: LinkedSite, queue: RequestQueue) -> None:
+    gate = Gatekeeper(UA, pacing=PacingOptions(min_delay_s=60.0))
+    manager = PoliteRequestManager(gate, queue)
+    running = apart(crawler_of(HttpCrawler, manager).run([f"{site.base}/{number}" for number in range(3)]))
+    await until(lambda: len(site.seen) > 0)
+    await gate.aclose()
+    with pytest.raises(ClosedError):
+        await running
+    await manager.aclose()
+    assert not await queue.is_empty()
+
+
+@pytest.mark.full
+async def test_stopped_crawl_loses_no_request(
+    site: LinkedSite, gate: Gatekeeper, queue: RequestQueue, refused: Refused
+) -> None:
+    urls = {f"{site.base}/{number}" for number in range(20)} | {f"{site.base}/private/{number}" for number in range(3)}
+    await queue.add_requests(sorted(urls))
+    done: set[str] = set()
+    async with PoliteRequestManager(gate, queue, on_disallowed=refused.note) as manager:
+        await until_fetched(manager, done, handled=4)
+        handed_out = await fetched(manager)  # handed out, and never handled
+        assert turns(gate) == 1
+    assert turns(gate) == 0
+    assert handed_out.url not in done
+    left = set()
+    while (request := await queue.fetch_next_request()) is not None:
+        left.add(request.url)
+    assert left == urls - done - {url for url, _ in refused.found}
+    assert all("private" in url for url, _ in refused.found)
+
+
+async def fetched(manager: PoliteRequestManager) -> Request:
+    async with asyncio.timeout(10):
+        while True:
+            request = None if await manager.is_empty() else await manager.fetch_next_request()
+            if request is not None:
+                return request
+            await asyncio.sleep(0.001)
+
+
+async def until_fetched(manager: PoliteRequestManager, done: set[str], *, handled: int) -> None:
+    while len(done) < handled:
+        request = await fetched(manager)
+        assert await manager.fetch_next_request() is None  # one request at a time to a host
+        done.add(request.url)
+        await manager.mark_request_as_handled(request)
+
+
+@pytest.mark.full
+async def test_reclaimed_request_waits_for_its_next_turn(site: LinkedSite, queue: RequestQueue) -> None:
+    clock = ManualClock()
+    pacing = PacingOptions(min_delay_s=60.0, adaptive_factor=0.0)
+    fetcher = ScriptedFetcher({site.base: 404})
+    async with (
+        Gatekeeper(UA, pacing=pacing, clock=clock, fetcher=fetcher) as gate,
+        PoliteRequestManager(gate, queue) as manager,
+    ):
+        await manager.add_request(f"{site.base}/a")
+        while (request := await manager.fetch_next_request()) is None:
+            clock.advance(1.0)
+            await asyncio.sleep(0)
+        await manager.reclaim_request(request)
+        clock.advance(59.0)
+        await asyncio.sleep(0)
+        assert (await manager.fetch_next_request(), await manager.is_finished()) == (None, False)
+        clock.advance(1.5)
+        await asyncio.sleep(0)
+        again = await manager.fetch_next_request()
+        assert again is not None
+        await manager.mark_request_as_handled(again)
+        assert await manager.is_finished()
+
+
+@pytest.mark.full
+async def test_purge_and_drop_forget_the_requests_that_were_read(site: LinkedSite, gate: Gatekeeper) -> None:
+    queue = await RequestQueue.open(alias="purged")
+    manager = PoliteRequestManager(gate, queue)
+    for forget in (manager.purge, manager.drop):
+        await manager.add_requests([f"{site.base}/a", f"{site.base}/b"])
+        assert (await manager.get_total_count(), await manager.get_handled_count()) == (2, 0)
+        await fetched(manager)
+        assert not await manager.is_finished()
+        await forget()
+        assert turns(gate) == 0
+    assert await PoliteRequestManager(gate, await RequestQueue.open(alias="purged")).is_finished()
+
+
+@pytest.mark.full
+async def test_requests_of_handlers_are_judged_and_have_turns(site: LinkedSite, gate: Gatekeeper) -> None:
+    site.redirects["/moved"] = (303, "/page")
+    client = PoliteHttpClient(gate, sender())
+    response = await client.send_request(f"{site.base}/moved", method="POST", payload=b"x", headers={"X-Key": "y"})
+    assert (response.status_code, turns(gate)) == (200, 0)
+    assert [(seen.method, seen.body) for seen in site.seen[1:]] == [("POST", "x"), ("GET", "")]
+    with pytest.raises(Disallowed):
+        await client.send_request(f"{site.base}/x/../private")
+    async with client.stream(f"{site.base}/page") as response:
+        assert turns(gate) == 1
+        with pytest.raises(TurnHeld):
+            await client.send_request(f"{site.base}/other")
+        assert b"".join([part async for part in response.read_stream()])
+    assert turns(gate) == 0
+    with pytest.raises(Disallowed):
+        async with client.stream(f"{site.base}/private"):
+            pass
+    assert site.pages == ["/moved", "/page", "/page"]
+
+
+@pytest.mark.full
+async def test_credentials_do_not_go_to_another_origin(site: LinkedSite, other: LinkedSite, gate: Gatekeeper) -> None:
+    site.redirects["/moved"] = (302, f"{other.base}/page")
+    headers = {"Authorization": "Basic eDp5", "Cookie": "a=b", "X-Key": "kept"}
+    await PoliteHttpClient(gate, sender()).send_request(f"{site.base}/moved", headers=headers)
+    first, second = site.seen[-1].headers, other.seen[-1].headers
+    assert (first["Authorization"], first["Cookie"], first["X-Key"]) == ("Basic eDp5", "a=b", "kept")
+    assert "Authorization" not in second
+    assert "Cookie" not in second
+    assert second["X-Key"] == "kept"
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_request_that_states_another_crawler_is_judged_for_that_crawler(
+    site: LinkedSite, manager: PoliteRequestManager
+) -> None:
+    site.robots = "User-agent: *\nAllow: /\n\nUser-agent: OtherBot\nDisallow: /a\n"
+    request = Request.from_url(f"{site.base}/a", headers={"User-Agent": "OtherBot/1.0"})
+    crawler = crawler_of(HttpCrawler, manager)
+    await crawler.run([request, Request.from_url(f"{site.base}/b", headers={"User-Agent": "OtherBot/1.0"})])
+    assert crawler.failed == [(f"{site.base}/a", 0, Disallowed)]
+    assert [seen.headers["User-Agent"] for seen in site.seen if seen.path == "/b"] == ["OtherBot/1.0"]
+    assert site.pages == ["/b"]
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_manager_alone_paces_a_crawler_with_another_client(site: LinkedSite, queue: RequestQueue) -> None:
+    pacing = PacingOptions(min_delay_s=0.2, adaptive_factor=0.0)
+    starts: list[float] = []
+    async with Gatekeeper(UA, pacing=pacing) as gate, PoliteRequestManager(gate, queue) as manager:
+        crawler = BasicCrawler(request_manager=manager, configure_logging=False)
+
+        @crawler.router.default_handler
+        async def handle(context: BasicCrawlingContext) -> None:
+            starts.append(asyncio.get_running_loop().time())
+
+        await crawler.run([f"{site.base}/{name}" for name in ("1", "2", "private", "3")])
+    assert len(starts) == 3
+    assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(starts))
+
+
+# The turn of a request, in the task that handles the request
+
+
+BRIEF: dict[str, Any] = {"request_handler_timeout": timedelta(seconds=10), "max_request_retries": 0}
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("sends_by", ["client", "stream", "PoliteSession"])
+async def test_handler_requests_its_own_page_in_the_turn_of_the_manager(
+    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager, sends_by: str
+) -> None:
+    client = PoliteHttpClient(manager, sender())
+    async with PoliteSession(gate) as session:
+
+        async def handle(context: BasicCrawlingContext) -> None:
+            assert turns(gate) == 1
+            if sends_by == "client":
+                status = (await context.send_request(context.request.url)).status_code
+            elif sends_by == "stream":
+                async with client.stream(context.request.url) as response:
+                    status = response.status_code
+            else:
+                async with session.get(context.request.url) as answer:
+                    status = answer.status
+            assert (status, turns(gate)) == (200, 0)
+            await context.send_request(f"{site.base}/b")
+
+        crawler = crawler_of(BasicCrawler, manager, client, handle, **BRIEF)
+        await crawler.run([f"{site.base}/a", f"{site.base}/c"])
+    assert sorted(crawler.pages) == [f"{site.base}/a", f"{site.base}/c"]
+    assert sorted(site.pages) == ["/a", "/b", "/b", "/c"]
+    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot")
+
+
+@pytest.mark.realtime
+async def test_download_crawler_streams_in_the_turn_of_the_manager(
+    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
+) -> None:
+    async def handle(context: FileDownloadCrawlingContext) -> None:
+        assert turns(gate) == 1
+        with pytest.raises(TurnHeld):
+            await context.send_request(f"{site.base}/b")
+        assert LINKS in b"".join([part async for part in context.http_response.read_stream()]).decode()
+
+    timeout = timedelta(seconds=10)
+    crawler = crawler_of(FileDownloadCrawler, manager, None, handle, stream=True, navigation_timeout=timeout, **BRIEF)
+    await crawler.run([f"{site.base}/a", f"{site.base}/c"])
+    assert sorted(crawler.pages) == [f"{site.base}/a", f"{site.base}/c"]
+    assert sorted(site.pages) == ["/a", "/c"]
+    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot")
+
+
+@pytest.mark.realtime
+async def test_refusal_of_a_download_is_not_evaded_by_another_session(
+    site: LinkedSite, manager: PoliteRequestManager
+) -> None:
+    site.busy, site.busy_status = 10, 403
+    site.redirects["/hidden"] = (301, "/private/page")
+    crawler = crawler_of(FileDownloadCrawler, manager, stream=True)
+    await crawler.run([f"{site.base}/busy", f"{site.base}/hidden"])
+    assert sorted(site.pages) == ["/busy", "/hidden"]
+    assert sorted((url, retries) for url, retries, _ in crawler.failed) == [
+        (f"{site.base}/busy", 0),
+        (f"{site.base}/hidden", 0),
+    ]
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("path", ["/login", "/a", "/moved"])
+async def test_hook_makes_a_request_before_the_page_is_requested(
+    site: LinkedSite, other: LinkedSite, manager: PoliteRequestManager, path: str
+) -> None:
+    site.redirects["/moved"] = (302, f"{other.base}/back")
+    other.redirects["/back"] = (302, f"{site.base}/login")
+    crawler = crawler_of(HttpCrawler, manager, navigation_timeout=timedelta(seconds=10), **BRIEF)
+
+    async def log_in(context: BasicCrawlingContext) -> None:
+        assert (await context.send_request(f"{site.base}{path}")).status_code == 200
+
+    crawler.pre_navigation_hook(log_in)
+    await crawler.run([f"{site.base}/a", f"{site.base}/c"])
+    assert (sorted(crawler.pages), crawler.failed) == ([f"{site.base}/a", f"{site.base}/c"], [])
+    assert sorted(site.pages) == sorted(["/a", "/c", *[path, path], *["/login"] * (2 if path == "/moved" else 0)])
+    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot")
+
+
+async def test_task_that_fetches_a_request_holds_its_turn(
+    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
+) -> None:
+    client = PoliteHttpClient(manager, sender())
+    for path, pages in (("/a", ["/a"]), ("/b", ["/a", "/b"])):
+        await manager.add_request(f"{site.base}{path}")
+        request = await fetched(manager)
+        assert (await client.send_request(request.url)).status_code == 200
+        assert (site.pages, turns(gate)) == (pages, 0)
+        await manager.mark_request_as_handled(request)
+
+
+async def test_handler_of_another_request_waits_for_the_turn_of_the_manager(
+    site: LinkedSite, other: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
+) -> None:
+    async def handle_another() -> None:
+        await manager.mark_request_as_handled(await fetched(manager))
+        await PoliteHttpClient(manager, sender()).send_request(f"{site.base}/b")
+
+    await manager.add_request(f"{site.base}/a")
+    handled = await apart(fetched(manager))  # its handler requests the page by a client of its own
+    await manager.add_request(f"{other.base}/a")
+    another = apart(handle_another())
+    await until(lambda: gate.statistics().waiting == 1)
+    assert site.pages == []
+    await manager.mark_request_as_handled(handled)
+    await another
+    assert site.pages == ["/b"]
+
+
+@pytest.mark.full
+async def test_arguments_of_the_wrong_type_are_refused(gate: Gatekeeper, queue: RequestQueue) -> None:
+    wrong: Any = UA
+    with pytest.raises(ConfigurationError, match="PoliteRequestManager"):
+        PoliteRequestManager(wrong, queue)
+    with pytest.raises(ConfigurationError, match="inner="):
+        PoliteRequestManager(gate, wrong)
+    with pytest.raises(ConfigurationError, match="PoliteHttpClient"):
+        PoliteHttpClient(wrong, sender())
+    with pytest.raises(ConfigurationError, match="client="):
+        PoliteHttpClient(gate, wrong)
+
+
+@pytest.mark.full
+def test_without_crawlee_the_import_names_the_extra() -> None:
+    program = "import sys; sys.modules['crawlee'] = None; import politesse.integrations.crawlee"
+    error = run_code(program, check=False).stderr
+    assert "needs the extra 'crawlee'; in a checkout of politesse, run: pip install '.[crawlee]'" in error

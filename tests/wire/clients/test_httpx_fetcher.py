@@ -1,0 +1,207 @@
+"""The fetcher over httpx of the guide on clients keeps what the port promises."""
+
+import gzip
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from multidict import CIMultiDict
+
+from politesse import Gatekeeper, Origin, Reason
+from politesse.ports import MAX_BODY_BYTES, FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, Validators
+from tests.support.sites import ROBOTS, UA, Server
+
+GUIDE = (Path(__file__).parents[3] / "src/politesse/guides/clients.md").read_text()
+
+
+def over_httpx(timeout_s: float = 30) -> Fetcher:
+    """Return one of the guide's class, with another timeout: everything of that program before the use of it."""
+    [block] = [code for code in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "class OverHttpx" in code]
+    names: dict[str, Callable[[str], Fetcher]] = {}
+    code = block.partition("\nasync def main")[0].replace("timeout(30)", f"timeout({timeout_s})")
+    exec(code, names)  # noqa: S102 - our own guide
+    return names["OverHttpx"](UA)
+
+
+@dataclass
+class Site(Server):
+    """A server that answers requests for robots.txt as the test says."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    redirects: dict[str, str] = field(default_factory=dict)
+    status: int = 200
+    body: bytes = ROBOTS.encode()
+    endless: bool = False
+    breaks_off: bool = False
+    silent: bool = False
+    written: int = 0
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        if request.path in self.redirects:
+            location = self.redirects[request.path]
+            return web.Response(status=301, headers={"Location": location, "Set-Cookie": "a=b; Path=/"})
+        if self.silent:
+            await self.go_on.wait()
+        if self.endless or self.breaks_off:
+            return await self.misbehave(request)
+        return web.Response(status=self.status, body=self.body, headers=self.headers)
+
+    async def misbehave(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={} if self.endless else {"Content-Length": "1000"})
+        await response.prepare(request)
+        while True:
+            await response.write(self.body)
+            self.written += len(self.body)
+            if self.breaks_off:
+                assert request.transport is not None
+                request.transport.close()
+                return response
+
+    def ask(self, max_redirects: int = 5, validators: Validators | None = None) -> FetchRequest:
+        return FetchRequest(Origin.of(self.base), max_redirects, validators)
+
+
+@pytest.fixture
+def site_class() -> type[Site]:
+    return Site
+
+
+@pytest.fixture
+async def fetcher() -> AsyncIterator[Fetcher]:
+    fetcher = over_httpx()
+    yield fetcher
+    await fetcher.aclose()
+
+
+async def response_of(fetcher: Fetcher, request: FetchRequest) -> FetchResponse:
+    result = await fetcher.fetch(request)
+    assert isinstance(result, FetchResponse), result
+    return result
+
+
+async def fault_of(fetcher: Fetcher, request: FetchRequest) -> FetchFault:
+    result = await fetcher.fetch(request)
+    assert isinstance(result, FetchFault), result
+    return result
+
+
+async def test_file_comes_as_it_is(site: Site, fetcher: Fetcher) -> None:
+    site.headers = {"ETag": '"one"', "Cache-Control": "max-age=60"}
+    response = await response_of(fetcher, site.ask())
+    assert (response.status, response.final_url, response.body) == (200, f"{site.base}/robots.txt", ROBOTS.encode())
+    assert (response.headers["etag"], response.headers["cache-control"]) == ('"one"', "max-age=60")
+    assert (response.truncated, response.conditional) == (False, False)
+    assert site.seen[0].headers["User-Agent"] == UA
+
+
+@pytest.mark.clause("RFC 9110 5.3")
+async def test_lines_of_a_header_are_joined(site: Site, fetcher: Fetcher) -> None:
+    site.headers = CIMultiDict([("Retry-After", "2"), ("retry-after", "2814")])
+    assert (await response_of(fetcher, site.ask())).headers["retry-after"] == "2, 2814"
+
+
+@pytest.mark.parametrize("status", [401, 404, 410, 429, 500, 503])
+async def test_status_is_an_answer_and_no_error(site: Site, fetcher: Fetcher, status: int) -> None:
+    site.status, site.headers = status, {"Retry-After": "7", "Content-Encoding": "gzip"}  # of a page nobody reads
+    response = await response_of(fetcher, site.ask())
+    assert (response.status, response.headers["retry-after"], response.body) == (status, "7", b"")
+
+
+async def test_redirects_are_followed_as_far_as_the_request_says(site: Site, other: Site, fetcher: Fetcher) -> None:
+    site.redirects = {"/robots.txt": "/1", "/1": f"{other.base}/2"}
+    other.redirects = {"/2": "3"}
+    response = await response_of(fetcher, site.ask(max_redirects=3))
+    assert (response.final_url, response.body) == (f"{other.base}/3", ROBOTS.encode())
+    fault = await fault_of(fetcher, site.ask(max_redirects=2))
+    assert (fault.kind, fault.final_url) == (FaultKind.REDIRECT_LIMIT, f"{other.base}/2")
+    assert other.paths == ["/2", "/3", "/2"]
+
+
+async def test_neither_cookies_nor_credentials_are_sent(site: Site, other: Site, fetcher: Fetcher) -> None:
+    site.redirects = {"/robots.txt": "/1", "/1": other.base.replace("http://", "http://user:word@") + "/2"}
+    other.redirects = {"/2": f"{site.base}/3"}
+    await response_of(fetcher, site.ask())
+    await response_of(fetcher, site.ask())
+    assert site.paths == ["/robots.txt", "/1", "/3"] * 2
+    for request in site.seen + other.seen:
+        assert {"Cookie", "Authorization"}.isdisjoint(request.headers)
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["ftp://example.com/", "ws://127.0.0.1:9/", "https://[::1", "http://1/", "mailto:us", "http://", "http:", "//", ""],
+)
+async def test_redirect_to_what_is_no_http_url_is_a_fault(site: Site, fetcher: Fetcher, location: str) -> None:
+    site.redirects = {"/robots.txt": location}
+    fault = await fault_of(fetcher, site.ask())
+    assert fault.kind is FaultKind.REDIRECT_TARGET
+    async with Gatekeeper(UA, fetcher=fetcher) as gate:
+        assert (await gate.check(f"{site.base}/page")).reason is Reason.UNREACHABLE
+
+
+async def test_validators_are_sent_to_the_url_that_they_are_of_and_no_other(
+    site: Site, other: Site, fetcher: Fetcher
+) -> None:
+    site.redirects, other.status = {"/robots.txt": f"{other.base}/file"}, 304
+    known = Validators(f"{other.base}/file", '"one"', "")
+    response = await response_of(fetcher, site.ask(validators=known))
+    assert (response.status, response.conditional) == (304, True)
+    assert {"If-None-Match", "If-Modified-Since"}.isdisjoint(site.seen[0].headers)
+    assert other.seen[0].headers["If-None-Match"] == '"one"'
+    assert "If-Modified-Since" not in other.seen[0].headers
+    dated = Validators(f"{other.base}/file", "", "Sun, 06 Nov 1994 08:49:37 GMT")
+    assert (await response_of(fetcher, site.ask(validators=dated))).conditional
+    assert other.seen[1].headers["If-Modified-Since"] == dated.last_modified
+    assert "If-None-Match" not in other.seen[1].headers
+    moved = Validators(f"{site.base}/elsewhere", '"one"', "")
+    assert not (await response_of(fetcher, site.ask(validators=moved))).conditional
+    assert "If-None-Match" not in other.seen[2].headers
+
+
+async def test_endless_body_is_cut_behind_a_line(site: Site, fetcher: Fetcher) -> None:
+    site.endless, site.body = True, b"Disallow: /a\n" * 80_000
+    response = await response_of(fetcher, site.ask())
+    assert response.truncated
+    assert response.body == b"Disallow: /a\n" * (MAX_BODY_BYTES // 13)
+    assert MAX_BODY_BYTES - len(site.body) < site.written < 2 * MAX_BODY_BYTES
+
+
+async def test_encoded_body_is_decoded(site: Site, fetcher: Fetcher) -> None:
+    site.headers, site.body = {"Content-Encoding": "gzip"}, gzip.compress(site.body)
+    assert b"Disallow: /private" in (await response_of(fetcher, site.ask())).body
+    assert site.seen[0].headers["Accept-Encoding"] == "gzip"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br"])
+async def test_body_that_cannot_be_decoded_is_a_fault(site: Site, fetcher: Fetcher, encoding: str) -> None:
+    site.headers = {"Content-Encoding": encoding}
+    assert (await fault_of(fetcher, site.ask())).kind is FaultKind.ENCODING
+
+
+async def test_body_that_breaks_off_is_a_fault(site: Site, fetcher: Fetcher) -> None:
+    site.breaks_off = True
+    assert (await fault_of(fetcher, site.ask())).kind is FaultKind.CONNECT
+
+
+@pytest.mark.realtime
+async def test_silence_is_a_fault(site: Site) -> None:
+    site.silent = True
+    fetcher = over_httpx(timeout_s=0.2)
+    fault = await fault_of(fetcher, site.ask())
+    assert (fault.kind, fault.final_url) == (FaultKind.TIMEOUT, f"{site.base}/robots.txt")
+    await fetcher.aclose()
+
+
+async def test_refused_connection_is_a_fault(fetcher: Fetcher, unused_tcp_port: int) -> None:
+    fault = await fault_of(fetcher, FetchRequest(Origin.of(f"http://127.0.0.1:{unused_tcp_port}"), 5))
+    assert fault.kind is FaultKind.CONNECT
+
+
+async def test_gate_goes_by_it_and_closes_it(site: Site) -> None:
+    async with Gatekeeper(UA, fetcher=over_httpx()) as gate:
+        assert (await gate.check(f"{site.base}/private")).reason is Reason.DISALLOW_RULE
+        assert await gate.check(f"{site.base}/page")
+    assert site.paths == ["/robots.txt"]

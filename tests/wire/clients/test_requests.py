@@ -1,0 +1,610 @@
+"""PoliteAdapter: each attempt of each hop of a session of requests has its turn."""
+
+import asyncio
+import gc
+import io
+import pickle
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import requests
+import trustme
+from aiohttp import web
+from requests.adapters import HTTPAdapter
+from requests.auth import HTTPDigestAuth
+from urllib3.util import Retry
+
+from politesse import (
+    AgentView,
+    Bound,
+    ClosedError,
+    ConfigurationError,
+    Disallowed,
+    FetchOptions,
+    Gatekeeper,
+    InvalidURL,
+    PacingOptions,
+)
+from politesse.errors import TurnHeld
+from politesse.events import Event, TurnDropped
+from politesse.integrations.requests import PoliteAdapter, RequestDisallowed, RequestInvalidURL, RequestTooFar
+from politesse.sync import Gate, ThreadView
+from tests.support.sites import EAGER, ROBOTS, UA, UPGRADE, Site, served
+from tests.support.tiers import first_of
+
+pytestmark = pytest.mark.timeout(60)
+
+SOCKETS: Final = Path("/proc/self/fd")
+AT_ONCE: Final = Retry(2, status_forcelist=[429, 503], backoff_factor=0, raise_on_status=False)
+
+
+class Moody(Site):
+    """Answers a path with a row of statuses, one after the other, and with 200 after the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moods: dict[str, list[int]] = {}
+        self.retry_after = "0"
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        moods = self.moods.get(request.path)
+        if moods:
+            status = moods.pop(0)
+            if not status:
+                assert request.transport is not None
+                request.transport.close()
+            return web.Response(status=status or 200, headers={"Retry-After": self.retry_after})
+        if request.path == "/digest" and "Authorization" not in request.headers:
+            challenge = 'Digest realm="r", nonce="n", qop="auth", algorithm="MD5"'
+            return web.Response(status=401, headers={"WWW-Authenticate": challenge})
+        return await super().respond(request)
+
+
+@pytest.fixture
+def site() -> Iterator[Moody]:
+    with served(Moody()) as site:
+        yield site
+
+
+@pytest.fixture
+def other() -> Iterator[Moody]:
+    with served(Moody(), "localhost") as other:
+        yield other
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    with Gate(Gatekeeper(UA, pacing=EAGER)) as gate:
+        yield gate
+
+
+@contextmanager
+def session_of(gate: ThreadView, **options: Any) -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, PoliteAdapter(gate, **options))
+        yield session
+
+
+@pytest.fixture
+def session(gate: Gate) -> Iterator[requests.Session]:
+    with session_of(gate) as session:
+        yield session
+
+
+def turns(gate: Gate) -> int:
+    """Return how many turns are under way, after all that this thread has ended."""
+    gate.hosts()
+    return gate._gatekeeper.statistics().turns
+
+
+# Each hop
+
+
+def test_page_is_requested_in_a_turn_in_the_name_of_the_gate(
+    site: Moody, session: requests.Session, gate: Gate
+) -> None:
+    response = session.get(f"{site.base}/page?a=1")
+    assert (response.status_code, response.text) == (200, "page /page?a=1")
+    assert site.paths == ["/robots.txt", "/page?a=1"]
+    assert [seen.headers["User-Agent"] for seen in site.seen] == [UA, UA]
+    assert turns(gate) == 0
+
+
+def test_redirect_to_a_disallowed_page_is_not_followed(
+    site: Moody, other: Moody, session: requests.Session, gate: Gate
+) -> None:
+    other.robots = "User-agent: *\nDisallow: /shop\n"
+    site.redirects = {
+        "/a": (302, "/private/a"),
+        "/b": (302, f"{other.base}/shop"),
+        "/c": (302, f"{other.base}/private"),
+    }
+    for path in ("/private/page", "/a", "/b"):
+        with pytest.raises(RequestDisallowed) as caught:
+            session.get(f"{site.base}{path}")
+        assert caught.value.verdict.rule is not None
+        assert caught.value.request is not None
+    assert (site.paths, other.paths) == (["/robots.txt", "/a", "/b"], ["/robots.txt"])
+    assert session.get(f"{site.base}/c").url == f"{other.base}/private"  # by the rules of its own origin
+    assert turns(gate) == 0
+
+
+def test_each_hop_keeps_the_pace(site: Moody) -> None:
+    site.redirects["/moved"] = (302, "/after")
+    delay_s = 0.05
+    pacing = PacingOptions(min_delay_s=delay_s, adaptive_factor=0.0)
+    with Gate(Gatekeeper(UA, pacing=pacing)) as gate, session_of(gate) as session:
+        session.get(f"{site.base}/moved")
+        session.get(f"{site.base}/last")
+    first, *later = [seen for seen in site.seen if seen.path != "/robots.txt"]
+    assert [seen.path for seen in later] == ["/after", "/last"]
+    for seen in later:
+        assert seen.started - first.ended >= delay_s - 0.003
+        first = seen
+
+
+def test_digest_auth_repeats_the_request_in_another_turn(site: Moody, session: requests.Session, gate: Gate) -> None:
+    assert session.get(f"{site.base}/digest", auth=HTTPDigestAuth("me", "secret")).status_code == 200
+    assert site.pages == ["/digest", "/digest"]
+    assert turns(gate) == 0
+
+
+def test_request_uses_the_turn_that_the_thread_holds(site: Moody, session: requests.Session, gate: Gate) -> None:
+    site.redirects["/moved"] = (302, "/after")
+    with gate.turn(f"{site.base}/moved") as turn:
+        assert session.get(turn.url).url == f"{site.base}/after"
+    with gate.turn(f"{site.base}/p%61ge?q=ä b") as turn:  # requests spells it differently
+        assert session.get(turn.url).status_code == 200
+    with gate.turn(f"{site.base}/page") as turn, pytest.raises(TurnHeld):
+        session.get(f"{site.base}/other")
+    assert site.pages == ["/moved", "/after", "/page?q=%C3%A4%20b"]
+
+
+def test_answer_that_closes_the_host_counts_for_the_next_request(site: Moody, gate: Gate) -> None:
+    with session_of(gate, max_wait_s=1) as session:
+        assert session.get(f"{site.base}/429").status_code == 429
+        with pytest.raises(RequestTooFar) as caught:
+            session.get(f"{site.base}/page")
+    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
+    assert caught.value.max_wait_s == 1
+    assert not isinstance(caught.value, requests.Timeout)
+
+
+# Names and URLs
+
+
+def test_other_agent_is_judged_for_its_own_rules(site: Moody, session: requests.Session, gate: Gate) -> None:
+    site.robots = "User-agent: ImageBot\nDisallow: /images\n"
+    session.get(f"{site.base}/images")
+    for stated in ("ImageBot/1.0", b"ImageBot/1.0"):
+        with pytest.raises(Disallowed):
+            session.get(f"{site.base}/images", headers={"User-Agent": stated})
+    assert session.get(f"{site.base}/page", headers={"User-Agent": "ImageBot/1.0"}).status_code == 200
+    session.get(f"{site.base}/page", headers={"User-Agent": None})  # type: ignore[dict-item]  # left out, as by requests
+    with pytest.raises(ConfigurationError):
+        session.get(f"{site.base}/page", headers={"User-Agent": "Mozilla/5.0"})
+    assert [seen.headers["User-Agent"] for seen in site.seen[1:]] == [UA, "ImageBot/1.0", UA]
+    with session_of(gate.agent(tokens="imagebot", user_agent="ImageBot/2.0")) as images, pytest.raises(Disallowed):
+        images.get(f"{site.base}/images")
+
+
+def prepared(url: str, **headers: str) -> requests.PreparedRequest:
+    request = requests.Request("GET", "http://127.0.0.1/", headers=headers).prepare()
+    request.url = url  # as it is, without the normalization of requests
+    return request
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("/a/../private", "dot segments"), ("/a/%2E%2e/private", "dot segments"), ("/a b", "a blank")],
+)
+def test_url_that_a_server_would_read_differently_is_refused(
+    site: Moody, session: requests.Session, path: str, problem: str
+) -> None:
+    with pytest.raises(RequestInvalidURL, match=problem) as caught:
+        session.send(prepared(f"{site.base}{path}"))
+    assert isinstance(caught.value, requests.RequestException)
+    assert caught.value.request is not None
+    assert site.seen == []
+
+
+def test_host_header_of_another_site_is_refused(site: Moody, session: requests.Session) -> None:
+    for stated in ("other.example", b"other.example"):
+        with pytest.raises(InvalidURL, match=r"other\.example"):
+            session.get(f"{site.base}/page", headers={"Host": stated})
+    assert session.get(f"{site.base}/page", headers={"Host": site.base.removeprefix("http://")}).status_code == 200
+
+
+def test_path_that_begins_with_two_slashes_is_judged_as_a_path(site: Moody, session: requests.Session) -> None:
+    site.robots = "User-agent: *\nDisallow: //other\nDisallow: /other\n"  # before requests 2.33, it had one slash
+    with pytest.raises(Disallowed) as caught:
+        session.get(f"{site.base}//other/page")
+    assert caught.value.verdict.rule is not None
+    assert caught.value.verdict.url.startswith(f"{site.base}/")
+
+
+def test_host_that_the_pool_connects_to_is_judged(site: Moody, session: requests.Session) -> None:
+    """urllib3 and urllib disagree on the host of this URL; the connection goes where urllib says."""
+    site.robots = "User-agent: *\nDisallow: /\n"
+    with pytest.raises(requests.RequestException):
+        session.send(prepared(f"http://localhost\\@{site.base.removeprefix('http://')}/page"))
+    assert site.pages == []
+
+
+def test_ipv6_literal(session: requests.Session) -> None:
+    with pytest.raises(Disallowed) as caught:  # robots.txt is unreachable
+        session.get("http://[::1]:9/page")
+    assert caught.value.verdict.url == "http://[::1]:9/page"
+
+
+# Attempts
+
+
+def test_each_attempt_has_a_turn(site: Moody) -> None:
+    delay_s = 0.1
+    site.moods["/page"] = [404, 0, 404]
+    retry = Retry(5, status_forcelist=[404], backoff_factor=0, respect_retry_after_header=False)
+    pacing = PacingOptions(min_delay_s=delay_s, adaptive_factor=0.0)
+    with Gate(Gatekeeper(UA, pacing=pacing)) as gate, session_of(gate, max_retries=retry) as session:
+        response = session.get(f"{site.base}/page")
+    assert response.status_code == 200
+    assert [(one.status, one.error is None) for one in response.raw.retries.history] == [
+        (404, True),
+        (None, False),
+        (404, True),
+    ]
+    pages = [seen for seen in site.seen if seen.path == "/page"]
+    assert len(pages) == 4
+    for before, after in pairwise(pages):
+        assert after.started - before.ended >= delay_s - 0.003
+
+
+def test_closed_host_ends_the_attempts_that_would_wait_for_too_long(site: Moody, gate: Gate) -> None:
+    site.moods["/page"], site.retry_after = [429], "3600"
+    with session_of(gate, max_wait_s=5, max_retries=AT_ONCE) as session, pytest.raises(RequestTooFar) as caught:
+        session.get(f"{site.base}/page")
+    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
+    assert site.pages == ["/page"]
+
+
+def test_pause_of_a_retry_is_kept_and_holds_no_turn(site: Moody, gate: Gate) -> None:
+    held: list[tuple[object, int]] = []
+
+    class Noting(Retry):
+        def sleep(self, response: object = None) -> None:
+            held.append((response, turns(gate)))
+
+    site.moods["/page"] = [404, 0]
+    with session_of(gate, max_retries=Noting(3, status_forcelist=[404])) as session:
+        assert session.get(f"{site.base}/page").status_code == 200
+    assert held == [(None, 0), (None, 0)]
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_last_attempt_has_the_outcome_of_requests(site: Moody, gate: Gate, *, raises: bool) -> None:
+    """The statuses are such that do not close the host."""
+    retry = Retry(1, status_forcelist=[404], backoff_factor=0, raise_on_status=raises)
+    with session_of(gate, max_retries=retry) as session:
+        if raises:
+            with pytest.raises(requests.exceptions.RetryError):
+                session.get(f"{site.base}/404")
+        else:
+            assert session.get(f"{site.base}/404").status_code == 404
+    assert site.pages == ["/404", "/404"]
+    assert turns(gate) == 0
+
+
+def test_body_is_sent_again_from_where_it_began(site: Moody, gate: Gate) -> None:
+    site.moods["/page"] = [0]
+    body = io.BytesIO(b"skipped, sent")
+    body.seek(9)
+    with session_of(gate, max_retries=Retry(1, allowed_methods=None)) as session:
+        assert session.post(f"{site.base}/page", data=body).status_code == 200
+    assert [seen.body for seen in site.seen if seen.path == "/page"] == ["sent", "sent"]
+
+
+def test_without_max_retries_an_attempt_is_made_once(site: Moody, session: requests.Session, gate: Gate) -> None:
+    site.moods["/page"] = [0, 0]
+    with pytest.raises(requests.ConnectionError):
+        session.get(f"{site.base}/page")
+    assert site.pages == ["/page"]
+    assert turns(gate) == 0
+
+
+def test_error_that_urllib3_does_not_repeat_ends_the_turn(site: Moody, gate: Gate) -> None:
+    def body() -> Iterator[bytes]:
+        yield b"begun"
+        raise ZeroDivisionError
+
+    with session_of(gate, max_retries=Retry(2, allowed_methods=None)) as session, pytest.raises(ZeroDivisionError):
+        session.post(f"{site.base}/page", data=body())
+    assert turns(gate) == 0
+
+
+def error_of(call: Callable[[], object]) -> tuple[type[object], ...]:
+    with pytest.raises(requests.RequestException) as caught:
+        call()
+    reason = caught.value.args[0]
+    return type(caught.value), type(reason), type(getattr(reason, "reason", reason))
+
+
+@pytest.mark.parametrize("retries", [0, 1, Retry(1, read=1, connect=0)])
+def test_errors_are_those_of_requests(site: Moody, gate: Gate, retries: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        free = listener.getsockname()[1]
+    gate.check_batch([f"{site.base}/"])
+    cases: dict[str, Callable[[requests.Session], object]] = {
+        "refused": lambda web: web.get(f"http://127.0.0.1:{free}/", timeout=5),
+        "read timeout": lambda web: web.get(f"{site.base}/silent", timeout=0.05),
+        "dropped": lambda web: web.get(f"{site.base}/dropped"),
+        "no TLS": lambda web: web.get(f"{site.base}/".replace("http:", "https:")),
+        "proxy away": lambda web: web.get(f"{site.base}/", proxies={"http": f"http://127.0.0.1:{free}"}),
+        "header": lambda web: web.get(f"{site.base}/", headers={"X": "a\nb"}),
+    }
+    with Gate(Gatekeeper(UA, pacing=EAGER, mode="report")) as lenient, requests.Session() as plain:
+        plain.trust_env = False
+        plain.mount("http://", HTTPAdapter(max_retries=retries))
+        plain.mount("https://", HTTPAdapter(max_retries=retries))
+        with session_of(lenient, max_retries=retries) as polite:
+            for name, case in cases.items():
+                outcomes = []
+                for web_client in (plain, polite):
+                    site.moods["/dropped"] = [0, 0]
+                    outcomes.append(error_of(partial(case, web_client)))
+                assert outcomes[0] == outcomes[1], name
+            assert turns(lenient) == 0
+
+
+def test_wait_for_the_turn_does_not_count_against_the_timeout(site: Moody) -> None:
+    pacing = PacingOptions(min_delay_s=0.5, adaptive_factor=0.0)
+    with Gate(Gatekeeper(UA, pacing=pacing)) as gate, session_of(gate) as session:
+        session.get(f"{site.base}/1", timeout=0.4)
+        response = session.get(f"{site.base}/2", timeout=0.4)
+    assert response.elapsed.total_seconds() >= 0.4
+
+
+# Streams
+
+
+def test_turn_ends_with_a_streamed_response(site: Moody, session: requests.Session, gate: Gate) -> None:
+    def closed() -> None:
+        with session.get(f"{site.base}/1", stream=True):
+            assert turns(gate) == 1
+            with pytest.raises(TurnHeld):
+                session.get(f"{site.base}/2")
+
+    def read() -> None:
+        response = session.get(f"{site.base}/1", stream=True)
+        assert b"".join(response.iter_content(2)) == b"page /1"
+
+    def raw_read() -> None:
+        assert session.get(f"{site.base}/1", stream=True).raw.read() == b"page /1"
+
+    def raw_closed() -> None:
+        session.get(f"{site.base}/1", stream=True).raw.close()
+
+    def no_body() -> None:
+        session.head(f"{site.base}/1", stream=True).close()
+
+    for use in (closed, read, raw_read, raw_closed, no_body):
+        use()
+        assert turns(gate) == 0, use
+
+
+def test_upgrade_holds_its_host_during_the_handshake_only(site: Moody, session: requests.Session, gate: Gate) -> None:
+    with session.get(f"{site.base}/ws", headers=UPGRADE, stream=True) as response:
+        assert (response.status_code, turns(gate)) == (101, 0)
+        assert session.get(f"{site.base}/page").status_code == 200
+
+
+def test_dropped_response_gives_its_host_back(site: Moody, session: requests.Session, gate: Gate) -> None:
+    events: list[Event] = []
+    gate._gatekeeper.subscribe(events.append)
+    response = session.get(f"{site.base}/slow", stream=True)
+    with pytest.warns(ResourceWarning, match=r"a response of .*/slow was dropped without being closed"):
+        del response
+    assert turns(gate) == 0
+    assert [event.url for event in events if isinstance(event, TurnDropped)] == [f"{site.base}/slow"]
+    assert session.get(f"{site.base}/page").status_code == 200
+
+
+def test_response_that_breaks_off_ends_its_turn(site: Moody, session: requests.Session, gate: Gate) -> None:
+    response = session.get(f"{site.base}/slow", stream=True, timeout=0.1)
+    with pytest.raises(requests.ConnectionError):
+        response.content  # noqa: B018
+    assert turns(gate) == 0
+
+
+def test_open_response_keeps_its_turn_after_the_session_is_closed(site: Moody, gate: Gate) -> None:
+    with session_of(gate) as session:
+        response = session.get(f"{site.base}/1", stream=True)
+    assert turns(gate) == 1
+    assert response.content == b"page /1"
+    assert turns(gate) == 0
+
+
+@pytest.mark.parametrize("count", first_of(1, [250, 2_000]))
+@pytest.mark.timeout(300)
+def test_requests_leave_no_thread_socket_task_or_turn(site: Moody, gate: Gate, count: int) -> None:
+    site.redirects["/moved"] = (302, "/page")
+
+    async def tasks(_: AgentView) -> int:
+        return len(asyncio.all_tasks())
+
+    def left() -> tuple[int, ...]:
+        gc.collect()
+        sockets = len(list(SOCKETS.iterdir())) if SOCKETS.is_dir() else 0
+        return threading.active_count(), sockets, gate.call(tasks), turns(gate), len(gate._thread._calls)
+
+    def crawl(count: int) -> None:
+        with session_of(gate, max_retries=1) as session:
+            for number in range(count):
+                if number % 5 == 0:
+                    session.get(f"{site.base}/page", stream=True).close()
+                elif number % 5 == 1:
+                    with pytest.raises(Disallowed):
+                        session.get(f"{site.base}/private")
+                else:
+                    session.get(f"{site.base}/{'moved' if number % 5 == 2 else '404'}")
+
+    crawl(5)
+    before = left()
+    with ThreadPoolExecutor(5) as pool:
+        for crawled in [pool.submit(crawl, count // 5) for _ in range(5)]:
+            crawled.result()
+    until_mono = time.monotonic() + 20
+    while (after := left()) > before and time.monotonic() < until_mono:
+        time.sleep(0.05)  # the server closes its ends of the connections
+    assert all(now <= then for now, then in zip(after, before, strict=True)), (before, after)
+
+
+# Proxies
+
+
+def test_proxy_gets_requests_that_were_judged(site: Moody, session: requests.Session, gate: Gate) -> None:
+    """The site is its own proxy."""
+    proxies = {"http": site.base}
+    with pytest.raises(Disallowed):
+        session.get(f"{site.base}/private", proxies=proxies)
+    assert session.get(f"{site.base}/page#part", proxies=proxies).status_code == 200
+    assert site.pages == ["/page"]
+    with pytest.raises(Disallowed):  # for a proxy, urllib3 resolves dot segments
+        session.send(prepared(f"{site.base}/a/../private"), proxies=proxies)
+    assert session.send(prepared(f"{site.base}/private/../page"), proxies=proxies).status_code == 200
+    assert site.pages == ["/page", "/page"]
+    assert turns(gate) == 0
+
+
+class Secure(BaseHTTPRequestHandler):
+    """A site with TLS, and the proxy in front of it."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = ROBOTS.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_CONNECT(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.flush()
+        host, _, port = self.path.partition(":")
+        with socket.create_connection((host, int(port))) as there:
+            back = threading.Thread(target=passed_on, args=(there, self.connection))
+            back.start()
+            passed_on(self.connection, there)
+            back.join()
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        self.server.lines.append(self.requestline)  # type: ignore[attr-defined]
+
+
+def passed_on(here: socket.socket, there: socket.socket) -> None:
+    with suppress(OSError):
+        while octets := here.recv(65_536):
+            there.sendall(octets)
+        there.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def listening(context: ssl.SSLContext | None = None) -> Iterator[Any]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Secure) as server:
+        server.daemon_threads = True
+        server.lines = []  # type: ignore[attr-defined]
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("is_proxied", [False, True])
+def test_page_over_tls(tmp_path: Path, *, is_proxied: bool) -> None:
+    authority = trustme.CA()
+    here, there = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(here)
+    authority.configure_trust(there)
+    file = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(str(file))
+    fetch = FetchOptions(ssl_context=there)
+    with (
+        listening(here) as server,
+        listening() as proxy,
+        Gate(Gatekeeper(UA, pacing=EAGER, fetch=fetch)) as gate,
+        session_of(gate) as session,
+    ):
+        base = f"https://localhost:{server.server_port}"
+        if is_proxied:
+            session.proxies = {"https": f"http://127.0.0.1:{proxy.server_port}"}
+        assert session.get(f"{base}/page", verify=str(file)).text == ROBOTS
+        with pytest.raises(Disallowed):
+            session.get(f"{base}/private", verify=str(file))
+        with pytest.raises(requests.exceptions.SSLError):
+            session.get(f"{base}/page")
+        with pytest.raises(OSError, match="invalid path: nowhere"):
+            session.get(f"{base}/page", verify="nowhere")
+        session.close()
+        assert turns(gate) == 0
+        assert server.lines == ["GET /robots.txt HTTP/1.1", "GET /page HTTP/1.1"]
+        tunnels = [line.rpartition(" ")[0] for line in proxy.lines]
+        assert tunnels == [f"CONNECT localhost:{server.server_port}"] * 2 * is_proxied
+
+
+# Wrong use, and the end
+
+
+def test_adapter_needs_a_gate_for_threads(gate: Gate) -> None:
+    for bad in (UA, Gatekeeper(UA), None):
+        with pytest.raises(ConfigurationError, match=r"PoliteAdapter\(.*give a politesse\.sync\.Gate"):
+            PoliteAdapter(bad)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="max_wait_s"):
+        PoliteAdapter(gate, max_wait_s=-1)
+    with pytest.raises(TypeError):
+        PoliteAdapter(gate, unknown=1)
+    with pytest.raises(TypeError, match="create it in each process"):
+        pickle.dumps(PoliteAdapter(gate))
+
+
+def test_closed_gate(site: Moody, session: requests.Session, gate: Gate) -> None:
+    gate.close()
+    with pytest.raises(ClosedError):
+        session.get(f"{site.base}/page")
+    assert site.seen == []
+
+
+def test_errors_survive_a_pickle(site: Moody, gate: Gate) -> None:
+    gate.check(site.base)
+    with session_of(gate, max_wait_s=0) as session:
+        session.get(f"{site.base}/429")
+        for path, host, kind in (
+            ("/private", None, RequestDisallowed),
+            ("/page", None, RequestTooFar),
+            ("/page", "other.example", RequestInvalidURL),
+        ):
+            with pytest.raises(requests.RequestException) as caught:
+                session.get(f"{site.base}{path}", headers={"Host": host} if host else None)
+            assert type(caught.value) is kind
+            again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own octets
+            assert (type(again), str(again)) == (type(caught.value), str(caught.value))
+            assert again.request.url == caught.value.request.url  # type: ignore[union-attr]

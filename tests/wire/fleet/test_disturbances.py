@@ -1,0 +1,255 @@
+"""Several processes are one polite crawler, whatever happens to them or to their Redis.
+
+They need processors of their own for many seconds: run with ``pytest -m weekly tests/wire/fleet``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from math import inf
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.support.programs import started
+from tests.support.redis_servers import RedisServer
+from tests.wire.fleet.crawls import Crawl, Host, least_margin_s, violations
+from tests.wire.fleet.site import ObservedSite
+from tests.wire.fleet.slow_way import SlowWay
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from tests.wire.fleet.crawls import Visit
+
+    Disturb = Callable[["Fleet", float], Awaitable[None]]
+
+pytestmark = [pytest.mark.realtime, pytest.mark.weekly]
+
+SMALL: Final = (
+    *(Host(f"quick{number}", 0.1, 0.02) for number in range(6)),
+    *(Host(f"slow{number}", 0.5, 0.7) for number in range(3)),
+    *(Host(f"long{number}", 0.5, 2.5) for number in range(3)),
+    *(Host(f"rare{number}", 2.0, 0.02) for number in range(2)),
+    *(Host(f"wide{number}", 0.1, 0.25, max_concurrent=3) for number in range(6)),
+    Host("refusing", 0.1, 0.02, refuses_every=5),
+    *(Host(f"refusing-wide{number}", 0.1, 0.1, 3, refuses_every=7) for number in range(3)),
+)
+
+
+FULL: Final = (
+    *(Host(f"quick{number:03}", 0.1, 0.02) for number in range(180)),
+    *(Host(f"wide{number:03}", 0.1, 0.25, max_concurrent=3) for number in range(10)),
+    *(Host(f"refusing{number:03}", 0.1, 0.02, refuses_every=9) for number in range(10)),
+    *(Host(f"slow{number:03}", 0.5, 3.0) for number in range(10)),
+    *(Host(f"long{number:03}", 0.5, 3.0) for number in range(10)),
+    *(Host(f"rare{number:03}", 2.0, 0.02) for number in range(2)),
+)
+
+
+class Fleet:
+    """A Redis, a site, and the workers that crawl it."""
+
+    def __init__(self, server: RedisServer, site: ObservedSite, crawl: Crawl, way: SlowWay | None = None) -> None:
+        self.server = server
+        self.way = way
+        self.site = site
+        self.crawl = crawl
+        self.workers: list[Process] = []
+
+    async def add(self, wall_offset_s: float = 0.0) -> None:
+        crawl = replace(self.crawl, wall_offset_s=wall_offset_s).to_json()
+        self.workers.append(await started("fleet.worker", crawl, str(len(self.workers))))
+
+    async def all_are_at_work(self) -> None:
+        until_mono = time.monotonic() + 90.0
+        while len(at_work := {visit.worker for visit in self.site.visits}) < len(self.workers):
+            assert time.monotonic() < until_mono, (at_work, [worker.returncode for worker in self.workers])
+            await asyncio.sleep(0.05)
+
+    def violations(self) -> list[str]:
+        return list(violations(self.site.visits, self.crawl.hosts, self.crawl.backoff_s))
+
+    def kill(self) -> None:
+        for worker in self.workers:
+            if worker.returncode is None:
+                worker.kill()
+
+
+@asynccontextmanager
+async def fleet_of(
+    workers: int, hosts: tuple[Host, ...], sabotage: str = "", trip_s: float = 0.0
+) -> AsyncIterator[Fleet]:
+    """Start a fleet; the wall clock of its first worker is an hour wrong. ``trip_s`` is added to each round trip."""
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(RedisServer())
+        site = await stack.enter_async_context(ObservedSite(hosts))
+        way = await stack.enter_async_context(SlowWay(server.port, trip_s)) if trip_s else None
+        url = server.url if way is None else way.url
+        crawl = Crawl(url, f"{token_hex(4)}:", site.port, hosts, sabotage=sabotage)
+        fleet = Fleet(server, site, crawl, way)
+        stack.callback(fleet.kill)
+        for number in range(workers):
+            await fleet.add(0.0 if number else 3600.0)
+        await fleet.all_are_at_work()
+        yield fleet
+        fleet.kill()
+        for worker in fleet.workers:
+            await worker.wait()
+
+
+async def nothing(fleet: Fleet, scale: float) -> None:
+    await asyncio.sleep(3.0 * scale)
+
+
+async def redis_stops_for_two_seconds(fleet: Fleet, scale: float) -> None:
+    await asyncio.sleep(scale)
+    fleet.server.stop()
+    await asyncio.sleep(2.0)
+    fleet.server.go_on()
+    await asyncio.sleep(2.5 * scale)
+
+
+async def redis_is_killed_and_starts_empty(fleet: Fleet, scale: float) -> None:
+    for _ in range(2):
+        await asyncio.sleep(scale)
+        fleet.server.kill()
+        fleet.server.start()
+        await asyncio.sleep(2.0)
+    await asyncio.sleep(scale)
+
+
+async def redis_is_lost_during_long_requests(fleet: Fleet, scale: float) -> None:
+    await _until(lambda: any(_is_at("long", visit) and visit.end_mono == inf for visit in _recent(fleet, "start_mono")))
+    fleet.server.kill()
+    fleet.server.start()
+    await asyncio.sleep(3.0 * scale)
+
+
+async def redis_is_lost_after_an_end(fleet: Fleet, scale: float) -> None:
+    for host in ("slow", "rare", "slow"):
+        await _until(lambda host=host: any(_is_at(host, visit) for visit in _recent(fleet, "end_mono")))  # type: ignore[misc]
+        fleet.server.kill()
+        fleet.server.start()
+        await asyncio.sleep(1.5 * scale)
+
+
+def _is_at(host: str, visit: Visit) -> bool:
+    return visit.host.startswith(host)
+
+
+def _recent(fleet: Fleet, stamp: str) -> list[Visit]:
+    """Return the requests that have begun, or ended, a moment ago."""
+    return [visit for visit in fleet.site.visits if 0.0 <= time.monotonic() - getattr(visit, stamp) < 0.1]
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30.0):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def a_worker_stops_for_two_seconds(fleet: Fleet, scale: float) -> None:
+    for _ in range(2):
+        await asyncio.sleep(0.5 * scale)
+        fleet.workers[0].send_signal(signal.SIGSTOP)
+        await asyncio.sleep(2.0)
+        fleet.workers[0].send_signal(signal.SIGCONT)
+        await asyncio.sleep(0.5 * scale)
+
+
+async def a_worker_stops_again_and_again(fleet: Fleet, scale: float) -> None:
+    for _ in range(6):
+        await asyncio.sleep(0.3 * scale)
+        fleet.workers[0].send_signal(signal.SIGSTOP)
+        await asyncio.sleep(0.6)
+        fleet.workers[0].send_signal(signal.SIGCONT)
+
+
+async def a_worker_is_killed(fleet: Fleet, scale: float) -> None:
+    await asyncio.sleep(scale)
+    fleet.workers[0].kill()
+    await asyncio.sleep(3.0 * scale)
+
+
+DISTURBANCES: Final = (
+    nothing,
+    redis_stops_for_two_seconds,
+    redis_is_killed_and_starts_empty,
+    redis_is_lost_during_long_requests,
+    redis_is_lost_after_an_end,
+    a_worker_stops_for_two_seconds,
+    a_worker_stops_again_and_again,
+    a_worker_is_killed,
+)
+
+
+@pytest.mark.parametrize("disturb", DISTURBANCES, ids=lambda disturb: disturb.__name__)
+async def test_two_processes_are_polite_whatever_happens(disturb: Disturb) -> None:
+    async with fleet_of(2, SMALL) as fleet:
+        await disturb(fleet, 1.0)
+        late = fleet.site.since(time.monotonic() - 1.0)
+    assert fleet.violations() == []
+    assert late, "it goes on"
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("disturb", DISTURBANCES, ids=lambda disturb: disturb.__name__)
+async def test_many_hosts_are_asked_politely_whatever_happens(disturb: Disturb, workers: int) -> None:
+    async with fleet_of(workers, FULL) as fleet:
+        await disturb(fleet, 6.0)
+        late = fleet.site.since(time.monotonic() - 2.0)
+    assert fleet.violations() == []
+    assert late, "it goes on"
+    visits = Counter(visit.host[:-3] for visit in fleet.site.visits)
+    margin_s = least_margin_s(fleet.site.visits, fleet.crawl.hosts)
+    print(f"{disturb.__name__}, {workers} workers: {dict(visits)}, least gap + {margin_s:.4f} s")  # noqa: T201 - for people
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("workers", [2, 4])
+async def test_many_hosts_are_asked_politely_though_redis_is_far_away(workers: int) -> None:
+    async with fleet_of(workers, FULL, trip_s=0.02) as fleet:
+        assert fleet.way is not None
+        for trip_s in (0.02, 0.1, 0.0, 0.05) * 3:  # each change makes some answers late, and others early
+            fleet.way.trip_s = trip_s
+            await asyncio.sleep(1.5)
+    assert fleet.violations() == []
+    margin_s = least_margin_s(fleet.site.visits, fleet.crawl.hosts)
+    print(f"far away, {workers} workers: {len(fleet.site.visits)} visits, least gap + {margin_s:.4f} s")  # noqa: T201 - for people
+
+
+async def test_nothing_starts_without_redis() -> None:
+    async with fleet_of(2, SMALL) as fleet:
+        await asyncio.sleep(1.0)
+        fleet.server.kill()
+        await asyncio.sleep(0.5)
+        gone_mono = time.monotonic()
+        await asyncio.sleep(2.5)
+    assert fleet.site.since(gone_mono) == []
+    assert fleet.violations() == []
+    assert fleet.site.visits
+
+
+@pytest.mark.parametrize(
+    ("disturb", "sabotage", "found"),
+    [
+        (nothing, "renewed", "at long"),
+        (nothing, "closed", "after its 429"),
+        (redis_is_lost_after_an_end, "held", "gap at"),
+        (redis_is_lost_during_long_requests, "known", "overlap at long"),
+        (a_worker_stops_again_and_again, "late", "wide"),
+    ],
+)
+async def test_a_check_that_is_left_out_is_found(disturb: Disturb, sabotage: str, found: str) -> None:
+    async with fleet_of(2, SMALL, sabotage) as fleet:
+        await disturb(fleet, 1.0)
+    assert found in "\n".join(fleet.violations())

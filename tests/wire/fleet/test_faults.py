@@ -1,0 +1,463 @@
+"""What is wrong with a Redis: an error that says so, or a wait, and never a start."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Final
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from politesse import PacingOptions
+from politesse.errors import ConfigurationError, TooFar
+from politesse.events import ComponentFailed, FleetAway, FleetBack
+from politesse.ports import Pacer
+from tests.support.pacing import HOST, finish, wants
+from tests.support.ports import free_port
+from tests.support.redis_servers import RedisServer, text_of
+from tests.support.tiers import first_of
+from tests.wire.fleet.members import Members, visit
+from tests.wire.fleet.switch import Switch
+
+pytestmark = pytest.mark.realtime
+
+FAR: Final = "8999999999999999"
+
+
+async def nothing_starts(pacer: Pacer, seconds: float = 1.0) -> None:
+    with pytest.raises(TooFar, match="by fleet"):
+        await pacer.start(wants(), seconds)
+
+
+def aways(fleet: Members) -> list[str]:
+    return [event.error for event in fleet.events if isinstance(event, FleetAway)]
+
+
+def failures(fleet: Members) -> list[str]:
+    return [str(event.error) for event in fleet.events if isinstance(event, ComponentFailed)]
+
+
+@asynccontextmanager
+async def client_of(server: RedisServer) -> AsyncIterator[Redis]:
+    async with Redis.from_url(server.url) as client:
+        yield client
+
+
+async def command(client: Redis, *words: str | int) -> object:
+    answer: object = await client.execute_command(*words)  # type: ignore[no-untyped-call] # redis-py gives it no types
+    return answer
+
+
+# Keys and messages of somebody else
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"last": "abc"},
+        {"last": "nan"},
+        {"last": "inf"},
+        {"last": "-1"},
+        {"last": "0x10"},
+        {"last": "1e15"},
+        {"last": "9" * 400},
+        {"last": FAR},
+        {"last": ""},
+        {"before": FAR},
+        {"late": "nan"},
+        {"before_late": "nan"},
+        {"start:other.1": "-5 0"},
+        {"closed": "nan", "why": "backoff"},
+        {"closed": FAR, "why": "a whim"},
+        {"version": "inf"},
+        {"backoff": "nan"},
+        {"fetch": "-7"},
+        {"longest": "nan"},
+        {"pace": "nan"},
+        {"seen": "nan"},
+        {"seen": FAR},
+        {"lease:a.1": "soon http://example.com/"},
+        {"lease:a.1": "nan http://example.com/"},
+        {"lease:a.1": f"{FAR} http://example.com/"},
+        {"queue": "a.1 nonsense"},
+        {"queue": "a.1 1 1 1 nan 1 http://example.com/"},
+        {"queue": "nobody 1 1 1 1 1 http://example.com/"},
+    ],
+    ids=str,
+)
+async def test_nonsense_in_a_key_closes_the_host_and_the_error_names_its_field(
+    fleet: Members, redis: Redis, prefix: str, fields: Mapping[str, str]
+) -> None:
+    key = f"{prefix}host:{HOST}"
+    await redis.hset(key, mapping={str(k): v for k, v in (("format", "1"), *fields.items())})
+    name = next(iter(fields)).partition(":")[0]
+    name = "why" if "a whim" in fields.values() else name
+    with pytest.raises(TooFar, match="backoff"):
+        await fleet.member().start(wants(), 30.0)
+    (failure,) = failures(fleet)
+    assert re.search(rf"{key}.*nonsense in its field {name}.*another prefix", failure)
+    assert {text_of(name) for name in await redis.hkeys(key)} == {"format", *fields}, "it is left alone"
+
+
+@pytest.mark.parametrize("kind", first_of(1, ["list", "set", "stream"]))
+async def test_a_value_of_another_type_closes_the_host_and_the_error_names_the_key(
+    fleet: Members, redis: Redis, prefix: str, kind: str
+) -> None:
+    key = f"{prefix}host:{HOST}"
+    words: dict[str, tuple[str, ...]] = {
+        "list": ("RPUSH", key, "a"),
+        "set": ("SADD", key, "a"),
+        "stream": ("XADD", key, "*", "a", "b"),
+    }
+    await command(redis, *words[kind])
+    with pytest.raises(TooFar, match="backoff"):
+        await fleet.member().start(wants(), 30.0)
+    (failure,) = failures(fleet)
+    assert re.search(rf"{key}.*WRONGTYPE.*another prefix", failure)
+
+
+async def test_a_key_that_is_overwritten_is_reported_once_and_only_its_host_waits(
+    fleet: Members, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("politesse._pacing.fleet.session._UNUSABLE_S", 2.0)
+    pacer = fleet.member(PacingOptions(min_delay_s=0.05, max_concurrent=3, adaptive_factor=0.0))
+    permits = [await pacer.start(wants()) for _ in range(3)]
+    await redis.set(f"{prefix}host:{HOST}", "1")
+    for permit in permits:
+        finish(permit, 200)
+    finish(await pacer.start(wants(host="other.example")), 200)
+    with pytest.raises(TooFar, match="backoff"):
+        await pacer.start(wants(), 0.5)
+    assert len(failures(fleet)) == 1
+    await redis.delete(f"{prefix}host:{HOST}")
+    await visit(pacer)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "message",
+    [
+        "hello",
+        "\n" * 9,
+        "{key}\ngranted\n{other}.1\n1\n0\n0\n\n0\n0\n0\n",
+        "{key}\ngranted\n{own}.1\nnan\n0\n0\n\n0\n0\n0\n",
+        "{key}\ngranted\n{own}.1\n1\n-5\n0\n\n0\n0\n0\n",
+        "{key}\nclosed\n\n1\n" + "9" * 4000 + "\n0\nbackoff",
+        "{key}\nclosed\n\n1\n1\n0\na whim",
+        "{key}\ngiven\n{own}.1\n1\n0\n0\n\n0\n0\n0\n",
+        "{roster}",
+        "{roster}\nmember\n{other}\nx\n2\n",
+        "{roster}\nmember\n" + "9" * 4000,
+        b"\xff\xfe",
+    ],
+    ids=repr,
+)
+async def test_a_message_of_somebody_else_has_no_effect(
+    fleet: Members, redis: Redis, prefix: str, caplog: pytest.LogCaptureFixture, message: str | bytes
+) -> None:
+    pacer, other = [fleet.member(link=fleet.link()) for _ in range(2)]
+    await pacer.closed_until(HOST)
+    held = await other.start(wants())
+    other_owner = (await lease_of(redis, f"{prefix}host:{HOST}")).removeprefix("lease:").partition(".")[0]
+    owners = {text_of(name).rpartition(":")[2] for name in await redis.pubsub_channels(f"{prefix}to:*")}
+    (own,) = owners - {other_owner, "all"}
+    if isinstance(message, str):
+        message = message.format(key=f"{prefix}host:{HOST}", roster=f"{prefix}members", own=own, other=other_owner)
+    for _ in range(3):
+        assert await redis.publish(f"{prefix}to:0:{own}", message) == 1
+    with pytest.raises(TooFar, match="in-flight"):
+        await pacer.start(wants(), 0.3)
+    finish(held, 200)
+    await visit(pacer)
+    assert fleet.events == []
+    assert caplog.text.count("sent a message that politesse cannot read: ") == 1
+
+
+async def lease_of(redis: Redis, key: str) -> str:
+    """Return the field of the only request that is under way."""
+    (field,) = [name for name in map(text_of, await redis.hkeys(key)) if name.startswith("lease:")]
+    return field
+
+
+# Servers that refuse, or cannot serve
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("rules", "missing"),
+    [
+        ("~* &* +@all -evalsha", "evalsha"),
+        ("~* &* +@all -script", "script"),
+        ("~* &* +@all -info", "info"),
+        ("~* &* +@all -subscribe", "subscribe"),
+        ("~* &* +@all -publish", "(can't run this|'publish') command"),
+        ("~* &* +@all -hset", "(can't run this|'hset') command"),
+        ("~other:* &* +@all", "keys?"),
+        ("~* resetchannels &other:* +@all", "channels?"),
+    ],
+)
+async def test_a_user_without_a_permission_is_an_error_that_names_it(
+    fleet: Members, redis: Redis, server: RedisServer, rules: str, missing: str
+) -> None:
+    await command(redis, "ACL", "SETUSER", "bob", "reset", "on", ">secret", *rules.split())
+    pacer = fleet.member(link=fleet.link(server.url.replace("//", "//bob:secret@")))
+    with pytest.raises(ConfigurationError, match=rf":{server.port}/0 refuses this client: .*{missing}") as raised:
+        await pacer.start(wants())
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.full
+async def test_a_permission_that_is_taken_away_is_an_error(fleet: Members, redis: Redis, server: RedisServer) -> None:
+    await command(redis, "ACL", "SETUSER", "eve", "reset", "on", ">secret", "~*", "&*", "+@all")
+    pacer = fleet.member(link=fleet.link(server.url.replace("//", "//eve:secret@")))
+    await visit(pacer)
+    await command(redis, "ACL", "SETUSER", "eve", "-evalsha")
+    with pytest.raises(ConfigurationError, match="refuses this client"):
+        await pacer.start(wants())
+    await command(redis, "ACL", "SETUSER", "eve", "+evalsha")
+    async with asyncio.timeout(10.0):
+        while True:
+            try:
+                await visit(pacer)
+                break
+            except ConfigurationError:
+                await asyncio.sleep(0.1)
+    assert len(aways(fleet)) == 1
+
+
+async def test_a_user_needs_no_more_than_the_permissions_that_are_listed(
+    fleet: Members, redis: Redis, server: RedisServer, prefix: str
+) -> None:
+    commands = ["evalsha", "eval", "script|load", "info", "publish", "subscribe", "unsubscribe"]
+    commands += ["time", "hget", "hgetall", "hset", "hdel", "pexpire"]
+    rules = [f"~{prefix}*", "resetchannels", f"&{prefix}*", *(f"+{name}" for name in commands)]
+    await command(redis, "ACL", "SETUSER", "least", "reset", "on", ">secret", *rules)
+    one, other = [fleet.member(link=fleet.link(server.url.replace("//", "//least:secret@"))) for _ in range(2)]
+    held = await one.start(wants())
+    waiting = asyncio.create_task(other.start(wants()))
+    await asyncio.sleep(0.2)
+    finish(held, 200)
+    finish(await asyncio.wait_for(waiting, 30.0), 200)
+    assert aways(fleet) == []
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("quick_looks")
+async def test_an_eviction_policy_that_is_set_later_is_an_error(fleet: Members, own_server: RedisServer) -> None:
+    pacer = fleet.member(link=fleet.link(own_server.url))
+    await visit(pacer)
+    async with client_of(own_server) as client:
+        await client.config_set("maxmemory-policy", "volatile-ttl")
+        await client.config_set("maxmemory", "100mb")
+        await asyncio.sleep(0.6)
+        with pytest.raises(ConfigurationError, match=r"volatile-ttl.*noeviction"):
+            await pacer.start(wants())
+        await client.config_set("maxmemory-policy", "noeviction")
+        await asyncio.sleep(1.5)
+    await visit(pacer)
+    assert len(aways(fleet)) == 1
+
+
+@pytest.mark.full
+async def test_a_redis_without_memory_lets_nothing_start_and_is_reported_once(
+    fleet: Members, own_server: RedisServer
+) -> None:
+    one, other = [fleet.member(link=fleet.link(own_server.url)) for _ in range(2)]
+    await visit(one)
+    held = await one.start(wants())
+    waiting = asyncio.create_task(other.start(wants()))
+    await asyncio.sleep(0.3)
+    async with client_of(own_server) as client:
+        await client.config_set("maxmemory", "1")
+        finish(held, 200)  # its script must not grant the host to the other one, and then fail to write that
+        await nothing_starts(one, 2.0)
+        assert not waiting.done()
+        (error,) = aways(fleet)
+        assert "used memory > 'maxmemory'" in error
+        await client.config_set("maxmemory", "0")
+    finish(await waiting, 200)
+    await visit(one)
+    assert [type(event) for event in fleet.events] == [FleetAway, FleetBack]
+
+
+@pytest.mark.full
+async def test_a_replica_lets_nothing_start_and_is_reported_once(fleet: Members, own_server: RedisServer) -> None:
+    with RedisServer() as primary:
+        async with client_of(own_server) as client:
+            await client.replicaof("127.0.0.1", primary.port)
+            pacer = fleet.member(link=fleet.link(own_server.url))
+            await nothing_starts(pacer, 2.0)
+            (error,) = aways(fleet)
+            assert "read only replica" in error
+            await client.replicaof("NO", "ONE")
+        await visit(pacer)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("own_server", [("--lua-time-limit", "50")], indirect=True)
+async def test_a_redis_that_is_busy_with_a_script_lets_nothing_start(fleet: Members, own_server: RedisServer) -> None:
+    pacer = fleet.member(link=fleet.link(own_server.url))
+    await visit(pacer)
+    async with client_of(own_server) as blocked, client_of(own_server) as client:
+        loop = asyncio.ensure_future(command(blocked, "EVAL", "while true do end", 0))
+        await asyncio.sleep(0.3)
+        await nothing_starts(pacer)
+        await client.script_kill()
+        with pytest.raises(RedisError):
+            await loop
+    await visit(pacer)
+    assert len(aways(fleet)) == 1
+
+
+@pytest.mark.full
+async def test_a_node_of_a_cluster_and_a_sentinel_are_errors_that_say_which_url_to_give(fleet: Members) -> None:
+    node = RedisServer("--cluster-enabled", "yes")
+    sentinel = RedisServer("--sentinel")
+    try:
+        for server, scheme in ((node, "cluster"), (sentinel, "sentinel")):
+            with pytest.raises(ConfigurationError, match=rf"{server.port}.*redis\+{scheme}://"):
+                await fleet.member(link=fleet.link(server.url)).start(wants())
+    finally:
+        node.remove()
+        sentinel.remove()
+
+
+@pytest.mark.full
+async def test_a_server_that_is_no_redis_lets_nothing_start(fleet: Members) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        pacer = fleet.member(link=fleet.link(f"redis://127.0.0.1:{port}/0"))
+        await nothing_starts(pacer)
+        assert len(aways(fleet)) == 1
+        await fleet.aclose()
+
+
+async def test_where_nothing_listens_nothing_starts(fleet: Members) -> None:
+    pacer = fleet.member(link=fleet.link(f"redis://127.0.0.1:{free_port()}/0"))
+    await nothing_starts(pacer)
+    assert len(aways(fleet)) == 1
+
+
+# Connections
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("quick_looks")
+async def test_a_subscription_that_is_dead_is_noticed_though_scripts_run(fleet: Members, server: RedisServer) -> None:
+    async with Switch(server.port) as switch:
+        pacer, other = [fleet.member(link=fleet.link(switch.url)) for _ in range(2)]
+        held = await other.start(wants())
+        await pacer.closed_until(HOST)
+        waiting = asyncio.create_task(pacer.start(wants()))
+        await asyncio.sleep(0.3)
+        switch.swallow(published_only=True)
+        await asyncio.sleep(0.1)
+        finish(held, 200)  # nobody hears that the host is free
+        finish(await asyncio.wait_for(waiting, 9.0), 200)
+        assert set(aways(fleet)) == {"its messages do not arrive within 1 s"}
+        await fleet.aclose()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["normal", "pubsub"])
+async def test_a_connection_that_redis_closes_is_a_loss(fleet: Members, own_server: RedisServer, kind: str) -> None:
+    pacer = fleet.member(link=fleet.link(own_server.url))
+    await visit(pacer)
+    async with client_of(own_server) as client:
+        await command(client, "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        await asyncio.sleep(0.2)
+        killed_mono = time.monotonic()
+        assert await visit(pacer) - killed_mono >= 0.5, "the hold after a loss"
+    assert len(aways(fleet)) == 1
+
+
+async def test_two_prefixes_of_which_one_begins_with_the_other_are_two_fleets(fleet: Members, prefix: str) -> None:
+    one = fleet.member(PacingOptions(min_delay_s=2.0))
+    other = fleet.member(PacingOptions(min_delay_s=2.0), fleet.link(prefix=f"{prefix}host:"))
+    await visit(one, 429)
+    finish(await other.start(wants(), 1.5), 200)
+    assert await other.closed_until(HOST) is None
+
+
+@pytest.mark.full
+async def test_a_request_that_outlives_its_lease_still_counts(fleet: Members, redis: Redis, prefix: str) -> None:
+    one, other, third = [fleet.member() for _ in range(3)]
+    outlives = await one.start(wants())
+    key = f"{prefix}host:{HOST}"
+    await redis.hdel(key, await lease_of(redis, key))
+    held = await other.start(wants(), 5.0)
+    finish(outlives, 200)
+    with pytest.raises(TooFar, match="in-flight"):
+        await third.start(wants(), 0.3)
+    ended_mono = time.monotonic()
+    finish(held, 200)
+    assert await visit(third) - ended_mono >= 0.1
+
+
+@pytest.mark.full
+async def test_a_grant_that_is_heard_of_twice_does_not_free_the_host(fleet: Members, redis: Redis, prefix: str) -> None:
+    one, other = [fleet.member(PacingOptions(min_delay_s=0.5, adaptive_factor=0.0)) for _ in range(2)]
+    key = f"{prefix}host:{HOST}"
+    permit = await one.start(wants())
+    ticket = (await lease_of(redis, key)).removeprefix("lease:")
+    seconds, micros = await redis.time()
+    message = f"{key}\ngranted\n{ticket}\n{seconds * 1_000_000 + micros}\n0\n0\n\n10000\n0\n0\n\n"
+    await redis.publish(f"{prefix}to:0:{ticket.partition('.')[0]}", message)
+    with pytest.raises(TooFar, match="in-flight"):
+        await other.start(wants(), 0.5)
+    finish(permit, 200)
+
+
+@pytest.mark.weekly
+@pytest.mark.timeout(120)
+async def test_a_failover_of_sentinels_keeps_the_pace_and_goes_on(fleet: Members, own_server: RedisServer) -> None:
+    replica = RedisServer("--replicaof", "127.0.0.1", str(own_server.port), executable=own_server.executable)
+    monitor = f"""
+sentinel monitor fleet 127.0.0.1 {own_server.port} 1
+sentinel down-after-milliseconds fleet 1000
+sentinel failover-timeout fleet 6000
+"""
+    sentinel = RedisServer("--sentinel", config=monitor, executable=own_server.executable)
+    spans: list[tuple[float, float]] = []
+
+    async def crawl(pacer: Pacer) -> None:
+        while True:
+            permit = await pacer.start(wants())
+            began_mono = time.monotonic()
+            await asyncio.sleep(0.05)
+            spans.append((began_mono, time.monotonic()))
+            finish(permit, 200)
+
+    try:
+        async with client_of(sentinel) as observer, asyncio.timeout(60.0):
+            while not (await observer.info("sentinel"))["master0"]["slaves"]:
+                await asyncio.sleep(0.2)
+        url = f"redis+sentinel://127.0.0.1:{sentinel.port}/fleet/0"
+        members = [fleet.member(link=fleet.link(url)) for _ in range(2)]
+        async with asyncio.TaskGroup() as group:
+            crawls = [group.create_task(crawl(pacer)) for pacer in members]
+            await asyncio.sleep(4.0)
+            own_server.kill()
+            at_loss = len(spans)
+            async with asyncio.timeout(60.0):
+                while len(spans) < at_loss + 10:
+                    await asyncio.sleep(0.2)
+            for task in crawls:
+                task.cancel()
+        spans.sort()
+        assert at_loss > 0
+        assert all(later[0] - earlier[1] >= 0.1 for earlier, later in pairwise(spans)), spans
+        assert len(aways(fleet)) <= 4, "each member reports the loss, and not each attempt"
+        await fleet.aclose()
+    finally:
+        sentinel.remove()
+        replica.remove()
