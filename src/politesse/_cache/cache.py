@@ -267,7 +267,7 @@ class FileCache(ABC, Generic[EntryKind]):
         """Return the record from which to continue, and its judgement if no fetch is needed."""
         loaded = await self._records.load(flight.origin, partial(self._accepted, flight))
         flight.lease, known = loaded.lease, loaded.judged
-        record = self._usable(flight, loaded.record)
+        record = None if loaded.record is None else self._usable(flight, loaded.record)
         if record is None:
             record = self._remembered(flight)  # even if the store has lost the record, the backoff continues
         if known is None and record is not None and not flight.refreshes:
@@ -283,10 +283,10 @@ class FileCache(ABC, Generic[EntryKind]):
         held = judged.standing  # another process may have refreshed the record
         return judged if held.refresh_wall > held.at_wall + _NOT_DUE_S else None
 
-    def _usable(self, flight: FileFlight[EntryKind], record: Record | None) -> Record | None:
+    def _usable(self, flight: FileFlight[EntryKind], record: Record) -> Record | None:
         """Return the usable parts of a record from the store; None if the entry in memory is newer."""
         known = None if flight.before is None else flight.before.known
-        if record is None or flight.forgotten or is_before(record.moment, known):
+        if flight.forgotten or is_before(record.moment, known):
             return None
         return as_read(record, self._policy)
 

@@ -79,9 +79,9 @@ def signed(hop: FetchRequest, signature: RequestSignature) -> FetchRequest:
     return replace(hop, signature=made) if made else hop
 
 
-def is_challenge(result: FetchResult, hop: FetchRequest, signature: RequestSignature) -> bool:
+def is_challenge(result: FetchResult, signature: RequestSignature) -> bool:
     """Return whether an answer asks for the request with another signature; such an answer does not set the pace."""
-    if not isinstance(result, FetchResponse) or result.final_url != hop.url:
+    if not isinstance(result, FetchResponse) or result.final_url != signature.url:
         return False
     return signature.is_asked(result.status, result.headers)
 
@@ -309,10 +309,10 @@ class PacedFetcher:
         status, headers = None, None
         try:
             result = await self.fetcher.fetch(signed(hop, trip.signature))
-            if result.final_url != hop.url:  # the fetcher has followed a redirect itself
+            if result.final_url != trip.signature.url:  # the fetcher has followed a redirect itself
                 with suppress(InvalidURL):  # the redirect may lead to a URL without an origin
                     last = Origin.of(result.final_url)
-            if is_challenge(result, hop, trip.signature):
+            if is_challenge(result, trip.signature):
                 return result
             if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last.pacing_host):
                 status, headers = result.status, result.headers

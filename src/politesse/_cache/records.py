@@ -194,9 +194,10 @@ class StoredRecords(Records):
         except BaseException:
             self._doubt(origin, moment)
             raise
-        if not is_before(moment, self._doubted.get(origin)):  # a change that began later may have failed meanwhile
-            self._doubted.pop(origin, None)
-        self._repeat_soon()
+        if self._doubted:
+            if not is_before(moment, self._doubted.get(origin)):  # a change that began later may have failed meanwhile
+                self._doubted.pop(origin, None)
+            self._repeat_soon()
 
     def _doubt(self, origin: Origin, moment: Moment | None) -> None:
         """Note a failed change: older records of ``origin`` count no more."""

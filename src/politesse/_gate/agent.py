@@ -140,7 +140,8 @@ class Agent:
 
     async def learn(self, url: str) -> Verdict:
         """Return the verdict on ``url``; fetch robots.txt if needed. Does not count or publish the verdict."""
-        return (await self.learn_context(url))[0]
+        verdict = self.judged(url)
+        return (await self.fetched(url))[0] if verdict is None else verdict
 
     async def learn_context(self, url: str) -> tuple[Verdict, GateContext]:
         """Return the verdict of ``learn``, and its context, which holds the entry even if the cache evicts it."""
@@ -313,7 +314,7 @@ class Agent:
             ClosedError: if the gatekeeper is closed.
         """
         self.state.check_usable()
-        host, rules = origin.pacing_host, self._stated(self.context(origin)[0])
+        host, rules = origin.pacing_host, self._stated(self.state.cache.held(origin.text))
         floor_s = self.state.policies.floor_s(host)
         request = TurnRequest(host, origin.text, self.name, rules, min_delay_s=floor_s)
         self.pacer.when_ready(request, callback)
@@ -362,7 +363,7 @@ class Agent:
         site_usage: StatesUsage | None = None if rules is None else rules.site_usage
         if self.state.policy_tokens is not None:
             site_usage = self.state.policy_tokens.usage_of(site_usage, entry.rules)
-        policy = self.state.policy(entry.origin)
+        policy = self.state.policies.get(entry.origin.pacing_host)  # a private address was denied before
         normalise = self.state.cache.normalise
         is_private = is_fault_of_kind(entry.source, FaultKind.ADDRESS)
         return Evidence(url, target, normalise, policy, entry.source.result, rules, site_usage, is_private=is_private)

@@ -170,7 +170,7 @@ def assemble(options: GatekeeperOptions) -> GateState:
         admission,
         policy,
         policies.floor_s,
-        lambda host: options.mode == "enforce" and policies.denies(host),
+        policies.denies if options.mode == "enforce" else lambda _: False,
         total_timeout_s=limit_s,
         signer=options.signer,
     )

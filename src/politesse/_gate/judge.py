@@ -180,7 +180,7 @@ def judge(evidence: Evidence) -> Judgement:
     Raises:
         InvalidURL: if the target has no normal form.
     """
-    settled = settle(evidence.policy)
+    settled = None if evidence.policy is None else settle(evidence.policy)
     if settled is not None:
         return settled
     if evidence.rules is not None and evidence.result is AccessResult.SUCCESSFUL:
@@ -197,9 +197,9 @@ def judge(evidence: Evidence) -> Judgement:
     return Judgement(match)
 
 
-def settle(policy: HostPolicy | None) -> Judgement | None:
+def settle(policy: HostPolicy) -> Judgement | None:
     """Return the judgement of a host policy that denies or exempts its host, or None if robots.txt decides."""
-    if policy is None or not (policy.deny or policy.exempt):
+    if not policy.deny and not policy.exempt:
         return None
     return Judgement(WITHOUT_RULE[Reason.POLICY_DENY if policy.deny else Reason.POLICY_EXEMPT], policy.reason)
 

@@ -197,7 +197,7 @@ class PageFetcher:
                 result = await self.admission.run(lambda _: fetch_guarded(self.fetcher, request, self.publisher))
             except GivenUp as error:
                 return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
-            if not is_challenge(result, hop, signature):
+            if not is_challenge(result, signature):
                 if result.status is not None:
                     turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)
                 return result

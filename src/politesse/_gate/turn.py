@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.state import GateState
     from politesse._http.fields import Headers
+    from politesse.ledger import Ledger
     from politesse.ports import PacedLine, Pacer, Permit
     from politesse.verdict import Verdict
 
@@ -138,7 +139,8 @@ class Turn:
         if permit is not None:
             permit.end()
             self.ended_mono = self._state.clock.monotonic()
-            self._record()
+            if self._state.ledger is not None:
+                self._record(self._state.ledger)
 
     def give_back(self) -> None:
         """End the turn without a request, so that no interval follows. After ``end`` the call has no effect."""
@@ -194,7 +196,8 @@ class Turn:
         if self._entered:
             message = f"{self!r} was dropped before its end: its host is given back. Use it with 'with', or call end()"
             end = permit.end
-            self._record()
+            if self._state.ledger is not None:
+                self._record(self._state.ledger)
         else:
             message = f"{self!r} was never entered: use it with 'with', or call give_back()"
             end = permit.give_back
@@ -207,11 +210,9 @@ class Turn:
         soon(loop, partial(self._state.publisher.publish, self._dropped()))
         warnings.warn(message, ResourceWarning, stacklevel=2)  # last, because a filter may make this an error
 
-    def _record(self) -> None:
+    def _record(self, ledger: Ledger) -> None:
         """Record the end of a turn that was used."""
-        ledger = self._state.ledger
-        if ledger is not None:
-            ledger.record_turn(self.verdict, self._started_wall, self._state.clock.wall(), self._status)
+        ledger.record_turn(self.verdict, self._started_wall, self._state.clock.wall(), self._status)
 
     def _dropped(self) -> TurnDropped:
         return TurnDropped(Origin.of(self.url).pacing_host, self.verdict.url)

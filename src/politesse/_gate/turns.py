@@ -124,7 +124,8 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         """Count and publish the verdict, then publish that the turn was granted."""
         if self.counts and self._verdict is not None:
             self.agent.counted(self._verdict)
-        granted(self.agent, turn, since_mono=since_mono)
+        if self.agent.state.publisher.subscribers:
+            granted(self.agent, turn, since_mono=since_mono)
 
     def _check_arguments(self) -> None:
         if self.max_wait_s is not None:
@@ -238,7 +239,7 @@ async def try_turns(agent: Agent, judged: Iterable[tuple[str, Verdict | None]]) 
     asked: list[tuple[int, Verdict, Origin, GateContext]] = []
     requests: list[TurnRequest] = []
     for url, verdict in judged:
-        if verdict is not None and verdict.reason is Reason.INVALID_URL:
+        if verdict is not None and verdict.match.reason is Reason.INVALID_URL:
             answers.append(verdict)
             continue
         origin, _ = split(url)

@@ -254,7 +254,8 @@ class AgentView(Agent):
         """
         self.state.check_usable()
         origin = Origin.given(origin)
-        settled = settle(self.state.policy(origin))
+        policy = self.state.policy(origin)
+        settled = None if policy is None else settle(policy)
         verdict = None if settled is None else self.counted(self._made(origin.robots_url, settled))
         if verdict is not None and not verdict.allowed:
             return Sitemaps(verdict=verdict)

@@ -33,10 +33,14 @@ def joined_fields(headers: Headers) -> dict[str, str]:
 
     RFC 9110 5.3 permits this. Of several lines of Location or Set-Cookie, the first counts.
     """
-    pairs = [(name.lower(), value) for name, value in _pairs(headers)]
-    fields = dict(pairs)
-    if len(fields) == len(pairs) and {*map(type, fields), *map(type, fields.values())} == {str}:
-        return fields  # type: ignore[return-value]  # most answers end here; each name and value is a str
+    pairs = list(_pairs(headers))
+    fields: dict[str, str] = {}
+    for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, str) or (key := name.lower()) in fields:
+            break
+        fields[key] = value
+    else:
+        return fields  # most answers end here
     lines: dict[str, list[str]] = {}
     for name, value in header_pairs(pairs):
         lines.setdefault(name, []).append(value)

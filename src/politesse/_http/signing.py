@@ -28,17 +28,18 @@ class RequestSignature:
         headers: the headers of the request.
 
     Attributes:
+        url: the URL of the request.
         is_repeated: whether the server has asked for another signature, and the request is to be sent again with it.
     """
 
-    __slots__ = ("_demand", "_may_repeat", "_method", "_sent", "_signer", "_url", "is_repeated")
+    __slots__ = ("_demand", "_may_repeat", "_method", "_sent", "_signer", "is_repeated", "url")
 
     def __init__(self, signer: Signer | None, method: str, url: str, headers: Container[str] = ()) -> None:
         self._signer = None if signer is None or "Signature-Input" in headers else signer
         self._method = method
         # A body may be a stream that can be sent only once.
         self._may_repeat = method in _REPEATABLE and not any(name in headers for name in _OF_A_BODY)
-        self._url = url
+        self.url: str = url
         self._demand = ""
         self._sent: Mapping[str, str] = {}
         self.is_repeated: bool = False
@@ -50,7 +51,7 @@ class RequestSignature:
             ConfigurationError: the signer has no valid key.
         """
         if self._signer is not None:
-            self._sent = self._signer.sign(self._method, self._url, self._demand)
+            self._sent = self._signer.sign(self._method, self.url, self._demand)
         return self._sent
 
     @contextmanager
@@ -80,7 +81,7 @@ class RequestSignature:
             return False
         fields = joined_fields(headers)
         demand = fields.get("accept-signature", "")
-        if not demand or not self._signer.heeds(self._url, demand, self._sent):
+        if not demand or not self._signer.heeds(self.url, demand, self._sent):
             return False
         self._demand = demand
         self.is_repeated = self._may_repeat and "retry-after" not in fields

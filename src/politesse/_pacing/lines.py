@@ -138,7 +138,7 @@ class LocalLines:
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
         """Return the answer of ``try_start`` to each request. Never waits; raises ClosedError."""
-        return [self.try_start(request) for request in requests]
+        return list(map(self.try_start, requests))
 
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from politesse._base.checks import check_priority
-from politesse._base.tasks import current_task, is_ended_with_task
+from politesse._base.tasks import is_ended_with_task
 from politesse._base.text import counted, described, printable, printable_traceback, public_url
 from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
@@ -154,7 +154,7 @@ class Crawl(Generic[Item, Response]):
         self._over.set()
 
     async def _work(self) -> None:
-        self._dispatcher.consumers.add(current_task())
+        self._dispatcher.consumers.add(asyncio.current_task())
         try:
             while not self._over.is_set() and not self._is_late and self._workers <= self._max_pages - self._handed:
                 turn, queued = await self._take()
@@ -178,7 +178,7 @@ class Crawl(Generic[Item, Response]):
 
     async def _take(self) -> tuple[Turn, QueuedUrl[Item]]:
         """Wait for a turn; meanwhile the worker counts as idle, and ``_stop_in_time`` may cancel it."""
-        worker = current_task()
+        worker = asyncio.current_task()
         self._idle.add(worker)
         try:
             return await self._dispatcher.take()
@@ -200,11 +200,11 @@ class Crawl(Generic[Item, Response]):
         response, before all URLs of the file are queued. A turn that has waited is given back, because the host may
         have been closed meanwhile.
         """
-        room: asyncio.Lock | asyncio.Semaphore | None
+        room: asyncio.Lock | asyncio.Semaphore | None = None
         if queued.trail.sitemap is not None:
             room = self._files.setdefault(queued.origin_queue.host.key, asyncio.Lock())
-        else:
-            room = self._limits.places(queued.origin_queue.origin)
+        elif self._limits.places is not None:
+            room = self._limits.places[queued.origin_queue.host.key]
         if room is not None and room.locked():
             try:
                 async with room:

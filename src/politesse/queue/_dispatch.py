@@ -90,9 +90,10 @@ class Dispatcher(Frontier[Item]):
         Raises the same errors as ``PoliteQueue.turn``.
         """
         self.raise_failure()
-        self._refuse_some()
-        taken = await self._ask_some()
-        if taken is None and not self._may_ask():
+        if self._denied:
+            self._refuse_some()
+        taken = await self._ask_some() if self.line else None
+        if taken is None and self._unsorted and not self._may_ask():
             self._sort_some()
         return taken
 

@@ -352,4 +352,8 @@ class HostQueue(Generic[Item]):
 
     def head(self) -> QueuedUrl[Item] | None:
         """Return the next URL of this host; None if all origins with URLs are blocked."""
-        return min([queue.urls[0] for queue in self.origins.values() if queue.urls and not queue.blocked], default=None)
+        head = None
+        for queue in self.origins.values():
+            if queue.urls and not queue.blocked and (head is None or queue.urls[0] < head):
+                head = queue.urls[0]
+        return head

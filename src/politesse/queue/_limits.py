@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,8 @@ class Limits:
 
     Attributes:
         max_time_s: after how many seconds no more requests begin, or None.
+        places: how many more visits of each paced host may begin; None for any number. Each visit takes a place,
+            because it may become a page. A page keeps its place, another visit releases it.
 
     Example:
         >>> limits = Limits(depth=2, allow=[".example.com"], deny=["/*.pdf$", "blog.example.com/drafts/"])
@@ -61,7 +64,9 @@ class Limits:
         self._max_pages_per_host = max_pages_per_host
         self.max_time_s = max_time_s
         self._pages: Counter[str] = Counter()  # pages per paced host; counted only if their number is limited
-        self._places: dict[str, asyncio.Semaphore] = {}
+        self.places: defaultdict[str, asyncio.Semaphore] | None = None
+        if max_pages_per_host is not None:
+            self.places = defaultdict(partial(asyncio.Semaphore, max_pages_per_host))
 
     def follow(self, url: str, depth: int) -> bool:
         """Return whether the crawl follows a link or a redirect to a valid URL at this depth."""
@@ -75,25 +80,12 @@ class Limits:
             return False
         return not any(pattern.matches(origin, target) for pattern in self._deny)
 
-    def places(self, origin: Origin) -> asyncio.Semaphore | None:
-        """Return how many more visits of the origin's host may begin; None for any number.
-
-        Each visit takes a place, because it may become a page. A page keeps its place, another visit releases it.
-        """
-        if self._max_pages_per_host is None:
-            return None
-        host = origin.pacing_host
-        if host not in self._places:
-            self._places[host] = asyncio.Semaphore(self._max_pages_per_host)
-        return self._places[host]
-
     def note_page(self, origin: Origin) -> None:
         """Count a page that is handed to ``handle``."""
-        places = self.places(origin)
-        if places is not None:
+        if self.places is not None:
             self._pages[origin.pacing_host] += 1
             if self.is_full(origin):
-                places.release()  # the workers that wait for a place find the host full
+                self.places[origin.pacing_host].release()  # the workers that wait for a place find the host full
 
     def is_full(self, origin: Origin) -> bool:
         """Return whether ``handle`` has got ``max_pages_per_host`` pages of the origin's host."""

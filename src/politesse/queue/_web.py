@@ -101,8 +101,9 @@ class _AiohttpClient(Generic[Response]):
         return self._session.closed
 
     def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
-        url = URL(turn.url, encoded=turn.url.isascii())  # the URL exactly as judged: yarl would decode some escapes
-        return self._session.get(url, allow_redirects=False, headers=self._headers)
+        url = turn.url
+        exact = URL(url, encoded=url.isascii())  # the URL exactly as judged: yarl would decode some escapes
+        return self._session.get(exact, allow_redirects=False, headers=self._headers)
 
     async def observe(self, turn: Turn, response: Response, *, is_file: bool) -> Answer:  # noqa: ARG002 - for httpx
         """Report a response to the pacer, and let the turn end with the response."""
