@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.turn import Turn
     from politesse._http.fields import Headers
-    from politesse.queue._frontier import Frontier
+    from politesse.queue._dispatch import Dispatcher
 
 if TYPE_CHECKING:
     import typing_extensions  # type checkers have it without the package, and it knows the default of PEP 696
@@ -153,7 +153,7 @@ def is_given_up(verdict: Verdict) -> bool:
     return verdict.reason in _GIVING_UP
 
 
-def statistics_of(queue: Frontier[Item]) -> QueueStatistics:
+def statistics_of(queue: Dispatcher[Item]) -> QueueStatistics:
     """Return the current counts."""
     return QueueStatistics(
         queued=queue.size,
@@ -170,7 +170,7 @@ def statistics_of(queue: Frontier[Item]) -> QueueStatistics:
     )
 
 
-def described(queue: Frontier[Item]) -> str:
+def described(queue: Dispatcher[Item]) -> str:
     """Return the current counts in words, for ``repr`` and the log."""
     held, deferred = statistics_of(queue), queue.robots.deferred
     origins = str(next(iter(deferred))) if held.deferred == 1 else counted(held.deferred, "origin")

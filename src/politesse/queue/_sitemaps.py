@@ -28,7 +28,7 @@ from politesse._base.text import counted, printable, public_url, shortened
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.queue._crawl_results import PageFailed
-from politesse.queue._frontier import TimeSlice
+from politesse.queue._dispatch import TimeSlice
 from politesse.queue._hosts import NO_TRAIL, SitemapMark, Trail
 from politesse.queue._sitemap_file import SitemapEntry, SitemapFile
 from politesse.queue._web import normal_form, resolved_link
