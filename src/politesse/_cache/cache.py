@@ -204,7 +204,9 @@ class FileCache(ABC, Generic[EntryKind]):
             return  # no event loop is running; the next lookup in the loop starts the refresh
 
     def _start(self, key: str, origin: Origin, path: str, *, refresh: bool = False) -> FileFlight[EntryKind]:
-        flight = FileFlight(key, origin, path, self.held(key), refreshes=refresh)
+        before = self.held(key)
+        agents = set() if before is None else {*before.agents}
+        flight = FileFlight(key, origin, path, before, agents, refresh)
         return self._flights.start(key, flight, self._run(flight), f"{path[1:]} of {origin.text}")
 
     async def _run(self, flight: FileFlight[EntryKind]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -169,6 +169,11 @@ class FileEntry:
         return frozenset()
 
 
+def _future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Flight(Generic[Result]):
     """A piece of work and the waiters for its result, in the running event loop.
 
@@ -176,13 +181,10 @@ class Flight(Generic[Result]):
         task: the work; None until it has started.
     """
 
-    __slots__ = ("_result", "_waiters", "task")
-
-    def __init__(self) -> None:
-        self._result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        # The waiters in the order of their calls. A cancelled waiter is removed quickly, and the other waiters go on.
-        self._waiters: dict[asyncio.Future[None], None] = {}
-        self.task: asyncio.Task[None] | None = None
+    _result: asyncio.Future[Result] = field(default_factory=_future, init=False)
+    # The waiters in the order of their calls. A cancelled waiter is removed quickly, and the other waiters go on.
+    _waiters: dict[asyncio.Future[None], None] = field(default_factory=dict, init=False)
+    task: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def wait(self) -> Result:
         """Return the result.
@@ -277,6 +279,7 @@ class Flights(dict[str, FlightKind]):
 EntryKind = TypeVar("EntryKind", bound=FileEntry)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FileFlight(Flight[EntryKind]):
     """The renewal of a file.
 
@@ -284,7 +287,6 @@ class FileFlight(Flight[EntryKind]):
         key: key of the file.
         origin: origin of the file.
         path: path of the file.
-        url: URL of the file.
         before: the entry at the start of the flight, or None.
         refreshes: whether ``before`` is still valid; a stored record then ends the flight only if the record is newer.
         agents: the agents that the new entry must answer.
@@ -295,35 +297,22 @@ class FileFlight(Flight[EntryKind]):
         answer: the answer to the fetch; None without a fetch.
     """
 
-    __slots__ = (
-        "agents",
-        "answer",
-        "before",
-        "copy",
-        "forgotten",
-        "key",
-        "known",
-        "lease",
-        "origin",
-        "path",
-        "refreshes",
-        "url",
-    )
+    key: str
+    origin: Origin
+    path: str
+    before: EntryKind | None
+    agents: set[str]
+    refreshes: bool
+    forgotten: bool = False
+    lease: Lease | None = None
+    copy: Copy | None = None
+    known: Moment | None = None
+    answer: FetchResult | None = None
 
-    def __init__(self, key: str, origin: Origin, path: str, before: EntryKind | None, *, refreshes: bool) -> None:
-        super().__init__()
-        self.key = key
-        self.origin = origin
-        self.path = path
-        self.url = origin.text + path
-        self.before = before
-        self.agents = set() if before is None else {*before.agents}
-        self.refreshes = refreshes
-        self.forgotten = False
-        self.lease: Lease | None = None
-        self.copy: Copy | None = None
-        self.known: Moment | None = None
-        self.answer: FetchResult | None = None
+    @property
+    def url(self) -> str:
+        """The URL of the file."""
+        return self.origin.text + self.path
 
     def tell(self, kept: Kept, source: Source) -> None:
         """Call ``kept`` with the source of the new entry, its file, and the headers of the answer."""

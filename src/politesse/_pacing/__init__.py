@@ -17,8 +17,7 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |  LocalLines  lines.py   clocks, timer, tasks: it checks each host when a start may be due
       |- PacedHost      host.py      the state machine of a host: phases, line, requests under way (pure)
       |   |- AgentPace    permit.py    the pace of an agent, and its waiters; Waiter and LocalPermit are there, too
-      |   |- HostBackoff  backoff.py   closures, adaptive delay, quotas (pure)
-      |   |   `- AnswersInRow  refusals.py   the table of the meanings of answers (pure)
+      |   |- HostBackoff  backoff.py   closures, adaptive delay, quotas; refusals.py has the meanings of answers (pure)
       |   `- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
       |- ActiveHosts    hosts.py     active hosts
       |- Marks          hosts.py     the last requests and backoffs, which stay in the process when the pacer closes

@@ -32,7 +32,7 @@ than the delay, the average begins anew (``rested``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf, log2
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +41,7 @@ from politesse._http.freshness import retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
 from politesse._pacing.host_state import BackoffRecord, BackoffSnapshot
 from politesse._pacing.pace import Closing, Pace, PacingOptions, slower
-from politesse._pacing.refusals import AnswersInRow, IgnoredHeader, Meaning, described_refusal, is_served, shown
+from politesse._pacing.refusals import IgnoredHeader, Meaning, described_refusal, is_served, meaning_of, shown
 from politesse.verdict import Bound, Refusal
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ _RESTS: Final = 1.1  # after a rest of this many delays, a new average begins; t
 _JITTER: Final = 0.1
 _PACES: Final = 4.0  # the first backoff is at least this many intervals of the host
 _FETCH_S: Final = 60.0
+_ERRORS: Final = 3  # this many consecutive server errors count as BUSY
 _MOST_TIMES: Final = 6.0
 _OPEN: Final = Closing(-inf, Bound.BACKOFF)
 _LONG_AGO_S: Final = 30.0 * DAY_S  # a record holds this in place of an infinite time
@@ -87,7 +88,9 @@ class HostBackoff:
     _quota_interval_s: float = 0.0
     _refused_mono: float = -inf
     _refused_by: str = ""
-    _row: AnswersInRow = field(default_factory=AnswersInRow)
+    _denials: int = 0
+    _denials_until_mono: float = -inf
+    _errors: int = 0
     _answered: bool = False
     _learnt_mono: float = -inf
 
@@ -101,7 +104,8 @@ class HostBackoff:
         """
         if self.is_remembered and started_mono >= self._backoff_until_mono:
             self.backoff_s = self.fetch_backoff_s = self.refusal_s = 0.0
-        self._row.rested(started_mono)
+        if self._denials and started_mono >= self._denials_until_mono:
+            self._denials = 0
         if idle_s >= _RESTS * options.min_delay_s and idle_s >= _RESTS * self._adaptive_s(options):
             self.latency_s, self._answered = 0.0, False
 
@@ -139,7 +143,7 @@ class HostBackoff:
             self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s)
         if status is None:
             return ()
-        meaning = self._row.meaning(status, headers, now_mono, options, is_refused=self.refusal_s > 0.0)
+        meaning = self._meaning(status, headers, now_mono, options)
         backoff_s, bound_by = 0.0, Bound.RETRY_AFTER
         if meaning is Meaning.BUSY:
             backoff_s, bound_by = self._doubled(elapsed_s, now_mono, options, interval_s), Bound.BACKOFF
@@ -158,6 +162,23 @@ class HostBackoff:
         own = Pace(backoff_s * (1.0 + _JITTER * jitter), bound_by)
         ignored = self._close(headers, backoff_s, own, now_mono, now_wall, options)
         return ignored + self._meter(headers, now_mono, now_wall, options) if headers else ignored
+
+    def _meaning(self, status: int, headers: Mapping[str, str], now_mono: float, options: PacingOptions) -> Meaning:
+        """Return the meaning of an answer, which the errors and denials before it may change."""
+        meaning = meaning_of(status, headers)
+        if meaning is Meaning.ERROR:
+            self._errors += 1
+            return Meaning.BUSY if self._errors >= _ERRORS else Meaning.ERROR
+        if meaning is not Meaning.BUSY:
+            self._errors = 0
+        if meaning is Meaning.SUCCESS:
+            self._denials = 0
+        elif meaning is Meaning.DENIED:
+            self._denials += 1
+            self._denials_until_mono = now_mono + options.refused_min_s
+            if self.refusal_s > 0.0 or self._denials >= options.refused_after:
+                return Meaning.REFUSED
+        return meaning
 
     def _doubled(self, elapsed_s: float, now_mono: float, options: PacingOptions, interval_s: float) -> float:
         """Return the backoff of pages after an answer that means BUSY."""
@@ -275,7 +296,7 @@ class HostBackoff:
     @property
     def remembered_until_mono(self) -> float:
         """When this object may be forgotten: all backoffs, the quota and the denials have become too old by then."""
-        return max(self._backoff_until_mono, self.quota_until_mono, self._row.denials_until_mono)
+        return max(self._backoff_until_mono, self.quota_until_mono, self._denials_until_mono)
 
     @property
     def _backoff_until_mono(self) -> float:

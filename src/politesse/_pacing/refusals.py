@@ -18,7 +18,7 @@ so single answers of 401 and 403 do not close the host. A challenge, such as a C
 request. politesse never evades a challenge: a closed host gets no request. A ``Retry-After`` closes the host, whatever
 the status is.
 
-``meaning_of`` and ``AnswersInRow`` implement this table, the only one for pages. For answers to robots.txt, see
+``meaning_of`` and ``HostBackoff`` implement this table, the only one for pages. For answers to robots.txt, see
 ``FETCH_CLOSING`` (``backoff.py``) and ``_cache/outcome.py``; ``challenge_of`` finds the challenges in both.
 """
 
@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from math import inf
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.text import printable
@@ -34,8 +33,6 @@ from politesse._http.ratelimit import QUOTA_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from politesse._pacing.pace import PacingOptions
 
 _PRICE: Final = "crawler-price"
 # Cloudflare, "Detect a Challenge Page response"; AWS WAF, "CAPTCHA and Challenge actions".
@@ -57,7 +54,6 @@ _DENIALS: Final = frozenset({401, 403})
 _PAYMENT_REQUIRED: Final = 402
 _SUCCESSES: Final = frozenset({*range(200, 300), 304})
 _SERVER_ERRORS: Final = range(_SERVER_ERROR, 600)
-_ERRORS: Final = 3  # this many consecutive server errors count as BUSY
 _MAX_VALUE: Final = 100
 
 
@@ -100,43 +96,6 @@ class IgnoredHeader:
     value: str
     applied_s: float | None
     asked_s: float | None = None
-
-
-@dataclass(slots=True, eq=False)
-class AnswersInRow:
-    """The consecutive errors and denials of a host, which may change the meaning of an answer.
-
-    Attributes:
-        denials_until_mono: when the denials are forgotten, by the monotonic clock.
-    """
-
-    denials_until_mono: float = -inf
-    _denials: int = 0
-    _errors: int = 0
-
-    def meaning(
-        self, status: int, headers: Mapping[str, str], now_mono: float, options: PacingOptions, *, is_refused: bool
-    ) -> Meaning:
-        """Return the meaning of an answer; ``is_refused``: whether an earlier answer of REFUSED is remembered."""
-        meaning = meaning_of(status, headers)
-        if meaning is Meaning.ERROR:
-            self._errors += 1
-            return Meaning.BUSY if self._errors >= _ERRORS else Meaning.ERROR
-        if meaning is not Meaning.BUSY:
-            self._errors = 0
-        if meaning is Meaning.SUCCESS:
-            self._denials = 0
-        elif meaning is Meaning.DENIED:
-            self._denials += 1
-            self.denials_until_mono = now_mono + options.refused_min_s
-            if is_refused or self._denials >= options.refused_after:
-                return Meaning.REFUSED
-        return meaning
-
-    def rested(self, started_mono: float) -> None:
-        """Forget the denials if they had become too old before a request started."""
-        if self._denials and started_mono >= self.denials_until_mono:
-            self._denials = 0
 
 
 def is_served(status: int) -> bool:

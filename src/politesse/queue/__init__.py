@@ -3,8 +3,7 @@
 The modules of this folder::
 
     _queue.py           PoliteQueue: the methods for users
-    _intake.py          lets URLs in: checks the arguments, and waits for room
-    _dispatch.py        keeps the queued URLs, hands them out and refuses them; has the theory of operation
+    _dispatch.py        takes URLs, hands them out and refuses them; has the theory of operation
       _hosts.py         the phases of a host, with their table
       _robots.py        fetches robots.txt ahead, and again after a deferral; decides how long to wait
     _journal.py         keeps the queue for the next run; has the theory of operation

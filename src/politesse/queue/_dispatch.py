@@ -1,4 +1,4 @@
-"""Hands out the URLs of hosts that are ready, and refuses URLs that are denied or given up: the core of PoliteQueue.
+"""Takes URLs, hands out those of hosts that are ready, and refuses those that are denied: the core of PoliteQueue.
 
 Theory of operation. ``hosts`` maps the name of each paced host to its HostQueue, which knows the next URL and the phase
 of the host (``_hosts``). The hosts that are READY or GIVEN_UP stand in a FIFO line. ``workers`` is a FIFO of tasks that
@@ -44,14 +44,14 @@ from weakref import WeakSet
 
 from cachetools import LRUCache
 
-from politesse._base.checks import AsyncOnly
+from politesse._base.checks import AsyncOnly, check_priority
 from politesse._base.reasons import WORDS
 from politesse._base.tasks import current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
 from politesse._gate.turn import Turn, entered_turns
 from politesse._gate.turns import granted, try_turns
-from politesse.errors import ClosedError, StoreError, TurnHeld
-from politesse.origin import Origin
+from politesse.errors import ClosedError, InvalidURL, StoreError, TurnHeld
+from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._hosts import (
     IN_LINE,
     NO_TRAIL,
@@ -64,7 +64,7 @@ from politesse.queue._hosts import (
     Trail,
     WaitingTasks,
 )
-from politesse.queue._results import QueueClosed, QueuedTurn, described, is_given_up
+from politesse.queue._results import QueueClosed, QueuedTurn, check_in_loop, described, is_given_up
 from politesse.queue._robots import CLOSURES, MAX_FETCHING, Patience, RobotsPrefetcher
 from politesse.verdict import Bound, NotYet, Reason, Verdict
 
@@ -115,6 +115,7 @@ class Dispatcher(Generic[Item]):
         max_refusals: see PoliteQueue.
         journal: the file that keeps the URLs; None for no file.
         retry_failed: see PoliteQueue.
+        maxsize: see PoliteQueue.
 
     Attributes:
         hosts: maps the name of each paced host to its queue. A host is listed while it has URLs, or while tasks wait
@@ -129,6 +130,7 @@ class Dispatcher(Generic[Item]):
         refused: how many URLs were refused.
         given_up: how many of the refused URLs were given up because of a wait.
         consumers: the tasks that have taken a turn.
+        admit: the ``admit`` of the running crawl; None without a crawl.
         note_refusal: the function of the running crawl that is called with each refusal; None without a crawl.
         journal: records each change; None for no journal.
     """
@@ -142,6 +144,7 @@ class Dispatcher(Generic[Item]):
         max_refusals: int,
         journal: str | os.PathLike[str] | None,
         retry_failed: bool = False,  # noqa: FBT001, FBT002 - a private class
+        maxsize: int = 0,
     ) -> None:
         self._agent = agent
         self.stalls: StallWatch = StallWatch(agent.clock, partial(described, self))
@@ -154,6 +157,7 @@ class Dispatcher(Generic[Item]):
             agent, self._patience, self.workers, self._known, self.fail
         )
         self._on_disallowed = on_disallowed
+        self._maxsize = maxsize
         self._denied: deque[QueuedUrl[Item]] = deque()
         self._unsorted: deque[tuple[OriginQueue[Item], Iterator[QueuedUrl[Item]]]] = deque()
         self.refused = self.given_up = 0
@@ -164,6 +168,7 @@ class Dispatcher(Generic[Item]):
         self.under_way: dict[int, str] = {}
         self.closed: bool = False
         self.consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
+        self.admit: Callable[[str], bool] | None = None
         self.note_refusal: Callable[[Verdict], None] | None = None
         self._failure: BaseException | None = None
         self._finished = asyncio.Event()
@@ -229,6 +234,74 @@ class Dispatcher(Generic[Item]):
             item: Item | None = row.item  # type: ignore[assignment] # the program put this type
             self.add(Origin.of(row.url), row.url, item, row.priority, row.trail, is_resumed=True)
         self._puts = last
+
+    async def put(self, url: StrOrURL, item: Item | None, priority: float, trail: Trail = NO_TRAIL) -> bool:
+        """Queue a URL when its host has room, and return whether the URL is new; see ``PoliteQueue.put``."""
+        text, origin = self._checked(url, item, priority)
+        if self.journal is not None:
+            self._check_open(origin)
+            await self.journal.ready()
+            if self.journal.ignores(text, by_worker=self._is_consumer()):
+                return False
+        while (host := self._full_host(origin)) is not None:
+            try:
+                with self.stalls:
+                    await host.putters.wait()
+            finally:
+                self.forget_if_idle(host)
+        if is_new := not self._is_seen(text):
+            self.add(origin, text, item, priority, trail)
+        await self.flush()
+        return is_new
+
+    def put_nowait(self, url: StrOrURL, item: Item | None, priority: float) -> None:
+        """Queue a URL without waiting; see ``PoliteQueue.put_nowait``."""
+        text, origin = self._checked(url, item, priority)
+        if self.journal is not None:
+            self._check_open(origin)
+            self.journal.check_open()
+            if self.journal.ignores(text, by_worker=self._is_consumer()):
+                return
+        if self._full_host(origin) is not None:
+            raise asyncio.QueueFull(f"{self._maxsize} URLs wait at {origin.pacing_host} already")
+        if not self._is_seen(text):
+            self.add(origin, text, item, priority)
+
+    def _checked(self, url: StrOrURL, item: Item | None, priority: float) -> tuple[str, Origin]:
+        """Return a URL as text, and its origin; raise an error for an invalid argument."""
+        text = url_text(url)
+        check_priority(priority)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidURL(text, "holds a lone surrogate, which has no UTF-8 form") from None
+        origin = self._agent.checked_origin(text)
+        if self.journal is not None:
+            self.journal.check(item, priority)
+        return text, origin
+
+    def _full_host(self, origin: Origin) -> HostQueue[Item] | None:
+        """Return the host of ``origin`` if it has no room, else None; raise if the queue accepts no URLs."""
+        self._check_open(origin)
+        host = self.hosts.get(origin.pacing_host)
+        if host is None or not 0 < self._maxsize <= host.size or self._is_consumer():
+            return None
+        return host
+
+    def _check_open(self, origin: Origin) -> None:
+        """Raise if the queue accepts no URLs."""
+        check_in_loop()
+        self.raise_failure()
+        if self.closed:
+            raise QueueClosed(f"a URL of {origin} was put after the queue was closed")
+
+    def _is_consumer(self) -> bool:
+        """Return whether this task has taken a turn of this queue, or the code runs within a turn."""
+        return bool(entered_turns()) or current_task() in self.consumers
+
+    def _is_seen(self, url: str) -> bool:
+        """Return whether the running crawl has seen ``url``; if not, mark it as seen. False without a crawl."""
+        return self.admit is not None and not self.admit(url)
 
     def add(
         self,

@@ -1,4 +1,4 @@
-"""PoliteQueue: the methods for users. Its intake lets URLs in, its dispatcher hands them out, a Crawl requests them."""
+"""PoliteQueue: the methods for users. Its dispatcher takes URLs and hands them out, a Crawl requests them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from politesse._gate.view import AgentView
 from politesse.errors import ConfigurationError, StoreError
 from politesse.queue._crawl import Crawl
 from politesse.queue._dispatch import Dispatcher, QueueTurn
-from politesse.queue._intake import Intake
 from politesse.queue._limits import Limits
 from politesse.queue._results import Item, QueueStatistics, described, statistics_of
 from politesse.queue._sitemaps import put_sitemaps
@@ -126,8 +125,8 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
             max_refusals,
             journal,
             retry_failed,
+            maxsize,
         )
-        self._intake = Intake(gate, self._dispatcher, maxsize)
 
     async def __aenter__(self) -> Self:
         await self._dispatcher.ready()
@@ -162,7 +161,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
                 more URLs. If the call is cancelled while it waits for the journal, the URL may be queued.
             WrongEventLoop: if the gatekeeper belongs to another event loop, or no event loop runs.
         """
-        await self._intake.put(url, item, priority)
+        await self._dispatcher.put(url, item, priority)
 
     def put_nowait(self, url: StrOrURL, item: Item | None = None, priority: float = 0) -> None:
         """Queue ``url`` if there is room at its host, or the caller is a consumer (see ``maxsize``).
@@ -175,7 +174,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
             ConfigurationError: if the journal was not read yet.
             TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: see ``put``.
         """
-        self._intake.put_nowait(url, item, priority)
+        self._dispatcher.put_nowait(url, item, priority)
 
     async def put_sitemaps(
         self, url: StrOrURL, *, since: datetime | None = None, item: Item | None = None, priority: float = 0
@@ -209,7 +208,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
             ConfigurationError: ``since`` is not a datetime with a zone.
             TypeError, ValueError, InvalidURL, QueueClosed, ClosedError, StoreError, WrongEventLoop: see ``put``.
         """
-        return await put_sitemaps(self._intake, url, since, item, priority)
+        return await put_sitemaps(self._gate, self._dispatcher, url, since, item, priority)
 
     def turn(self) -> QueueTurn[Item]:
         """Wait until a host is ready, and hold a turn there during the block: ``async with queue.turn()``.
@@ -296,13 +295,13 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
                 ``stop_on_error``.
         """
         dispatcher = self._dispatcher
-        if self._intake.admit is not None:
+        if dispatcher.admit is not None:
             raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
         limits = Limits(depth, allow, deny, max_pages_per_host, max_time_s)
         with record_writer(out) as write:
             options = CrawlOptions(workers, seen, max_pages, limits, on_progress, on_error, stop_on_error, write)
             crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
-            self._intake.admit, dispatcher.note_refusal = crawl.admit, crawl.tally.note_refusal
+            dispatcher.admit, dispatcher.note_refusal = crawl.admit, crawl.tally.note_refusal
             try:
                 report = await crawl.run()
                 await dispatcher.flush()
@@ -311,7 +310,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
                     await dispatcher.flush()
                 raise
             finally:
-                self._intake.admit = dispatcher.note_refusal = None
+                dispatcher.admit = dispatcher.note_refusal = None
         return report
 
     async def join(self) -> None:

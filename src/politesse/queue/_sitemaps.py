@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
 
     from politesse._gate.agent import Agent
+    from politesse._gate.view import AgentView
     from politesse.queue._dispatch import Dispatcher
     from politesse.queue._hosts import QueuedUrl
-    from politesse.queue._intake import Intake
     from politesse.queue._limits import Limits
 
 Item = TypeVar("Item")
@@ -52,14 +52,19 @@ _SUCCESSFUL: Final = range(200, 206)  # not 206 (Partial Content), because the r
 
 
 async def put_sitemaps(
-    intake: Intake[Item], url: StrOrURL, since: datetime | None, item: Item | None, priority: float
+    gate: AgentView,
+    dispatcher: Dispatcher[Item],
+    url: StrOrURL,
+    since: datetime | None,
+    item: Item | None,
+    priority: float,
 ) -> int:
     """Queue the sitemaps of a site, or one file; see ``PoliteQueue.put_sitemaps``."""
     given: object = since
     if given is not None and not (isinstance(given, datetime) and given.utcoffset() is not None):
         raise wrong_type("since", since, "a datetime with a zone, as datetime(2026, 11, 1, tzinfo=UTC)")
     origin, target = split(url)
-    listed = await intake.gate.sitemaps(origin)
+    listed = await gate.sitemaps(origin)
     files = [url_text(url)] if target != "/" else listed.urls or [f"{origin}/sitemap.xml"]
     if target == "/" and not listed.known:
         logger.warning("%s/robots.txt could not be read, so its sitemaps are unknown; trying /sitemap.xml", origin)
@@ -72,7 +77,7 @@ async def put_sitemaps(
         listed_by = origin.text if target == "/" or file in listed.urls else ""
         since_wall = None if since is None else since.timestamp()
         mark = SitemapMark(listed_by, since_wall=since_wall, is_guess=target == "/" and not listed.urls)
-        queued += await intake.put(file, item, priority, Trail(sitemap=mark))
+        queued += await dispatcher.put(file, item, priority, Trail(sitemap=mark))
         await asyncio.sleep(0)  # a robots.txt may list thousands of files
     return queued
 
