@@ -37,13 +37,14 @@ def freshness_lifetime_s(headers: Mapping[str, str], received_wall: float) -> fl
     directives = cache_control(headers.get("cache-control", ""))
     if "no-store" in directives or "no-cache" in directives:
         return 0.0
-    lifetime = _max_age(directives)
-    if lifetime is None and "expires" in headers:
+    if "max-age" in directives:
+        lifetime = _seconds(directives["max-age"]) or 0.0  # RFC 9111 4.2.1: invalid freshness information means stale
+    elif "expires" in headers:
         expires = readings(headers["expires"], http_date)
         if not expires:
             return 0.0  # RFC 9111 5.3: an invalid date, "0" in particular, is in the past
         lifetime = expires[0] - dated_wall(headers, received_wall)  # RFC 9111 4.2.1: the first of several counts
-    if lifetime is None:
+    else:
         return None
     age, _, _ = headers.get("age", "").partition(",")  # RFC 9111 5.1: the first of several values counts
     # RFC 9111 4.2.3: without an Age header, the apparent age follows from Date.
@@ -115,13 +116,6 @@ def cache_control(value: str) -> dict[str, str]:
         if directive[1]:  # otherwise this is the value of another directive
             directives.setdefault(directive[1].lower(), directive[2] or directive[3] or "")
     return directives
-
-
-def _max_age(directives: dict[str, str]) -> float | None:
-    if "max-age" not in directives:
-        return None
-    # RFC 9111 4.2.1: invalid freshness information means stale.
-    return _seconds(directives["max-age"]) or 0.0
 
 
 def _seconds(value: str) -> float | None:

@@ -27,7 +27,7 @@ async def fleet(server: RedisServer, prefix: str) -> AsyncIterator[Members]:
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each link look at its server often."""
-    monkeypatch.setattr("politesse._pacing.fleet.session._LOOK_S", 0.2)
+    monkeypatch.setattr("politesse._pacing.fleet.link._LOOK_S", 0.2)
 
 
 @pytest.fixture

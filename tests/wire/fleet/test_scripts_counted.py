@@ -198,7 +198,7 @@ async def test_a_worker_of_a_queue_finds_no_turn_before_its_time(server: RedisSe
 async def test_a_key_that_cannot_be_used_closes_its_host_and_ends_no_crawl(
     server: RedisServer, prefix: str, redis: Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("politesse._pacing.fleet.session._UNUSABLE_S", 2.0)
+    monkeypatch.setattr("politesse._pacing.fleet.link._UNUSABLE_S", 2.0)
     await redis.set(f"{prefix}host:{HOST}", "1")
     refused: list[str] = []
     async with Gatekeeper(UA, fetcher=ScriptedFetcher(), fleet=FleetOptions(server.url, prefix=prefix)) as gate:

@@ -70,8 +70,7 @@ The parts, from the request down to Redis:
     FleetPacer        pacer.py         the port: wraps the pacer of this process, which has the lines
       `- Reserver     reserver.py      reserves starts, judges grants, reports ends and closures
            |- Reservation, FleetPermit reservation.py  a ticket, and the permit that it becomes
-           `- FleetLink                link.py         the task that connects, and connects again; the base class
-                |                                      Session (session.py) has the exchange during a connection
+           `- FleetLink                link.py         the task that connects and exchanges calls, and connects again
                 |- Outbox              messages.py     the calls in their order, and the answers
                 |- Roster              roster.py       whether the server has lost data, and which processes report
                 |- ServerClocks        server_clock.py whether the clock of the server runs as it should

@@ -8,10 +8,10 @@ from weakref import WeakValueDictionary
 from cachetools import LRUCache
 
 from politesse._base.constants import AGREE_S
+from politesse._pacing.fleet.link import HOLD_S
 from politesse._pacing.fleet.messages import FleetAnswer, WireLost
 from politesse._pacing.fleet.reservation import FleetHostState, FleetPermit, Reservation
 from politesse._pacing.fleet.scripts import Script
-from politesse._pacing.fleet.session import HOLD_S
 from politesse.errors import ClosedError, TooFar
 from politesse.verdict import Bound, NotYet
 
