@@ -119,6 +119,7 @@ class FetchRequest:
         last: whether this is the last hop, so that a further redirect exceeds the limit.
         refresh: whether this request renews a copy, and that copy has permitted requests to the site until now.
         signature: the headers that sign this request, or None; send them to ``url``, not to the target of a redirect.
+        url: the URL of the file.
     """
 
     origin: Origin
@@ -130,11 +131,10 @@ class FetchRequest:
     last: bool = False
     refresh: bool = False
     signature: Mapping[str, str] | None = field(default=None, hash=False)
+    url: str = field(init=False, repr=False, compare=False)  # made once, because each request reads it several times
 
-    @property
-    def url(self) -> str:
-        """The URL of the file."""
-        return self.origin.text + self.path
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.origin.text + self.path)  # the class is frozen
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ file, which events to publish, how to make an entry.
 from __future__ import annotations
 
 import asyncio
+import random
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from contextlib import AsyncExitStack
@@ -101,7 +102,7 @@ class FileCache(ABC, Generic[EntryKind]):
         max_bytes: int,
         clock: Clock,
         publisher: Publisher,
-        jitter: Callable[[], float],
+        jitter: Callable[[], float] = random.random,
         records: Records | None = None,
     ) -> None:
         self.entries: OrderedDict[str, EntryKind] = OrderedDict()
@@ -206,7 +207,7 @@ class FileCache(ABC, Generic[EntryKind]):
     def _start(self, key: str, origin: Origin, path: str, *, refresh: bool = False) -> FileFlight[EntryKind]:
         before = self.held(key)
         agents = set() if before is None else {*before.agents}
-        flight = FileFlight(key, origin, path, before, agents, refresh)
+        flight = FileFlight(key, origin, path, origin.text + path, before, agents, refresh)
         return self._flights.start(key, flight, self._run(flight), f"{path[1:]} of {origin.text}")
 
     async def _run(self, flight: FileFlight[EntryKind]) -> None:

@@ -287,6 +287,7 @@ class FileFlight(Flight[EntryKind]):
         key: key of the file.
         origin: origin of the file.
         path: path of the file.
+        url: URL of the file.
         before: the entry at the start of the flight, or None.
         refreshes: whether ``before`` is still valid; a stored record then ends the flight only if the record is newer.
         agents: the agents that the new entry must answer.
@@ -300,6 +301,7 @@ class FileFlight(Flight[EntryKind]):
     key: str
     origin: Origin
     path: str
+    url: str
     before: EntryKind | None
     agents: set[str]
     refreshes: bool
@@ -308,11 +310,6 @@ class FileFlight(Flight[EntryKind]):
     copy: Copy | None = None
     known: Moment | None = None
     answer: FetchResult | None = None
-
-    @property
-    def url(self) -> str:
-        """The URL of the file."""
-        return self.origin.text + self.path
 
     def tell(self, kept: Kept, source: Source) -> None:
         """Call ``kept`` with the source of the new entry, its file, and the headers of the answer."""

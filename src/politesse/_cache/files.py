@@ -5,25 +5,20 @@ The content of these files does not decide whether a site may be crawled.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from politesse._cache.cache import FileCache
 from politesse._cache.entry import FileEntry, FileFlight, Judged
 from politesse.errors import PolitesseError
-from politesse.events import Publisher, SiteFileFetched
+from politesse.events import SiteFileFetched
 from politesse.page.encoding import decoded
 from politesse.page.html import is_html
 from politesse.verdict import AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from politesse._cache.options import CacheOptions
-    from politesse.clock import Clock
     from politesse.origin import Origin
-    from politesse.ports import Fetcher, FetchResult
+    from politesse.ports import FetchResult
 
 _SNIFFED_BYTES: Final = 4_096
 
@@ -72,32 +67,13 @@ class SiteFile:
 class SiteFiles(FileCache[FileEntry]):
     """Keeps files by their URL, in memory only; see FileCache.
 
-    Args:
-        fetcher: fetches files as politely as pages; not closed with the cache. If the fetcher raises Disallowed, the
-            cache keeps no entry.
-        options: see CacheOptions.
-        clock: the wall clock and the monotonic clock.
-        publisher: receives SiteFileFetched and ComponentFailed.
-        jitter: returns a number from 0 to 1, which spreads retries.
-        max_days: how many days a file is valid at most, from 1 (as for a robots.txt) to 7.
+    The fetcher fetches files as politely as pages, and is not closed with the cache. If the fetcher raises Disallowed,
+    the cache keeps no entry. The publisher receives SiteFileFetched and ComponentFailed.
     """
 
     what = "a file of a site"
     component = "files"
     refusals: ClassVar[tuple[type[Exception], ...]] = (PolitesseError,)
-
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        *,
-        options: CacheOptions,
-        clock: Clock,
-        publisher: Publisher,
-        jitter: Callable[[], float] = random.random,
-        max_days: int = 7,
-    ) -> None:
-        policy = options.file_policy(max_days)
-        super().__init__(fetcher, policy, options.max_site_files_bytes, clock, publisher, jitter)
 
     async def get(self, origin: Origin, path: str) -> SiteFile:
         """Return the file of ``origin`` at ``path``; fetch it if necessary.

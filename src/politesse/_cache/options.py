@@ -113,8 +113,10 @@ class CacheOptions:
         outcomes = replace(outcomes, forbidden_disallows=forbidden, too_many_requests=too_many_requests, grace=grace)
         return AccessPolicy(outcomes, self, conditions or FetchConditions())
 
-    def file_policy(self, max_days: int = 7) -> AccessPolicy:
-        """Return the policy for the files of a site other than robots.txt. Dialects do not apply to these files.
+    def file_policy(self, max_days: int) -> AccessPolicy:
+        """Return the policy for the files of a site other than robots.txt, which are valid for ``max_days`` at most.
+
+        Dialects do not apply to these files.
 
         A file without freshness headers is valid for a week ("A Method for Web Data Discovery" 3.4). The absence of a
         file is valid for a day (RFC 9309 2.4). A file that the server refuses with 401 or 403 counts as missing, and

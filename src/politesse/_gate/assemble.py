@@ -204,7 +204,8 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
 
     def files_for(agent: Agent, max_days: int) -> SiteFiles:
         pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher, admission, state)
-        return SiteFiles(pages, options=options, clock=state.clock, publisher=publisher, max_days=max_days)
+        policy = options.file_policy(max_days)
+        return SiteFiles(pages, policy, options.max_site_files_bytes, state.clock, publisher)
 
     # The agent that fetches tdmrep.json must not enforce usage: it would need tdmrep.json first.
     plain = Agent(state, state.identity)

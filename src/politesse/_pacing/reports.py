@@ -11,6 +11,7 @@ seconds while a permit is under way, and a short request only reads ``is_armed``
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import ref
@@ -110,6 +111,7 @@ class Reports:
         return None
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class PermitExpiry:
     """Checks the age of the permits that have not ended.
 
@@ -126,21 +128,13 @@ class PermitExpiry:
         is_armed: whether the timer is set; if not, call ``arm`` when a turn starts.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        max_turn_s: float,
-        under_way: Callable[[], Iterable[Held]],
-        publisher: Publisher,
-        long: Callable[[Any, float], None] = lambda _permit, _now_mono: None,
-    ) -> None:
-        self._clock = clock
-        self.max_turn_s = max_turn_s
-        self._under_way = under_way
-        self._publish = publisher.publish
-        self._long = long
-        self._timer: Timer | None = None
-        self.is_armed = False
+    _clock: Clock
+    max_turn_s: float
+    _under_way: Callable[[], Iterable[Held]]
+    _publisher: Publisher
+    _long: Callable[[Any, float], None] = lambda _permit, _now_mono: None
+    _timer: Timer | None = field(default=None, init=False)
+    is_armed: bool = field(default=False, init=False)
 
     def arm(self, delay_s: float | None = None) -> None:
         """Set the timer to ``delay_s`` seconds; by default, until a permit that starts now has to be checked."""
@@ -159,7 +153,7 @@ class PermitExpiry:
             if old_mono <= now_mono:
                 if permit.under_way:  # otherwise a subscriber to an event above has ended the permit
                     permit.expire()
-                    self._publish(TurnExpired(permit.host, permit.url, now_mono - permit.started_mono))
+                    self._publisher.publish(TurnExpired(permit.host, permit.url, now_mono - permit.started_mono))
                 continue
             long_mono = permit.started_mono + min(HELD_S, self.max_turn_s)
             if long_mono <= now_mono:

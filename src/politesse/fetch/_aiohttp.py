@@ -110,6 +110,8 @@ class AiohttpFetcher:
                 "private_addresses='deny': the addresses of a borrowed connector cannot be checked"
             )
         self._resolver = resolver or resolver_of(None if session is None else session.connector)
+        # Whether a foreign resolver finds the addresses.
+        self._unguarded = session is not None or self.options.proxy is not None
         connect_s = self.options.connect_timeout_s
         # A foreign resolver has no time limit of its own, so the time limit ``connect`` includes the lookup. Our guard
         # limits each lookup itself, and does not count the wait for a thread.
@@ -150,11 +152,6 @@ class AiohttpFetcher:
     async def aclose(self) -> None:
         """Close all connections. A later fetch opens new ones."""
         await self._client.aclose()
-
-    @property
-    def _unguarded(self) -> bool:
-        """Whether a foreign resolver finds the addresses."""
-        return self._session is not None or self.options.proxy is not None
 
     async def _hop(self, guard: AddressGuard, hops: Hops) -> FetchResult | None:
         """Make one request; return None if its redirect is to be followed."""

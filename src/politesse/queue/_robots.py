@@ -84,6 +84,7 @@ def is_fetched_too_late(verdict: Verdict, since_wall: float, max_unreachable_s: 
     return verdict.not_before is not None and verdict.not_before - since_wall > most_s
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Patience(Generic[Item]):
     """Decides how long to wait, and when to try a host that may have been closed for too long.
 
@@ -95,20 +96,15 @@ class Patience(Generic[Item]):
         look: lets a worker try a host.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        max_unreachable_s: float,
-        max_wait_s: float,
-        max_refusals: int,
-        look: Callable[[HostQueue[Item]], None],
-    ) -> None:
-        self.max_wait_s = max_wait_s
-        self._max_refusals = max_refusals
-        self._max_unreachable_s = max_unreachable_s
-        self._clock = clock
-        self._look = look
-        self._started_wall = clock.wall()
+    _clock: Clock
+    _max_unreachable_s: float
+    max_wait_s: float
+    _max_refusals: int
+    _look: Callable[[HostQueue[Item]], None]
+    _started_wall: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started_wall = self._clock.wall()
 
     def defers(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
         """Return whether a verdict denies a URL only for a time, and the queue waits for the end of that time."""

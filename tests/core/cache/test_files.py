@@ -32,13 +32,9 @@ class Bench:
         self.events: list[Event] = []
         publisher = Publisher()
         publisher.subscribe(self.events.append)
-        self.files = SiteFiles(
-            fetcher or self.scripted,
-            options=options or CacheOptions(),
-            clock=self.clock,
-            publisher=publisher,
-            jitter=lambda: 0.0,
-        )
+        options = options or CacheOptions()
+        policy, max_bytes = options.file_policy(max_days=7), options.max_site_files_bytes
+        self.files = SiteFiles(fetcher or self.scripted, policy, max_bytes, self.clock, publisher, jitter=lambda: 0.0)
 
     async def ask(self, site: str = SITE, path: str = PATH) -> SiteFile:
         return await self.files.get(Origin.of(site), path)
