@@ -45,7 +45,7 @@ class Recalls:
         self._recalled = recalled
         self._name = token_hex(8)
         self._run = run_of(clock)
-        self._under_way: dict[PacedHost, tuple[asyncio.Task[None], asyncio.Future[None]]] = {}
+        self._under_way: dict[PacedHost, asyncio.Task[None]] = {}
         self._since_mono = clock.monotonic()
         self._known = LastRequestTimes(kept_s)  # the hosts that were recalled and not requested since
         self._closed = False
@@ -60,8 +60,7 @@ class Recalls:
             return  # after the close, only the end of an earlier fetch can still make a host active
         loop = asyncio.get_running_loop()
         host.recalling = True
-        task = loop.create_task(self._recall(host), name=f"recall of {host.host}")
-        self._under_way[host] = task, loop.create_future()
+        self._under_way[host] = task = loop.create_task(self._recall(host), name=f"recall of {host.host}")
         # A task that is cancelled before its first step runs no code, not even ``finally``. So the callback calls
         # ``_end``.
         task.add_done_callback(lambda _: self._end(host, None, None))
@@ -69,7 +68,7 @@ class Recalls:
     async def ended(self, host: PacedHost) -> None:
         """Wait until a host is recalled."""
         if (recall := self._under_way.get(host)) is not None:
-            await asyncio.shield(recall[1])
+            await asyncio.wait((recall,))  # a cancelled waiter does not cancel the recall
 
     def note(self, host: PacedHost) -> None:
         """Tell the memory that the state of a host has changed. The memory reads the state later."""
@@ -79,10 +78,8 @@ class Recalls:
     def close(self) -> None:
         """End all recalls."""
         self._closed = True
-        for task, ended in self._under_way.values():
+        for task in self._under_way.values():
             task.cancel()
-            if not ended.done():
-                ended.set_result(None)
 
     async def _recall(self, host: PacedHost) -> None:
         state, passed_s = None, None
@@ -97,15 +94,12 @@ class Recalls:
 
     def _end(self, host: PacedHost, state: HostState | None, passed_s: float | None) -> None:
         """Apply the state of a host, once. If the state could not be read, the host counts as requested now."""
-        recall = self._under_way.pop(host, None)
-        if recall is None:
+        if self._under_way.pop(host, None) is None:
             return
         host.recalling = False
         if self._closed:
             return
         self._apply(host, state, passed_s)
-        if not recall[1].done():
-            recall[1].set_result(None)  # this comes first, because a callback may raise
         self._recalled(host)
 
     def _apply(self, host: PacedHost, state: HostState | None, passed_s: float | None) -> None:
