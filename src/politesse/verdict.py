@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Final, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._base.match import WITHOUT_RULE, Match, Rule
 from politesse._base.reasons import (
@@ -24,6 +25,9 @@ from politesse._base.reasons import (
 )
 from politesse._base.text import printable, public_url, shortened
 from politesse.usage.model import NOTHING_STATED, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "ALLOWING",
@@ -288,9 +292,8 @@ def verdict_of_basis(
     return self
 
 
-def url_to_request(self: Verdict) -> str:
-    """Return the URL of a verdict as it was given, for the request and nothing else: it may have userinfo."""
-    return self._url
+url_to_request: Final[Callable[[Verdict], str]] = attrgetter("_url")
+"""Returns the URL of a verdict as it was given, for the request and nothing else: it may have userinfo."""
 
 
 _DIGEST_BYTES: Final = 32

@@ -13,8 +13,8 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |
     FleetPacer     fleet/      only with a fleet: the first request in line reserves its start in Redis
       |
-    LocalPacer     local.py    the hosts of this process: closures, limits, requests for robots.txt
-      |  LocalLines  lines.py   clocks, timer, tasks: it checks each host when a start may be due
+    LocalPacer     local.py    the hosts of this process: it checks each host when a start may be due; closures, limits,
+      |                        and requests for robots.txt
       |- PacedHost      host.py      the state machine of a host: phases, line, requests under way (pure)
       |   |- AgentPace    permit.py    the pace of an agent, and its waiters; Waiter and LocalPermit are there, too
       |   |- HostBackoff  backoff.py   closures, adaptive delay, quotas; refusals.py has the meanings of answers (pure)
@@ -26,7 +26,7 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
       |- FetchLines     local.py     requests for robots.txt, which have their own line
       `- Recalls        recall.py    states of an earlier process (host_state.py)
 
-``making.py`` assembles the parts. ``lines.py`` describes the steps of a turn. ``host.py`` describes the phases and the
+``making.py`` assembles the parts. ``local.py`` describes the steps of a turn. ``host.py`` describes the phases and the
 line of a host.
 
 Where to change what:

@@ -1,6 +1,6 @@
 """The state machine of a paced host: the line, the requests under way, the next start. Pure; time is an argument.
 
-Theory of operation. A host is in one phase at a time. After each event, ``LocalLines`` asks ``next_look_mono`` when to
+Theory of operation. A host is in one phase at a time. After each event, ``LocalPacer`` asks ``next_look_mono`` when to
 check the host again. The phases are:
 
     phase      it ends when

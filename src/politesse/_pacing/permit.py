@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from politesse._pacing.host import PacedHost
-    from politesse._pacing.lines import LocalLines
+    from politesse._pacing.local import LocalPacer
     from politesse.ports import Permit, StatedPace
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
@@ -110,7 +110,7 @@ class LocalPermit:
         marks: the value of ``PacedHost.marks`` right after the stamp.
     """
 
-    lines: LocalLines | None
+    lines: LocalPacer | None
     paced: PacedHost
     agent: AgentPace
     url: str
