@@ -81,13 +81,15 @@ class _FetchLine:
     Attributes:
         earlier_mono: when the second-to-last request ended.
         ended_mono: when the last request ended.
-        waiting: the requests that wait for the place, in order.
+        place: held by one request; the others wait for it in their order.
+        asked: how many requests hold the place or wait for it.
         long_wait: whether a long wait was published since the line was empty.
     """
 
     earlier_mono: float
     ended_mono: float
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    place: asyncio.Lock = field(default_factory=asyncio.Lock)
+    asked: int = 0
     long_wait: bool = False
 
     def due_mono(self, floor_s: float) -> float:
@@ -117,13 +119,21 @@ class FetchLines:
             ended_mono = self._ended.take(host, now_mono)
             earlier_mono = NEVER if ended_mono == NEVER else self._earlier.take(host, now_mono)
             line = self._lines[host] = _FetchLine(earlier_mono, ended_mono)
-        else:
-            await self._wait(host, url, line, floor_s)
+        wait_s = line.asked * floor_s
+        line.asked += 1
         try:
-            while (wait_s := line.due_mono(floor_s) - self._clock.monotonic()) > 0.0:
-                await self._clock.sleep(wait_s)
+            if wait_s > LONG_S and not line.long_wait:
+                line.long_wait = True
+                self._publish(LongWait(host, url, wait_s, Bound.FLOOR, ""))
+            await line.place.acquire()
+            try:
+                while (wait_s := line.due_mono(floor_s) - self._clock.monotonic()) > 0.0:
+                    await self._clock.sleep(wait_s)
+            except BaseException:
+                line.place.release()
+                raise
         except BaseException:
-            self._pass_on(host, line)
+            self._left(host, line)
             raise
 
     def leave(self, host: str, *, sent: bool) -> None:
@@ -131,29 +141,14 @@ class FetchLines:
         line = self._lines[host]
         if sent:
             line.earlier_mono, line.ended_mono = line.ended_mono, self._clock.monotonic()
-        self._pass_on(host, line)
+        line.place.release()
+        self._left(host, line)
 
-    async def _wait(self, host: str, url: str, line: _FetchLine, floor_s: float) -> None:
-        called = asyncio.get_running_loop().create_future()
-        line.waiting.append(called)
-        wait_s = len(line.waiting) * floor_s
-        if wait_s > LONG_S and not line.long_wait:
-            line.long_wait = True
-            self._publish(LongWait(host, url, wait_s, Bound.FLOOR, ""))
-        try:
-            await called
-        except asyncio.CancelledError:
-            if not called.cancelled():  # the request holds the place already
-                self._pass_on(host, line)
-            raise
-
-    def _pass_on(self, host: str, line: _FetchLine) -> None:
-        """Give the place to the next request in line; if no request waits, delete the line."""
-        while line.waiting:
-            called = line.waiting.pop(0)
-            if not called.done():
-                called.set_result(None)  # the line stays in the dict, so no new request takes the place first
-                return
+    def _left(self, host: str, line: _FetchLine) -> None:
+        """Count a request that has left the line, and delete the line if it was the last."""
+        line.asked -= 1
+        if line.asked:
+            return
         del self._lines[host]
         now_mono = self._clock.monotonic()
         for times, at_mono in ((self._earlier, line.earlier_mono), (self._ended, line.ended_mono)):
