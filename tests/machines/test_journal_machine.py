@@ -22,8 +22,7 @@ from politesse import Gatekeeper
 from politesse.errors import StoreError
 from politesse.queue import PoliteQueue
 from politesse.queue import _journal as journal_module
-from politesse.queue._journal import Journal
-from politesse.queue._journal_file import Change
+from politesse.queue._journal import Change, Journal
 from politesse.queue._web import normal_form
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.examples import examples

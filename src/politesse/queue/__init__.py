@@ -7,7 +7,6 @@ The modules of this folder::
       _hosts.py         the phases of a host, with their table
       _robots.py        fetches robots.txt ahead, and again after a deferral; decides how long to wait
     _journal.py         keeps the queue for the next run; has the theory of operation
-      _journal_file.py  the tables of the journal in an SQLite file
     _crawl.py           ``PoliteQueue.crawl``: the loop over the queue
       _limits.py        the limits of a crawl
       _tally.py         the counts of a crawl

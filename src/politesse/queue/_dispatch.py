@@ -73,8 +73,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from politesse._gate.agent import Agent
-    from politesse.queue._journal import Journal
-    from politesse.queue._journal_file import JournalRow
+    from politesse.queue._journal import Journal, JournalRow
 
 Item = TypeVar("Item")
 

@@ -22,29 +22,41 @@ retry, and is not ignored. The crawl of a queue with a journal takes these diges
 
 The first call that uses the queue reads the journal, and queues its URLs in batches. All other calls wait until the
 journal has been read. If the first call is cancelled, the next call continues the reading.
+
+SQLite's own locks end with each transaction. So a queue locks a second file, such as ``crawl.db.lock``, with an
+exclusive transaction that it never ends. This file stays empty, and the system frees the lock however the process ends.
+But a user may remove the lock file. So each queue also writes its own mark into the journal, and each write checks the
+mark. If two queues use the file, only the later queue can write.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
+import os
 import reprlib
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections import deque
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import uuid4
 
-from politesse._base.text import counted, described
-from politesse.errors import ConfigurationError, StoreError
-from politesse.queue import _journal_file as tables
-from politesse.queue._journal_file import Change, Contents, JournalRow
+from politesse._base.checks import check_priority
+from politesse._base.text import counted, described, shortened
+from politesse.errors import ConfigurationError, InvalidURL, StoreError
+from politesse.origin import Origin
+from politesse.queue._hosts import SitemapMark, Trail
 from politesse.queue._web import DIGEST_OCTETS, SeenUrls, digest_of, normal_form
-from politesse.stores._sqlite_file import SqliteFile
+from politesse.stores._sqlite_errors import Locked
+from politesse.stores._sqlite_file import Part, SqliteFile
+from politesse.stores._sqlite_opening import held_file
 from politesse.stores.sqlite import path_at
 
 if TYPE_CHECKING:
-    import os
     import sqlite3
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from politesse.queue._hosts import QueuedUrl
 
@@ -56,6 +68,56 @@ _ROWS: Final = 100  # resumed URLs are queued in batches of this many rows; a ba
 _MAX_BEHIND: Final = 10_000  # with this many unwritten changes, no URL is handed out until they are written
 _MAX_INTEGER: Final = 2**63  # all integers of SQLite are smaller
 _ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))  # json.dumps would make an encoder each time
+_LOCK_WAIT_S: Final = 0.5  # wait for a queue that is just closing, or a process that is just ending
+
+_QUEUED: Final = (
+    "CREATE TABLE queued (number INTEGER PRIMARY KEY, url TEXT NOT NULL, item TEXT, priority NOT NULL, hops TEXT, "
+    "attempt INTEGER NOT NULL, depth INTEGER NOT NULL, sitemap TEXT)"
+)
+_SEEN_TABLE: Final = "CREATE TABLE seen (digest BLOB PRIMARY KEY) WITHOUT ROWID"
+_OWNER: Final = "CREATE TABLE journal_owner (only INTEGER PRIMARY KEY CHECK (only = 1), process INTEGER, mark TEXT)"
+
+JOURNAL: Final = Part("journal", (_QUEUED, _SEEN_TABLE, _OWNER), version=2)
+"""The tables of a journal.
+
+``queued`` has the URLs that have not ended, with the fields of JournalRow and Trail; ``item``, ``hops`` and
+``sitemap`` are JSON. A URL that has failed stays, with 0 in ``attempt``. ``seen`` has the digests of the normal forms
+of all URLs that were put. ``journal_owner`` has the process and the mark of the last queue.
+"""
+
+ADD: Final = "INSERT INTO queued VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+MOVE: Final = "UPDATE queued SET number = ?, url = ?, hops = ?, attempt = ? WHERE number = ?"
+FAIL: Final = "UPDATE queued SET attempt = 0 WHERE number = ?"
+END: Final = "DELETE FROM queued WHERE number = ?"
+_SEEN: Final = "INSERT OR IGNORE INTO seen VALUES (?)"
+
+
+class Change(NamedTuple):
+    """A change of the file: ADD, MOVE, FAIL or END, its values, and the digest of the URL that was put."""
+
+    statement: str
+    values: tuple[object, ...]
+    digest: bytes | None = None
+
+
+class JournalRow(NamedTuple):
+    """A URL that is left from an earlier run, or has failed there."""
+
+    number: int
+    url: str
+    item: object
+    priority: float
+    trail: Trail
+
+
+class Contents(NamedTuple):
+    """The URLs of a journal, those that failed, the digests of all, the faults of its rows, and the last number."""
+
+    rows: deque[JournalRow]
+    failed: list[JournalRow]
+    seen: set[int]
+    damages: list[str]
+    last: int
 
 
 class Journal:
@@ -83,7 +145,7 @@ class Journal:
         resume: Callable[[Sequence[JournalRow], int], None],
         fail: Callable[[StoreError], None],
     ) -> None:
-        self._file = SqliteFile(path_at(journal), [tables.JOURNAL])
+        self._file = SqliteFile(path_at(journal), [JOURNAL])
         self._name = repr(str(self._file.path))
         self._retry_failed = retry_failed
         self._mark = ""
@@ -126,7 +188,7 @@ class Journal:
                 await self._file.write(self._take_over, None)
             except StoreError as error:
                 raise StoreError(f"the journal {self._name} cannot be opened: {error}") from error
-            self._unread = await self._file.read(tables.read_contents, None)
+            self._unread = await self._file.read(read_contents, None)
             self.seen.earlier = self._unread.seen
             self._resume((), self._unread.last)  # new URLs get later numbers, even if no row is resumed
             for damage in self._unread.damages:
@@ -158,8 +220,8 @@ class Journal:
     def _take_over(self, connection: sqlite3.Connection, _: None) -> None:
         """Take the lock, and write the mark."""
         if self._lock is None:  # if the transaction is repeated, the lock is already held
-            self._lock = tables.held_lock(self._file.path, connection)
-        tables.write_mark(connection, self._mark)
+            self._lock = held_lock(self._file.path, connection)
+        connection.execute("INSERT OR REPLACE INTO journal_owner VALUES (1, ?, ?)", (os.getpid(), self._mark))
 
     def check_open(self) -> None:
         """Raise ConfigurationError if the journal was not read yet, because the URLs of earlier runs are unknown."""
@@ -207,15 +269,15 @@ class Journal:
         octets = digest.to_bytes(DIGEST_OCTETS)
         hops = json.dumps(trail.hops) if trail.hops else None
         if instead_of is not None:
-            self._note(Change(tables.MOVE, (number, url, hops, trail.attempt, instead_of.number), octets))
+            self._note(Change(MOVE, (number, url, hops, trail.attempt, instead_of.number), octets))
             return
         item = None if queued.item is None else _ENCODER.encode(queued.item)
         sitemap = None if trail.sitemap is None else _ENCODER.encode(trail.sitemap)
         values = (number, url, item, queued.priority, hops, trail.attempt, trail.depth, sitemap)
-        self._note(Change(tables.ADD, values, octets))
+        self._note(Change(ADD, values, octets))
         kept = self._kept.pop(digest, None)
         if kept is not None:
-            self._note(Change(tables.END, (kept,)))
+            self._note(Change(END, (kept,)))
 
     def handed_out(self, queued: QueuedUrl[Item]) -> None:
         """Record that a URL was handed out."""
@@ -230,12 +292,12 @@ class Journal:
         """Keep the row of a URL although its turn ends: the next run repeats the URL, or may do so if it has failed."""
         self._kept[_digest(queued.url)] = queued.number
         if as_failed:
-            self._note(Change(tables.FAIL, (queued.number,)))
+            self._note(Change(FAIL, (queued.number,)))
 
     def ended(self, queued: QueuedUrl[Item]) -> None:
         """Record that a URL is done, unless its row is kept."""
         if not self._kept or self._kept.get(_digest(queued.url)) != queued.number:
-            self._note(Change(tables.END, (queued.number,)))
+            self._note(Change(END, (queued.number,)))
 
     async def flush(self) -> None:
         """Wait until all changes are committed; raises StoreError."""
@@ -281,8 +343,10 @@ class Journal:
         return self._file.begin_write(self._apply, changes)
 
     def _apply(self, connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
-        tables.check_mark(connection, self._mark)
-        tables.apply_changes(connection, changes)
+        found, process = _owner(connection)
+        if found != self._mark:
+            raise StoreError(f"{process} has taken it over")
+        apply_changes(connection, changes)
 
     def _wrote(self, writing: asyncio.Future[None], number: int) -> None:
         error = asyncio.CancelledError("the write was cancelled") if writing.cancelled() else writing.exception()
@@ -303,6 +367,65 @@ class Journal:
         failure.__cause__ = error
         logger.error("%s; no more URLs are handed out, and a later run goes on", failure)
         self._fail(failure)
+
+
+def held_lock(path: Path, connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Return the lock of a journal; raises StoreError if another queue holds it."""
+    try:
+        return held_file(path.with_name(f"{path.name}.lock"), wait_s=_LOCK_WAIT_S)
+    except Locked:
+        whose = _owner(connection)[1]
+        raise StoreError(f"{whose} uses it, and a journal serves one queue at a time") from None
+
+
+def apply_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
+    """Write changes into the tables, in their order."""
+    for statement, group in itertools.groupby(changes, itemgetter(0)):
+        connection.executemany(statement, [change.values for change in group])
+    connection.executemany(_SEEN, [(change.digest,) for change in changes if change.digest is not None])
+
+
+def _owner(connection: sqlite3.Connection) -> tuple[str, str]:
+    """Return the mark of the last queue that opened the journal, and a description of its process."""
+    mark, process = connection.execute("SELECT mark, process FROM journal_owner").fetchone() or ("", None)
+    return mark, "another queue of this process" if process == os.getpid() else f"process {process}"
+
+
+def read_contents(connection: sqlite3.Connection, _: None) -> Contents:
+    """Read the file; a row that cannot be queued is described, and stays in the file."""
+    rows, failed, damages, last = deque[JournalRow](), [], [], 0
+    for number, *values in connection.execute("SELECT * FROM queued ORDER BY number"):
+        last = number
+        try:
+            row = _row(number, *values)
+            if row.trail.attempt:
+                rows.append(row)
+            else:
+                failed.append(row._replace(trail=row.trail._replace(attempt=1)))
+        except (InvalidURL, TypeError, ValueError, RecursionError) as error:
+            damages.append(f"number {number}: {shortened(str(error))}")
+    seen = {int.from_bytes(digest) for (digest,) in connection.execute("SELECT digest FROM seen")}
+    return Contents(rows, failed, seen, damages, last)
+
+
+def _row(number: int, url: str, item: str | None, priority: float, hops: str | None, *more: object) -> JournalRow:
+    """Return a row of ``queued``; raises TypeError, ValueError or RecursionError if its values are damaged."""
+    past = json.loads(hops or "[]")
+    attempt, depth, mark = *more[:2], json.loads(str(more[2] or "null"))
+    is_text = isinstance(past, list) and all(isinstance(text, str) for text in (url, *past))
+    if not (is_text and isinstance(attempt, int) and isinstance(depth, int)):
+        raise TypeError(f"url={url!r}, hops={past!r}, attempt={attempt!r}, depth={depth!r}")
+    check_priority(priority)
+    Origin.of(url)
+    trail = Trail(tuple(past), attempt, depth, None if mark is None else _mark(*mark))
+    return JournalRow(number, url, None if item is None else json.loads(item), priority, trail)
+
+
+def _mark(listed_by: object, is_in_index: object, since_wall: object, is_guess: object) -> SitemapMark:
+    are_bool = isinstance(is_in_index, bool) and isinstance(is_guess, bool)
+    if not (isinstance(listed_by, str) and are_bool and isinstance(since_wall, float | None)):
+        raise TypeError(f"sitemap={listed_by!r}, {is_in_index!r}, {since_wall!r}, {is_guess!r}")
+    return SitemapMark(listed_by, bool(is_in_index), since_wall, bool(is_guess))
 
 
 def _digest(url: str) -> int:

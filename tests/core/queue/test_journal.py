@@ -16,7 +16,7 @@ import pytest
 from politesse import ConfigurationError, Gatekeeper, PacingOptions
 from politesse.errors import StoreError
 from politesse.queue import CrawlPage, CrawlReport, PoliteQueue, QueueClosed
-from politesse.queue._journal_file import JournalRow
+from politesse.queue._journal import JournalRow
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.core.queue.crawl import UA, A, B, Queue, next_url
 from tests.core.queue.simulated import Pages, Reply, SimulatedWeb, crawled, follow_links, moved

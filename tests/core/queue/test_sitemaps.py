@@ -14,8 +14,7 @@ from politesse import ConfigurationError, Gatekeeper
 from politesse._gate.turn import entered_turns
 from politesse.errors import ClosedError, InvalidURL
 from politesse.queue import CrawlPage, CrawlProgress, CrawlReport, PageFailed, PoliteQueue, QueueClosed
-from politesse.queue._journal import Journal
-from politesse.queue._journal_file import Change
+from politesse.queue._journal import Change, Journal
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.core.queue.crawl import UA, A, B, Queue, Refusals
 from tests.core.queue.simulated import Errors, Pages, Replies, Reply, SimulatedWeb, moved

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from politesse import Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
 from politesse.queue import _journal as journal
-from politesse.queue import _journal_file as journal_file
 
 if TYPE_CHECKING:
     import sqlite3
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from politesse.queue import CrawlPage
-    from politesse.queue._journal_file import Change
+    from politesse.queue._journal import Change
 
 AGENT: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 PUTS: Final = 150
@@ -69,7 +68,7 @@ def slow_down(apply: Callable[[sqlite3.Connection, Sequence[Change]], None]) -> 
         time.sleep(_WRITE_S)
         apply(connection, changes)
 
-    journal_file.apply_changes = slow
+    journal.apply_changes = slow
 
 
 def sabotage(name: str) -> None:
@@ -85,7 +84,7 @@ def sabotage(name: str) -> None:
 
         def reordered(self: journal.Journal) -> None:
             changes = self._changes
-            ends = [change for change in changes if change.statement == journal_file.END]
+            ends = [change for change in changes if change.statement == journal.END]
             if ends:
                 self._changes = [*ends, *(change for change in changes if change not in ends)]
             write(self)
@@ -97,14 +96,14 @@ def sabotage(name: str) -> None:
                 time.sleep(_WRITE_S / 10)
                 connection.execute("BEGIN IMMEDIATE")
 
-        apply_all = journal_file.apply_changes
-        journal_file.apply_changes = apply_each
+        apply_all = journal.apply_changes
+        journal.apply_changes = apply_each
         journal.Journal._write = reordered  # type: ignore[method-assign]
     elif name:
         raise SystemExit(f"no sabotage {name!r}")
 
 
 if __name__ == "__main__":
-    slow_down(journal_file.apply_changes)
+    slow_down(journal.apply_changes)
     sabotage(sys.argv[2])
     asyncio.run(crawl(sys.argv[1], sys.argv[3:]))
