@@ -221,7 +221,9 @@ class FileCache(ABC, Generic[EntryKind]):
             if is_ended_from_outside(error, task):
                 raise
             # A part has failed, and the task was not cancelled from outside. The waiters get a fault as the answer.
-            self._finish(flight, self._failed_entry(flight, error))
+            fault = internal_fault("the cache", error, flight.url)
+            failure = self._advanced(flight, self._remembered(flight), fault)
+            self._finish(flight, self._entry_of_failure(flight, failure))
             self._publisher.publish(ComponentFailed(flight.origin, self.component, error))
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise  # asyncio raises these exceptions out of the event loop, to stop the program
@@ -306,10 +308,6 @@ class FileCache(ABC, Generic[EntryKind]):
             return flight.before is not None and not flight.forgotten and flight.before.source.result in _OPEN
         now = self._now()
         return was_open(self._clocks.corrected(record, now), now.wall, self._policy)
-
-    def _failed_entry(self, flight: FileFlight[EntryKind], error: BaseException) -> EntryKind:
-        fault = internal_fault("the cache", error, flight.url)
-        return self._entry_of_failure(flight, self._advanced(flight, self._remembered(flight), fault))
 
     def _advanced(self, flight: FileFlight[EntryKind], record: Record | None, answer: FetchResult) -> Judged:
         """Return the record that the answer has changed, with its present meaning."""

@@ -9,7 +9,7 @@ The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer`
     SharedPacer    shared.py   given to gates, or that of their event loop: a pacer while one of its gates is open
       |
     ScopedPacer    scoped.py   only with key=, address= or domain=: a pacer for each scope: first the key, then the
-      |                        limits; scopes.py finds the keys, offers.py waits for callbacks
+      |                        limits; it finds the keys, offers.py waits for callbacks
       |
     FleetPacer     fleet/      only with a fleet: the first request in line reserves its start in Redis
       |
@@ -55,7 +55,7 @@ Where to change what:
   ``Agent.turn_request``. A value that depends on the time of day belongs in ``Timetable``, because
   ``AgentPace.record`` sets ``timed`` by the timetable only. Add the name of the statement to ``Bound`` and
   ``WAITS_OF_SITE``, as for a header.
-* A new scope: write a function from a host to its key in ``scopes.py``. In ``ScopedPacer.__init__``, let ``scope``
+* A new scope: write a function from a host to its key in ``scoped.py``. In ``ScopedPacer.__init__``, let ``scope``
   select this function. The loop there reads two tuples: add the options of the scope to ``others``, and its limit to
   the tuple of limits. Add the option to ``PacingOptions``: its field, ``key``, the checks and ``is_scoped``. Add the
   name to ``SCOPES`` in ``fleet/status.py``, and to ``_pacer`` in Scrapy's ``_settings.py``: spiders with different

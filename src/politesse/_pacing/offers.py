@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from politesse._pacing.fleet.reservation import FleetPermit
-    from politesse._pacing.scopes import ScopedPermit
+    from politesse._pacing.scoped import ScopedPermit
     from politesse.clock import Clock, Timer
     from politesse.ports import TurnRequest
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from politesse._pacing.fleet.reservation import FleetPermit
     from politesse._pacing.permit import LocalPermit, Waiter
     from politesse._pacing.refusals import IgnoredHeader
-    from politesse._pacing.scopes import ScopedPermit
+    from politesse._pacing.scoped import ScopedPermit
     from politesse.clock import Clock, Timer
 
     Held: TypeAlias = FleetPermit | LocalPermit | ScopedPermit
