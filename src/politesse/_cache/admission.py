@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -45,6 +46,7 @@ _MIN_SLOW_S: Final = 1.0
 _SLOW_FOR_EACH_QUICK: Final = 20  # 2,000 slow requests if 100 may be quick
 
 
+@dataclass(slots=True, eq=False)
 class _Request:
     """A request on its way through ``Admission``.
 
@@ -55,13 +57,10 @@ class _Request:
         reason: why the request was given up; empty if the request was not given up.
     """
 
-    __slots__ = ("granted", "reason", "scope", "started_mono")
-
-    def __init__(self) -> None:
-        self.scope = asyncio.timeout(None)
-        self.granted: asyncio.Future[None] | None = None
-        self.started_mono = 0.0
-        self.reason = ""
+    scope: asyncio.Timeout = field(default_factory=partial(asyncio.timeout, None))
+    granted: asyncio.Future[None] | None = None
+    started_mono: float = 0.0
+    reason: str = ""
 
     def give_up(self, reason: str) -> None:
         """Cancel the request."""

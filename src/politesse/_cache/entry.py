@@ -97,11 +97,6 @@ class FileEntry:
         return None if self.record is None else self.record.trouble
 
     @property
-    def is_failure(self) -> bool:
-        """Whether the entry stands for a failure, not for a copy."""
-        return self.source.result in CLOSED
-
-    @property
     def own_bytes(self) -> int:
         """About how much memory the entry takes, without the rules that it shares with other entries."""
         record, source = self.record, self.source

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from politesse._base.checks import AsyncOnly, check_wait
 from politesse._base.constants import DAY_S
+from politesse._base.reasons import CLOSED
 from politesse._gate.turn import Turn, entered_turns
 from politesse.clock import ends_within
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, TooFar, TurnHeld
@@ -181,7 +182,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         # RFC 9309 2.4: a copy SHOULD NOT be used for more than 24 hours.
         usable = entry is None or entry.age_s(*now) < DAY_S
         # In report mode a failure permits the URL, but robots.txt is fetched again before the page.
-        is_over = entry is not None and entry.is_failure and not entry.holds(*now)
+        is_over = entry is not None and entry.source.result in CLOSED and not entry.holds(*now)
         if usable and not is_over and agent.context(origin) == self._context:
             return Turn(verdict, permit, agent.state)
         try:

@@ -99,21 +99,17 @@ def after_hop(hops: Hops, hop: FetchRequest, result: FetchResult) -> FetchReques
         return target
     origin, url = target
     hops.seen.append(url)
+    # After a public host, no hop may reach a private address. If it is unknown whether the host was public, it may
+    # redirect to itself, but not to a private address of another host.
+    was_public = origin.host != hop.origin.host if result.private is None else not result.private
     return replace(
         hop,
         origin=origin,
         path=url.removeprefix(str(origin)),
-        redirected=hop.redirected or _is_redirected(hop, result, origin),
+        redirected=hop.redirected or was_public,
         first_url=hops.request.first_url or hops.request.url,
         last=len(hops.seen) > hops.request.max_redirects,
     )
-
-
-def _is_redirected(hop: FetchRequest, result: FetchFault, target: Origin) -> bool:
-    """Return whether the next hop must not reach a private address, because the last hop may have been public."""
-    if result.private is None:  # the host may redirect to itself, but not to a private address of another host
-        return target.host != hop.origin.host
-    return not result.private
 
 
 def resolved(base: str, reference: str) -> tuple[Origin, str]:

@@ -18,6 +18,7 @@ import re
 import ssl
 import weakref
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -167,6 +168,7 @@ def _is_notified(tls: ssl.SSLObject) -> bool:
         return False
 
 
+@dataclass(eq=False, repr=False)
 class SharedClient:
     """Creates a session at the first fetch in an event loop, and again after ``aclose``.
 
@@ -176,13 +178,12 @@ class SharedClient:
         session: the session whose connector is borrowed; None for a connector that checks addresses.
     """
 
-    def __init__(
-        self, options: FetchOptions, headers: Mapping[str, str], session: aiohttp.ClientSession | None
-    ) -> None:
-        self._options = options
-        self._headers = headers
-        self._session = session
-        self._clients: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
+    _options: FetchOptions
+    _headers: Mapping[str, str]
+    _session: aiohttp.ClientSession | None
+    _clients: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
         # Prevents aiohttp's warning of an unclosed session. Between fetches our session has no connection.
         weakref.finalize(self, _detach, self._clients)
 

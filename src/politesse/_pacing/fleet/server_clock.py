@@ -120,22 +120,19 @@ def _shift(before: _Bounds, least: _Bound, most: _Bound, drift: float, now_mono:
     return 0.0, 0.0
 
 
-class ServerClocks:
-    """The clocks of a server, or of the nodes of a cluster."""
-
-    def __init__(self) -> None:
-        self._by_number: dict[int, ServerClock] = {}
+class ServerClocks(dict[int, ServerClock]):
+    """The clocks of a server, or of the nodes of a cluster, by their numbers."""
 
     def forget(self) -> None:
         """Forget the readings of all clocks."""
-        for clock in self._by_number.values():
+        for clock in self.values():
             clock.forget()
 
     def fault(self, number: int, at_us: int, sent_mono: float, received_mono: float) -> str:
         """Return the fault of the server clock with this number; see ``ServerClock``."""
-        return self._by_number.setdefault(number, ServerClock()).fault(at_us, sent_mono, received_mono)
+        return self.setdefault(number, ServerClock()).fault(at_us, sent_mono, received_mono)
 
     @property
     def stretch(self) -> float:
         """The ``stretch`` of the fastest clock; see ``ServerClock``."""
-        return max((clock.stretch for clock in self._by_number.values()), default=1.0)
+        return max((clock.stretch for clock in self.values()), default=1.0)
