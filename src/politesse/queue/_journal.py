@@ -56,7 +56,6 @@ from politesse.stores.sqlite import path_at
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from politesse.queue._hosts import QueuedUrl
 
@@ -218,9 +217,14 @@ class Journal:
         failed.clear()  # there may be many
 
     def _take_over(self, connection: sqlite3.Connection, _: None) -> None:
-        """Take the lock, and write the mark."""
+        """Take the lock, and write the mark; raises StoreError if another queue holds the lock."""
         if self._lock is None:  # if the transaction is repeated, the lock is already held
-            self._lock = held_lock(self._file.path, connection)
+            path = self._file.path
+            try:
+                self._lock = held_file(path.with_name(f"{path.name}.lock"), wait_s=_LOCK_WAIT_S)
+            except Locked:
+                whose = _owner(connection)[1]
+                raise StoreError(f"{whose} uses it, and a journal serves one queue at a time") from None
         connection.execute("INSERT OR REPLACE INTO journal_owner VALUES (1, ?, ?)", (os.getpid(), self._mark))
 
     def check_open(self) -> None:
@@ -367,15 +371,6 @@ class Journal:
         failure.__cause__ = error
         logger.error("%s; no more URLs are handed out, and a later run goes on", failure)
         self._fail(failure)
-
-
-def held_lock(path: Path, connection: sqlite3.Connection) -> sqlite3.Connection:
-    """Return the lock of a journal; raises StoreError if another queue holds it."""
-    try:
-        return held_file(path.with_name(f"{path.name}.lock"), wait_s=_LOCK_WAIT_S)
-    except Locked:
-        whose = _owner(connection)[1]
-        raise StoreError(f"{whose} uses it, and a journal serves one queue at a time") from None
 
 
 def apply_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
