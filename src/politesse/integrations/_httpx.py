@@ -11,7 +11,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from politesse._base.checks import check_choice, check_wait, wrong_type
 from politesse._base.text import printable, public_url
@@ -30,6 +30,7 @@ from politesse.integrations._request import (
     content_codings,
     headers_alone,
     may_have_page,
+    refusal,
     turn_for,
 )
 from politesse.page import PageDirectives
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from politesse._gate.view import AgentView
+    from politesse.integrations._request import Refusals
 
     ByteStream = httpx.AsyncByteStream | httpx2.AsyncByteStream
 
@@ -82,9 +84,7 @@ class Library(NamedTuple, Generic[Request, Response]):
         transport: the base of its asynchronous transports.
         sender: returns the transport to use if the user gives no transport.
         core: the classes of httpcore that the check of addresses needs.
-        disallowed: the RequestDisallowed of the integration.
-        invalid_url: its RequestInvalidURL.
-        too_far: its RequestTooFar.
+        errors: the RequestDisallowed, the RequestInvalidURL and the RequestTooFar of the integration.
         body: the base of the bodies of its responses.
         body_of_turn: the TurnStream of the integration.
     """
@@ -96,19 +96,9 @@ class Library(NamedTuple, Generic[Request, Response]):
     transport: type[Transport[Request, Response]]
     sender: Callable[[], Transport[Request, Response]]
     core: Core
-    disallowed: Callable[..., Exception]
-    invalid_url: Callable[..., Exception]
-    too_far: Callable[..., Exception]
+    errors: Refusals
     body: type[ByteStream]
     body_of_turn: Callable[[ByteStream, Turn, StreamTurns], ByteStream]
-
-    def refusal(self, error: Disallowed | InvalidURL | TooFar, request: Request) -> Exception:
-        """Return the error of the integration for a request that is not sent."""
-        if isinstance(error, Disallowed):
-            return self.disallowed(error.verdict, request=request)
-        if isinstance(error, InvalidURL):
-            return self.invalid_url(error.url, error.problem, request=request)
-        return self.too_far(error, request=request)
 
     def wrong(self, name: str, value: object, wanted: str) -> ConfigurationTypeError:
         """Return the error for an argument that is not of this library; it names the module for the other library."""
@@ -120,21 +110,23 @@ class Library(NamedTuple, Generic[Request, Response]):
 class TransportParts(Generic[Request, Response]):
     """The methods of PoliteTransport, which the public modules document."""
 
+    _library: Library[Request, Response]
+
     def __init__(
         self,
         gate: AgentView,
-        wraps: Transport[Request, Response] | None,
-        max_wait_s: float | None,
-        private_addresses: str | None,
-        library: Library[Request, Response],
+        *,
+        wraps: Transport[Request, Response] | None = None,
+        max_wait_s: float | None = None,
+        private_addresses: Literal["deny"] | None = None,
     ) -> None:
+        library = self._library
         check_gate(gate, "PoliteTransport")
         check_wait("max_wait_s", max_wait_s)
         check_choice("private_addresses", private_addresses, ("deny", None), "'deny' or None")
         if wraps is not None and not isinstance(wraps, library.transport):
             raise library.wrong("wraps", wraps, "an asynchronous transport")
         self.gate = gate
-        self._library = library
         self._wraps = library.sender() if wraps is None else wraps
         resolver = gate.state.public_resolver
         if private_addresses is not None or (wraps is None and resolver is not None):
@@ -157,7 +149,7 @@ class TransportParts(Generic[Request, Response]):
             url = _sent(request)
             turn = await turn_for(gate, url, self._spelt, max_wait_s=self._max_wait_s)
         except (Disallowed, InvalidURL, TooFar) as error:
-            raise self._library.refusal(error, request) from None
+            raise refusal(error, request, self._library.errors) from None
         signature = signature or RequestSignature(gate.state.signer, request.method, url, request.headers)
         if self._closings != closings:  # a request now would open the closed connection pool again
             turn.give_back()
@@ -178,7 +170,7 @@ class TransportParts(Generic[Request, Response]):
             if isinstance(error, OnlyPrivateAddresses):
                 match = Match(Reason.POLICY_DENY)
                 verdict = Verdict(turn.url, gate.name, allowed=False, match=match, note=str(error))
-                raise self._library.refusal(Disallowed(verdict), request) from None
+                raise refusal(Disallowed(verdict), request, self._library.errors) from None
             raise
         is_over = response.status_code == SWITCHING_PROTOCOLS or response.is_closed
         if is_over or not isinstance(response.stream, self._library.body):

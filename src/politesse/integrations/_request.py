@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, MutableMapping
 
     from politesse._gate.agent import Agent
+    from politesse.errors import TooFar
+
+    Refusals = tuple[Callable[..., Exception], Callable[..., Exception], Callable[..., Exception]]
 
 # RFC 9110 15.2.2: the request is over. Its connection speaks another protocol, for hours perhaps: end the turn.
 SWITCHING_PROTOCOLS: Final = 101
@@ -146,6 +149,16 @@ async def _claimed(agent: Agent, turn: Turn, url: str) -> Turn:
         if not verdict:
             raise Disallowed(agent.counted(verdict))
     return turn
+
+
+def refusal(error: Disallowed | InvalidURL | TooFar, request: object, errors: Refusals) -> Exception:
+    """Return the error of an integration for a request that is not sent."""
+    disallowed, invalid_url, too_far = errors
+    if isinstance(error, Disallowed):
+        return disallowed(error.verdict, request=request)
+    if isinstance(error, InvalidURL):
+        return invalid_url(error.url, error.problem, request=request)
+    return too_far(error, request=request)
 
 
 def check_gate(gate: object, user: str, wanted: str = "a Gatekeeper, or a view of one") -> None:

@@ -15,7 +15,7 @@ itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from politesse._base.text import needing
 from politesse.errors import Disallowed, InvalidURL, TooFar
@@ -93,6 +93,24 @@ class RequestTooFar(TooFar, httpx.RequestError):
         httpx.RequestError.__init__(self, str(far), request=request)
 
 
+class _TurnStream(TurnStream, httpx.AsyncByteStream):
+    """The body of a response of httpx."""
+
+
+_LIBRARY: Final = Library(
+    "httpx",
+    f"python-{httpx.__title__}/{httpx.__version__}",  # after ``httpx2.alias_httpx()``, this is the title of httpx2
+    httpx.URL,
+    httpx.Request,
+    httpx.AsyncBaseTransport,
+    httpx.AsyncHTTPTransport,
+    Core(httpcore.AsyncConnectionPool, httpcore.ConnectError, httpcore.ConnectTimeout),
+    (RequestDisallowed, RequestInvalidURL, RequestTooFar),
+    httpx.AsyncByteStream,
+    _TurnStream,
+)
+
+
 class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.AsyncBaseTransport):
     """A transport that checks and paces every request: ``httpx.AsyncClient(transport=PoliteTransport(gate))``.
 
@@ -165,15 +183,7 @@ class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.Async
         True
     """
 
-    def __init__(
-        self,
-        gate: AgentView,
-        *,
-        wraps: httpx.AsyncBaseTransport | None = None,
-        max_wait_s: float | None = None,
-        private_addresses: Literal["deny"] | None = None,
-    ) -> None:
-        super().__init__(gate, wraps, max_wait_s, private_addresses, _LIBRARY)
+    _library = _LIBRARY
 
 
 async def page_directives(response: httpx.Response, gate: AgentView) -> PageDirectives:
@@ -198,23 +208,3 @@ async def page_directives(response: httpx.Response, gate: AgentView) -> PageDire
         ImportError: the page has a META, and the extra ``html`` is not installed.
     """
     return await directives_of(response, gate)
-
-
-class _TurnStream(TurnStream, httpx.AsyncByteStream):
-    """The body of a response of httpx."""
-
-
-_LIBRARY: Final = Library(
-    "httpx",
-    f"python-{httpx.__title__}/{httpx.__version__}",  # after ``httpx2.alias_httpx()``, this is the title of httpx2
-    httpx.URL,
-    httpx.Request,
-    httpx.AsyncBaseTransport,
-    httpx.AsyncHTTPTransport,
-    Core(httpcore.AsyncConnectionPool, httpcore.ConnectError, httpcore.ConnectTimeout),
-    RequestDisallowed,
-    RequestInvalidURL,
-    RequestTooFar,
-    httpx.AsyncByteStream,
-    _TurnStream,
-)

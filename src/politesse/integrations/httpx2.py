@@ -12,7 +12,7 @@ of the other. The guide "httpx" describes both integrations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from politesse._base.text import needing
 from politesse.errors import Disallowed, InvalidURL, TooFar
@@ -87,6 +87,24 @@ class RequestTooFar(TooFar, httpx2.RequestError):
         httpx2.RequestError.__init__(self, str(far), request=request)
 
 
+class _TurnStream(TurnStream, httpx2.AsyncByteStream):
+    """The body of a response of httpx2."""
+
+
+_LIBRARY: Final = Library(
+    "httpx2",
+    f"python-httpx2/{httpx2.__version__}",
+    httpx2.URL,
+    httpx2.Request,
+    httpx2.AsyncBaseTransport,
+    httpx2.AsyncHTTPTransport,
+    Core(httpcore2.AsyncConnectionPool, httpcore2.ConnectError, httpcore2.ConnectTimeout),
+    (RequestDisallowed, RequestInvalidURL, RequestTooFar),
+    httpx2.AsyncByteStream,
+    _TurnStream,
+)
+
+
 class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.AsyncBaseTransport):
     """A transport that checks and paces every request: ``httpx2.AsyncClient(transport=PoliteTransport(gate))``.
 
@@ -121,15 +139,7 @@ class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.As
         True
     """
 
-    def __init__(
-        self,
-        gate: AgentView,
-        *,
-        wraps: httpx2.AsyncBaseTransport | None = None,
-        max_wait_s: float | None = None,
-        private_addresses: Literal["deny"] | None = None,
-    ) -> None:
-        super().__init__(gate, wraps, max_wait_s, private_addresses, _LIBRARY)
+    _library = _LIBRARY
 
 
 async def page_directives(response: httpx2.Response, gate: AgentView) -> PageDirectives:
@@ -148,23 +158,3 @@ async def page_directives(response: httpx2.Response, gate: AgentView) -> PageDir
         ImportError: the page has a META, and the extra ``html`` is not installed.
     """
     return await directives_of(response, gate)
-
-
-class _TurnStream(TurnStream, httpx2.AsyncByteStream):
-    """The body of a response of httpx2."""
-
-
-_LIBRARY: Final = Library(
-    "httpx2",
-    f"python-httpx2/{httpx2.__version__}",
-    httpx2.URL,
-    httpx2.Request,
-    httpx2.AsyncBaseTransport,
-    httpx2.AsyncHTTPTransport,
-    Core(httpcore2.AsyncConnectionPool, httpcore2.ConnectError, httpcore2.ConnectTimeout),
-    RequestDisallowed,
-    RequestInvalidURL,
-    RequestTooFar,
-    httpx2.AsyncByteStream,
-    _TurnStream,
-)

@@ -22,7 +22,7 @@ from politesse._base.checks import check_wait
 from politesse._base.text import needing, printable
 from politesse._http.signing import RequestSignature
 from politesse.errors import ConfigurationTypeError, Disallowed, InvalidURL, TooFar
-from politesse.integrations._request import SWITCHING_PROTOCOLS, StatedAgents, check_sent, turn_for
+from politesse.integrations._request import SWITCHING_PROTOCOLS, StatedAgents, check_sent, refusal, turn_for
 from politesse.origin import Origin
 from politesse.sync import ThreadView
 
@@ -179,12 +179,8 @@ class PoliteAdapter(HTTPAdapter):
         """Send a request within its turn. Raises the errors that the class lists."""
         try:
             return super().send(request, *args, **options)
-        except Disallowed as error:
-            raise RequestDisallowed(error.verdict, request=request) from None
-        except InvalidURL as error:
-            raise RequestInvalidURL(error.url, error.problem, request=request) from None
-        except TooFar as error:
-            raise RequestTooFar(error, request=request) from None
+        except (Disallowed, InvalidURL, TooFar) as error:
+            raise refusal(error, request, (RequestDisallowed, RequestInvalidURL, RequestTooFar)) from None
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> HTTPConnectionPool:  # noqa: ANN401 - as above
         """Return the stand-in for the connection pool of a request; ``send`` calls this method."""
