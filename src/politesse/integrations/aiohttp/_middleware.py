@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, hdrs
@@ -10,10 +9,10 @@ from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, hdrs
 from politesse._base.checks import check_types, check_wait
 from politesse._http.signing import RequestSignature
 from politesse.errors import ConfigurationError, Disallowed, InvalidURL
-from politesse.integrations._request import OpenTurns, StatedAgents, check_gate, turn_for
+from politesse.integrations._request import OpenTurns, StatedAgents, check_gate
 from politesse.integrations.aiohttp._bypass import send_judged, tracing
-from politesse.integrations.aiohttp._sending import DEFAULT_USER_AGENT, ClientDisallowed, client_error, send
-from politesse.integrations.aiohttp._urls import sent_url, spelt_url
+from politesse.integrations.aiohttp._sending import DEFAULT_USER_AGENT, ClientDisallowed, RequestTurns, client_error
+from politesse.integrations.aiohttp._urls import sent_url
 
 if TYPE_CHECKING:
     import aiohttp
@@ -82,9 +81,15 @@ class RobotsMiddleware:
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Check the request, take its turn with ``pace``, and send it."""
-        gate = self._agents.introduce(request.headers, request.headers.getall(hdrs.USER_AGENT, ()))
         if self._pace:
-            return await self._in_turn(gate, request, handler)
+            # ``request.response`` is None before the request is first sent, though aiohttp declares a response.
+            previous: ClientResponse | None = getattr(request, "response", None)
+            if previous is not None:
+                previous.release()  # an outer middleware repeats the request, for example to answer a challenge
+            total_s = request.session.timeout.total
+            turns = RequestTurns(self._agents, self._turns, self._max_wait_s, None, total_s, closes=False)
+            return await turns(request, handler)
+        gate = self._agents.introduce(request.headers, request.headers.getall(hdrs.USER_AGENT, ()))
         try:
             url = sent_url(request)
             verdict = gate.peek(url)  # a known answer needs no coroutine
@@ -116,18 +121,3 @@ class RobotsMiddleware:
 
     def __repr__(self) -> str:
         return f"RobotsMiddleware({self._gate!r}{', pace=True' if self._pace else ''})"
-
-    async def _in_turn(self, gate: AgentView, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        # ``request.response`` is None before the request is first sent, though aiohttp declares a response.
-        previous: ClientResponse | None = getattr(request, "response", None)
-        if previous is not None:
-            previous.release()  # an outer middleware repeats the request, for example to answer a challenge
-        total_s = request.session.timeout.total
-        try:
-            url = sent_url(request)
-            signature = RequestSignature(gate.state.signer, request.method, url, request.headers)
-            again = partial(turn_for, gate, url, spelt_url, max_wait_s=self._max_wait_s)
-            turn = await again()
-            return await send(request, handler, turn, self._turns, signature, again, total_s=total_s, closes=False)
-        except (Disallowed, InvalidURL) as error:
-            raise client_error(error) from None

@@ -64,65 +64,6 @@ def client_error(error: Disallowed | InvalidURL) -> ClientDisallowed | ClientInv
     return ClientInvalidURL(error.url, error.problem)
 
 
-async def send(
-    request: ClientRequest,
-    handler: ClientHandlerType,
-    turn: Turn,
-    turns: OpenTurns,
-    signature: RequestSignature,
-    again: Callable[[], Awaitable[Turn]],
-    *,
-    total_s: float | None,
-    closes: bool,
-) -> ClientResponse:
-    """Send a request within its turn, which ends with the response or with the error.
-
-    If the server asks for another signature, the request is sent again, in another turn.
-
-    Args:
-        request: the hop to send.
-        handler: sends the request.
-        turn: a turn that was not entered yet, or a turn of the caller that was claimed.
-        turns: the open turns of the client; ``turn`` is added.
-        signature: the signature of the request.
-        again: waits for another turn.
-        total_s: the timeout of the whole request in seconds, or None. In aiohttp, the stream of a response that was
-            dropped unread keeps the response and its connection alive. After this time the response is given up.
-        closes: whether to close the connection of such a response, or only to end its turn.
-
-    Raises:
-        ClosedError: the session was closed during the wait for the turn.
-    """
-    if request.session.closed:
-        turn.give_back()
-        sent = f"{request.method} {turn.verdict.url!r:.200}"
-        raise ClosedError(f"{sent}: the session was closed before the request was sent")
-    turns.begin(turn)
-    try:
-        with signature.added_to(request.headers):
-            response = await send_judged(request, handler, turn.url, turn=True)
-        if signature.is_asked(response.status, response.headers):
-            response.release()
-            turns.end(turn)
-            return await send(request, handler, await again(), turns, signature, again, total_s=total_s, closes=closes)
-        turn.observe(response.status, response.headers)
-        connection = response.connection
-        if connection is None or response.status == SWITCHING_PROTOCOLS:
-            turns.end(turn)
-        else:
-            opened = OpenResponse(response, turn, turns)
-            connection.add_callback(opened.released)
-            if total_s is not None and total_s > 0:  # for aiohttp, 0 also means no timeout
-                close = connection.close if closes else partial(turns.end, turn)
-                alarm = get_running_loop().call_later(total_s + _ABANDONED_S, opened.give_up, close)
-                connection.add_callback(alarm.cancel)
-            collect_when_dropped(response)
-    except BaseException:
-        turns.end(turn)
-        raise
-    return response
-
-
 @dataclass(slots=True, eq=False)
 class RequestTurns:
     """The innermost middleware of a request: takes a turn for each hop that is sent.
@@ -136,7 +77,9 @@ class RequestTurns:
         turns: the open turns of the session.
         max_wait_s: the longest wait for each turn, in seconds, or None for no limit.
         exempt: the reason not to check robots.txt at the host of the first hop, or None to check it.
-        total_s: the timeout of the whole request in seconds, or None.
+        total_s: the timeout of the whole request in seconds, or None. In aiohttp, the stream of a response that was
+            dropped unread keeps the response and its connection alive. After this time the response is given up.
+        closes: whether to close the connection of such a response, or only to end its turn.
     """
 
     agents: StatedAgents
@@ -144,6 +87,7 @@ class RequestTurns:
     max_wait_s: float | None
     exempt: str | None
     total_s: float | None
+    closes: bool = True
     _exempt_host: str = field(default="", init=False)
     _prepared: Turn | None = field(default=None, init=False)
     _prepared_gate: AgentView | None = field(default=None, init=False)
@@ -174,9 +118,7 @@ class RequestTurns:
                 turn = await self._another_turn(gate, url, turn)
             signed = RequestSignature(gate.state.signer, request.method, url, request.headers)
             again = partial(self._another_turn, gate, url, None)
-            self._response = await send(
-                request, handler, turn, self.turns, signed, again, total_s=self.total_s, closes=True
-            )
+            self._response = await self._send(request, handler, turn, signed, again)
         except (Disallowed, InvalidURL) as error:
             raise client_error(error) from None
         return self._response
@@ -198,6 +140,57 @@ class RequestTurns:
         self.settle()
         if response is not None:
             response.close()
+
+    async def _send(
+        self,
+        request: ClientRequest,
+        handler: ClientHandlerType,
+        turn: Turn,
+        signature: RequestSignature,
+        again: Callable[[], Awaitable[Turn]],
+    ) -> ClientResponse:
+        """Send a request within its turn, which ends with the response or with the error.
+
+        If the server asks for another signature, the request is sent again, in another turn.
+
+        Args:
+            request: the hop to send.
+            handler: sends the request.
+            turn: a turn that was not entered yet, or a turn of the caller that was claimed.
+            signature: the signature of the request.
+            again: waits for another turn.
+
+        Raises:
+            ClosedError: the session was closed during the wait for the turn.
+        """
+        if request.session.closed:
+            turn.give_back()
+            sent = f"{request.method} {turn.verdict.url!r:.200}"
+            raise ClosedError(f"{sent}: the session was closed before the request was sent")
+        self.turns.begin(turn)
+        try:
+            with signature.added_to(request.headers):
+                response = await send_judged(request, handler, turn.url, turn=True)
+            if signature.is_asked(response.status, response.headers):
+                response.release()
+                self.turns.end(turn)
+                return await self._send(request, handler, await again(), signature, again)
+            turn.observe(response.status, response.headers)
+            connection = response.connection
+            if connection is None or response.status == SWITCHING_PROTOCOLS:
+                self.turns.end(turn)
+            else:
+                opened = OpenResponse(response, turn, self.turns)
+                connection.add_callback(opened.released)
+                if self.total_s is not None and self.total_s > 0:  # for aiohttp, 0 also means no timeout
+                    close = connection.close if self.closes else partial(self.turns.end, turn)
+                    alarm = get_running_loop().call_later(self.total_s + _ABANDONED_S, opened.give_up, close)
+                    connection.add_callback(alarm.cancel)
+                collect_when_dropped(response)
+        except BaseException:
+            self.turns.end(turn)
+            raise
+        return response
 
     async def _another_turn(self, gate: AgentView, url: str, prepared: Turn | None) -> Turn:
         """Take a turn for another URL or agent than the prepared turn's."""
