@@ -39,10 +39,10 @@ from politesse.cli.file_commands import explain_url, lint_all, print_codes
 from politesse.cli.filter_command import filter_stdin
 from politesse.cli.fleet_command import DEFAULT_PREFIX, FleetPrefix, FleetURL
 from politesse.cli.guide_command import print_guide, print_topics
-from politesse.cli.running import AsJson, GateOptions, checked_arguments, run
+from politesse.cli.running import AsJson, Commands, GateOptions, checked_arguments, run
 from politesse.robots import IMPLEMENTATION
 
-app: typer.Typer = typer.Typer(
+app: Commands = Commands(
     name="politesse",
     help="Check before you crawl: which URLs does robots.txt permit, and why?",
     no_args_is_help=True,

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from politesse.cli.console import output, say
-from politesse.cli.running import run
 from politesse.errors import ConfigurationError
 from politesse.verdict import utc
 
@@ -34,23 +33,11 @@ RangesFile = Annotated[Path, typer.Option("--ranges", metavar="FILE", help="Wher
 PageFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the page.")]
 
 
-def card(source: Source, card: CardFile = Path("card.json"), ranges: RangesFile = Path("ip-ranges.json")) -> None:
+async def card(source: Source, card: CardFile = Path("card.json"), ranges: RangesFile = Path("ip-ranges.json")) -> int:
     """Write the Signature Agent Card of a bot (draft-meunier-webbotauth-registry-04), and the list of its IP ranges.
 
     The guide "signing" shows a BOT.toml; its keys are the members of the card.
     """
-    run(_write_card(source, card, ranges))
-
-
-def bot_page(source: Source, out: PageFile = Path("bot.html")) -> None:
-    """Write a page for the owners of sites: who runs the bot, why, and how to block it.
-
-    BOT.toml is the file that politesse card reads.
-    """
-    run(_write_page(source, out))
-
-
-async def _write_card(source: Path, card: Path, ranges: Path) -> int:
     bot = _read(source)
     members = {name: bot[name] for name in _CARD} | {"web_bot_auth": {name: bot[name] for name in (*_BOT, *_RULES)}}
     prefixes = [{f"ipv{network.version}Prefix": str(network)} for network in bot["ip_ranges"]]
@@ -59,7 +46,11 @@ async def _write_card(source: Path, card: Path, ranges: Path) -> int:
     return 0
 
 
-async def _write_page(source: Path, out: Path) -> int:
+async def bot_page(source: Source, out: PageFile = Path("bot.html")) -> int:
+    """Write a page for the owners of sites: who runs the bot, why, and how to block it.
+
+    BOT.toml is the file that politesse card reads.
+    """
     bot = _read(source)
     texts = {name: escape(str(value)) for name, value in bot.items()}
     links = [(escape(url), escape(url.removeprefix("mailto:"))) for url in bot["contacts"]]

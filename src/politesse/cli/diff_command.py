@@ -16,7 +16,7 @@ from politesse._base.text import printable
 from politesse.cli.console import STANDARD, errors, output, say, say_json
 from politesse.cli.file_commands import problem_of, read_robots
 from politesse.cli.filter_command import url_lines, url_of
-from politesse.cli.running import AsJson, GateOptions, checked_arguments, run
+from politesse.cli.running import AsJson, GateOptions, checked_arguments
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.changes import RobotsChange, RobotsDiff
@@ -37,7 +37,9 @@ Urls = Annotated[
 ]
 
 
-def diff(before: Source, after: Source, agent: Agents = None, urls: Urls = None, *, as_json: AsJson = False) -> None:
+async def diff(
+    before: Source, after: Source, agent: Agents = None, urls: Urls = None, *, as_json: AsJson = False
+) -> int:
     """Show the rules, delays and sitemaps that differ between two robots.txt, and the URLs with different answers.
 
     The order and the repetition of rules do not matter. A rule that changes no answer is shown with "no effect".
@@ -52,23 +54,14 @@ def diff(before: Source, after: Source, agent: Agents = None, urls: Urls = None,
         if before == after == STANDARD:
             raise ConfigurationError("standard input (-) can be read only once")
         tokens = tokens_of(agent)
-    run(_diff([before, after], tokens, urls, as_json=as_json))
-
-
-def tokens_of(agents: Iterable[str] | None) -> list[str]:
-    """Return the product tokens of ``--agent``; raises BadParameter."""
-    return [name if name == EVERYBODY else GateOptions.of(name, _TIMEOUT_S).token for name in agents or ()]
-
-
-async def _diff(sources: list[str], agents: list[str], urls: typer.FileBinaryRead | None, *, as_json: bool) -> int:
     files: list[RobotsTxt] = []
-    for source in sources:
+    for source in (before, after):
         try:
             _, body, _ = await read_robots(GateOptions.of("politesse", _TIMEOUT_S), source, Dialect.RFC9309)
         except (OSError, InvalidURL) as error:
             raise ConfigurationError(f"{source}: {problem_of(source, error)}") from error
         files.append(RobotsTxt.parse(body))
-    compared = RobotsDiff(files[0], files[1], agents)
+    compared = RobotsDiff(files[0], files[1], tokens)
     changes = list(compared.changes())
     print_changes(changes, as_json=as_json)
     code = int(any(change.has_effect for change in changes))
@@ -83,6 +76,11 @@ async def _diff(sources: list[str], agents: list[str], urls: typer.FileBinaryRea
     if not code and not as_json:
         say(output(), "equal in effect")
     return code
+
+
+def tokens_of(agents: Iterable[str] | None) -> list[str]:
+    """Return the product tokens of ``--agent``; raises BadParameter."""
+    return [name if name == EVERYBODY else GateOptions.of(name, _TIMEOUT_S).token for name in agents or ()]
 
 
 def print_changes(changes: Iterable[RobotsChange], *, as_json: bool) -> None:

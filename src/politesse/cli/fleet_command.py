@@ -9,19 +9,19 @@ import typer
 
 from politesse._base.text import counted, needing, printable
 from politesse.cli.console import as_lines, errors, output, say, say_json
-from politesse.cli.running import AsJson, checked_arguments, run
+from politesse.cli.running import AsJson, Commands, checked_arguments
 from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
 
     from politesse._pacing.fleet.status import FleetReader
 
-app: typer.Typer = typer.Typer(
+app: Commands = Commands(
     name="fleet",
     help="Look into the Redis by which the processes of a fleet share their pace.",
     no_args_is_help=True,
@@ -48,7 +48,7 @@ DEFAULT_PREFIX = FleetOptions().prefix
 
 
 @app.command()
-def status(
+async def status(
     url: Annotated[
         str, typer.Option("--fleet", metavar="URL", envvar="POLITESSE_FLEET", help=f"The Redis of the fleet. {_URL}")
     ],
@@ -59,7 +59,7 @@ def status(
     prefix: FleetPrefix = DEFAULT_PREFIX,
     *,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show the hosts of the fleet: requests under way and waiting, their processes, closures and the pace.
 
     Without HOST, the command shows the busy hosts, in no particular order, and then totals. A host is busy if a request
@@ -77,34 +77,7 @@ def status(
     with checked_arguments():
         names = _names_of(hosts or [])
         fleet = FleetOptions(url, prefix=prefix)
-    run(print_status(fleet, names, output(), errors(), as_json=as_json))
-
-
-def _names_of(given: Sequence[str]) -> dict[str, list[str]]:
-    """Map each given name or URL to the names under which a fleet may keep its host; raises InvalidURL."""
-    names = {}
-    for name in given:
-        is_bare_ipv6 = name.count(":") > 1 and "[" not in name and "//" not in name
-        host = Origin.of(
-            name if "://" in name else f"https://[{name}]" if is_bare_ipv6 else f"https://{name}"
-        ).pacing_host
-        names[name] = [host, host[1:-1]] if host.startswith("[") else [host]  # a key has no brackets around IPv6
-    return names
-
-
-async def print_status(
-    fleet: FleetOptions, names: Mapping[str, Sequence[str]], out: Console, err: Console, *, as_json: bool
-) -> int:
-    """Print the hosts with these names, as ``_names_of`` returns them, or all busy hosts.
-
-    Returns:
-        The exit code: 1 if the fleet does not know one of the hosts.
-
-    Raises:
-        ConfigurationError: Redis refuses this client, or the extra ``redis`` is missing.
-        ConnectionError: Redis is away.
-    """
-    totals = dict.fromkeys(("busy", "idle", "foreign", "closed", "leases", "waiting"), 0)
+    out, totals = output(), dict.fromkeys(("busy", "idle", "foreign", "closed", "leases", "waiting"), 0)
     code = 0
     async with aclosing(_reader(fleet)) as reader:
         for name, keys in names.items():
@@ -112,7 +85,7 @@ async def print_status(
             _print(found, totals, out, as_json=as_json, with_idle=True)
             if not found:
                 code = 1
-                say(err, f"nothing is known of {printable(name)}", "yellow")
+                say(errors(), f"nothing is known of {printable(name)}", "yellow")
         if not names:
             async for found in reader.scan():
                 _print(found, totals, out, as_json=as_json, with_idle=False)
@@ -126,6 +99,18 @@ async def print_status(
         f"{counted(totals['leases'], 'request')} under way, {totals['waiting']:,} waiting{foreign}",
     )
     return code
+
+
+def _names_of(given: Sequence[str]) -> dict[str, list[str]]:
+    """Map each given name or URL to the names under which a fleet may keep its host; raises InvalidURL."""
+    names = {}
+    for name in given:
+        is_bare_ipv6 = name.count(":") > 1 and "[" not in name and "//" not in name
+        host = Origin.of(
+            name if "://" in name else f"https://[{name}]" if is_bare_ipv6 else f"https://{name}"
+        ).pacing_host
+        names[name] = [host, host[1:-1]] if host.startswith("[") else [host]  # a key has no brackets around IPv6
+    return names
 
 
 def _reader(fleet: FleetOptions) -> FleetReader:

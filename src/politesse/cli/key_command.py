@@ -9,11 +9,11 @@ from typing import Annotated, Final
 import typer
 
 from politesse.cli.console import output, say
-from politesse.cli.running import run
+from politesse.cli.running import Commands
 
 _MAX_DAYS: Final = 3_650.0
 
-app: typer.Typer = typer.Typer(
+app: Commands = Commands(
     name="key",
     help="Make and rotate the keys that sign requests (Web Bot Auth).",
     no_args_is_help=True,
@@ -28,28 +28,31 @@ Ahead = Annotated[
 
 
 @app.command()
-def new(file: KeyPath, days: Days = 90.0) -> None:
+async def new(file: KeyPath, days: Days = 90.0) -> int:
     """Make a new file, which only you may read, with an ed25519 key."""
-    run(_change(file, days, None))
+    return _change(file, days, None)
 
 
 @app.command()
-def rotate(file: KeyPath, days: Days = 90.0, ahead: Ahead = 1.0) -> None:
+async def rotate(file: KeyPath, days: Days = 90.0, ahead: Ahead = 1.0) -> int:
     """Add a new key, and drop the keys that have expired. Running crawlers and directories notice the change.
 
     The directory has the new key at once. The new key signs requests after --ahead days, or earlier if the last old key
     expires.
     """
-    run(_change(file, days, ahead))
+    return _change(file, days, ahead)
 
 
 @app.command()
-def directory(file: KeyPath) -> None:
+async def directory(file: KeyPath) -> int:
     """Print the public keys as a JSON Web Key Set, for a web server that serves files."""
-    run(_show(file))
+    from politesse.signing import _keys as keys  # noqa: PLC0415 - needs an extra
+
+    say(output(), keys.directory_of(keys.KeyFile(file).valid()))
+    return 0
 
 
-async def _change(file: Path, days: float, ahead_days: float | None) -> int:
+def _change(file: Path, days: float, ahead_days: float | None) -> int:
     from politesse.signing import _keys as keys  # noqa: PLC0415 - needs an extra
 
     now_wall = time.time()
@@ -60,11 +63,4 @@ async def _change(file: Path, days: float, ahead_days: float | None) -> int:
     keys.write_keys(file, held, is_new=ahead_days is None)
     for key in held:
         say(output(), f"Key: {key.thumbprint}\n{key.times}")
-    return 0
-
-
-async def _show(file: Path) -> int:
-    from politesse.signing import _keys as keys  # noqa: PLC0415 - needs an extra
-
-    say(output(), keys.directory_of(keys.KeyFile(file).valid()))
     return 0

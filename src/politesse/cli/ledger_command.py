@@ -18,7 +18,7 @@ from politesse._base.reasons import ALLOWING
 from politesse._base.text import counted, printable
 from politesse.cli.console import as_text, errors, output, record_of, say, say_json, say_record
 from politesse.cli.diff_command import Agents, print_changes, tokens_of
-from politesse.cli.running import AsJson, checked_arguments, run
+from politesse.cli.running import AsJson, Commands, checked_arguments
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.ledger import LedgerReader, Snapshot, verify
 from politesse.ledger._rows import content_read
@@ -34,7 +34,7 @@ _WITH_RULES: Final = {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
 _COMPLETE_DISALLOW: Final = b"User-agent: *\nDisallow: /"
 _TOGETHER: Final = 1_000  # after this many rows the event loop runs, so that Ctrl-C can end the command
 
-app: typer.Typer = typer.Typer(
+app: Commands = Commands(
     name="ledger", help="Check, show and export a ledger, also while a crawler writes to it.", no_args_is_help=True
 )
 
@@ -43,12 +43,12 @@ LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help
 
 
 @app.command(name="verify")
-def verify_command(
+async def verify_command(
     ledger: LedgerFile,
     *,
     head: Head = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Check that no row of a ledger was altered, removed or swapped, and print the hash of the last row.
 
     Exit code: 0 if all rows are intact, 1 if a row was changed.
@@ -57,11 +57,23 @@ def verify_command(
     """
     if head == "":  # such as "$HEAD" without a value
         raise typer.BadParameter("--head is empty: give the hash that you noted")
-    run(_verify(ledger, (head or "").lower(), as_json=as_json))
+    out, found = output(), await asyncio.to_thread(verify, ledger, head=(head or "").lower())
+    if as_json:
+        say_json(out, asdict(found))
+    elif found.is_intact:
+        whole = f"{counted(found.rows, 'row')} in {counted(found.files, 'file')} intact"
+        say(out, f"{whole}; the last hash is {found.head}")
+        if found.dropped:
+            say(out, f"{counted(found.dropped, 'row')} dropped while too many waited to be written", "yellow")
+        if found.unclosed:
+            say(out, f"{counted(found.unclosed, 'writer')} still at work, or ended without a close", "yellow")
+    else:
+        say(out, f"{printable(found.problem)}; {counted(found.rows, 'row')} before it intact", "red")
+    return 0 if found.is_intact else 1
 
 
 @app.command()
-def show(
+async def show(
     ledger: LedgerFile,
     *,
     url: Annotated[str, typer.Option(metavar="PREFIX", help="Only URLs that begin with PREFIX.")] = "",
@@ -70,7 +82,7 @@ def show(
     until: Annotated[datetime | None, typer.Option(help="Only before this time, in UTC.")] = None,
     denied: Annotated[bool, typer.Option("--denied", help="Only decisions that denied.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show decisions, turns and copies of files.
 
     Exit code: 1 if nothing was found.
@@ -87,16 +99,29 @@ def show(
         is_wanted = not denied or not content.get("allowed", True)
         return is_in_time and is_at_host and is_wanted and bool(content["url"].startswith(url))
 
-    run(_show(ledger, wants, as_json=as_json))
+    out, shown = output(), 0
+
+    def line_of(row: dict[str, Any]) -> str:
+        is_shown = "url" in row["content"] and wants(row["content"])
+        return "" if not is_shown else json.dumps(row) if as_json else _line(row["content"])
+
+    with LedgerReader(ledger) as reader:
+        async for line in _rows(reader, line_of):
+            if line:
+                shown += 1
+                say(out, line)
+    if not shown and not as_json:
+        say(out, "nothing was found", "yellow")
+    return 0 if shown else 1
 
 
 @app.command()
-def export(
+async def export(
     ledger: LedgerFile,
     target: Annotated[
         Path, typer.Argument(metavar="TARGET", dir_okay=False, help="Where to: a new file .jsonl, .warc or .warc.gz.")
     ],
-) -> None:
+) -> int:
     """Write a ledger as lines of JSON, with the keys of show --json, or as a WARC file (extra warc).
 
     A line with a copy of a file also has body, the file as text, or body_base64 if it is not UTF-8. The WARC file has
@@ -108,17 +133,17 @@ def export(
             raise ConfigurationError(f"{target}: give a name that ends with .jsonl, .warc or .warc.gz")
         if target.exists():
             raise ConfigurationError(f"{target} exists: give another name")
-    run(_export_warc(ledger, target) if is_warc else _export(ledger, target))
+    return await (_export_warc(ledger, target) if is_warc else _export(ledger, target))
 
 
 @app.command()
-def history(
+async def history(
     ledger: LedgerFile,
     site: Annotated[str, typer.Argument(metavar="URL", help="A URL of the site.")],
     agent: Agents = None,
     *,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show how the robots.txt of a site changed, and the past decisions that its last copy would not repeat.
 
     Exit code: 0 if the last copy repeats all decisions, 1 if not, 2 if the ledger lacks the site or cannot be read.
@@ -128,7 +153,24 @@ def history(
     """
     with checked_arguments():
         origin, agents = Origin.of(site), tokens_of(agent)
-    run(_history(ledger, origin, agents, as_json=as_json))
+    last: Snapshot | None = None
+    with LedgerReader(ledger) as reader:
+        for copy in reader.snapshots(origin):
+            if last is None or (copy.result, copy.digest) != (last.result, last.digest):
+                record = record_of(copy, "fetched_wall result status digest fault")
+                say_record(output(), record, as_json=as_json)
+                if last is not None:
+                    print_changes(RobotsDiff(_rules(last), _rules(copy), agents).changes(), as_json=as_json)
+            last = copy
+        if last is None:
+            raise StoreError(f"the ledger {ledger} has no robots.txt of {origin}")
+        different = _different(reader, origin, _rules(last), agents)
+    if not as_json:
+        say(
+            output(), "past decisions that the last copy would not repeat:" if different else "no past decision differs"
+        )
+    print_changes((replace(change, times=times) for change, times in different.items()), as_json=as_json)
+    return int(bool(different))
 
 
 def _wall_of(content: dict[str, Any]) -> float:
@@ -143,22 +185,6 @@ def _host_of(url: str) -> str:
         return ""
 
 
-async def _verify(path: Path, head: str, *, as_json: bool) -> int:
-    out, found = output(), await asyncio.to_thread(verify, path, head=head)
-    if as_json:
-        say_json(out, asdict(found))
-    elif found.is_intact:
-        whole = f"{counted(found.rows, 'row')} in {counted(found.files, 'file')} intact"
-        say(out, f"{whole}; the last hash is {found.head}")
-        if found.dropped:
-            say(out, f"{counted(found.dropped, 'row')} dropped while too many waited to be written", "yellow")
-        if found.unclosed:
-            say(out, f"{counted(found.unclosed, 'writer')} still at work, or ended without a close", "yellow")
-    else:
-        say(out, f"{printable(found.problem)}; {counted(found.rows, 'row')} before it intact", "red")
-    return 0 if found.is_intact else 1
-
-
 async def _rows(ledger: LedgerReader, read: Callable[[dict[str, Any]], T]) -> AsyncGenerator[T, None]:
     """Read the rows as ``--json`` prints them; raises a StoreError that names a row that cannot be read."""
     for count, (file, row) in enumerate(ledger.rows()):
@@ -168,23 +194,6 @@ async def _rows(ledger: LedgerReader, read: Callable[[dict[str, Any]], T]) -> As
             found = {"file": file, "row": row.number, "kind": row.kind, "content": content_read(row)}
             result = read(found | {"hash": row.hash.hex()})
         yield result
-
-
-async def _show(path: Path, wanted: Callable[[dict[str, Any]], bool], *, as_json: bool) -> int:
-    out, shown = output(), 0
-
-    def line_of(row: dict[str, Any]) -> str:
-        is_shown = "url" in row["content"] and wanted(row["content"])
-        return "" if not is_shown else json.dumps(row) if as_json else _line(row["content"])
-
-    with LedgerReader(path) as ledger:
-        async for line in _rows(ledger, line_of):
-            if line:
-                shown += 1
-                say(out, line)
-    if not shown and not as_json:
-        say(out, "nothing was found", "yellow")
-    return 0 if shown else 1
 
 
 def _line(content: dict[str, Any]) -> str:
@@ -223,35 +232,6 @@ async def _export_warc(path: Path, target: Path) -> int:
             written = await asyncio.to_thread(archive.add_ledger, ledger)
     say(errors(), f"{counted(written, 'record')} written")
     return 0
-
-
-async def _history(path: Path, origin: Origin, agents: list[str], *, as_json: bool) -> int:
-    """Print each change of a robots.txt, then the decisions that the last copy would not repeat.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        StoreError: the ledger cannot be read, or has no robots.txt of the origin.
-    """
-    last: Snapshot | None = None
-    with LedgerReader(path) as ledger:
-        for copy in ledger.snapshots(origin):
-            if last is None or (copy.result, copy.digest) != (last.result, last.digest):
-                record = record_of(copy, "fetched_wall result status digest fault")
-                say_record(output(), record, as_json=as_json)
-                if last is not None:
-                    print_changes(RobotsDiff(_rules(last), _rules(copy), agents).changes(), as_json=as_json)
-            last = copy
-        if last is None:
-            raise StoreError(f"the ledger {path} has no robots.txt of {origin}")
-        different = _different(ledger, origin, _rules(last), agents)
-    if not as_json:
-        say(
-            output(), "past decisions that the last copy would not repeat:" if different else "no past decision differs"
-        )
-    print_changes((replace(change, times=times) for change, times in different.items()), as_json=as_json)
-    return int(bool(different))
 
 
 def _rules(copy: Snapshot) -> RobotsTxt:

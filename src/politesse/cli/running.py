@@ -11,6 +11,8 @@ import time
 import warnings
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import wraps
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
@@ -29,11 +31,12 @@ from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
     from pathlib import Path
     from types import FrameType
 
     from aiohttp import StreamReader
+    from typer.models import CommandFunctionType
 
 
 AsJson = Annotated[
@@ -178,6 +181,24 @@ def run(command: Coroutine[Any, Any, int]) -> NoReturn:
         say(errors(), f"politesse: {printable(str(error))}", "red")
         code = 2
     raise typer.Exit(code)
+
+
+class Commands(typer.Typer):
+    """A group of commands, whose functions may be coroutine functions that return the exit code."""
+
+    def command(self, *args: Any, **options: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:  # noqa: ANN401 - of typer
+        """Add a command, as ``typer.Typer.command`` does; a coroutine function is called by ``run``."""
+        add = super().command(*args, **options)
+
+        def added(function: CommandFunctionType) -> CommandFunctionType:
+            @wraps(function)
+            def call(*given: Any, **named: Any) -> None:  # noqa: ANN401 - the arguments of any command
+                run(function(*given, **named))
+
+            add(call if iscoroutinefunction(function) else function)
+            return function
+
+        return added
 
 
 @contextmanager

@@ -14,14 +14,14 @@ from politesse._base.constants import DAY_S, PACE_KEYS
 from politesse._base.text import counted, printable
 from politesse._cache.codec import decode, decode_state
 from politesse.cli.console import as_lines, as_text, errors, output, record_of, say, say_json, say_record
-from politesse.cli.running import AsJson, checked_arguments, run
+from politesse.cli.running import AsJson, Commands, checked_arguments
 from politesse.errors import ConfigurationError, StoreError
 from politesse.origin import Origin
 from politesse.stores import SqliteStore, StoredRecord
 from politesse.stores.sqlite import StoreReader
 from politesse.verdict import utc
 
-app: typer.Typer = typer.Typer(
+app: Commands = Commands(
     name="store",
     help="Look into a file of --store, and prune it, also while a crawler uses it.",
     no_args_is_help=True,
@@ -33,83 +33,15 @@ StoreFile = Annotated[
 
 
 @app.command()
-def stats(store: StoreFile, *, as_json: AsJson = False) -> None:
+async def stats(store: StoreFile, *, as_json: AsJson = False) -> int:
     """Show how many robots.txt and hosts are kept, how many bytes they take, and when they were stored.
 
     With --json: robots, hosts, record_bytes, file_bytes, oldest, newest.
     """
-    run(_print_statistics(store, as_json=as_json))
-
-
-@app.command()
-def show(
-    origin: Annotated[str, typer.Argument(metavar="ORIGIN", help="An origin, or any URL of it.")],
-    store: StoreFile,
-    *,
-    as_json: AsJson = False,
-    body: Annotated[bool, typer.Option("--body", help="Show robots.txt itself, too.")] = False,
-) -> None:
-    """Show the records of an origin and of its host: the last answer, later failures, and any closing.
-
-    Exit code: 1 if nothing is kept.
-
-    With --json, for each record: key, kind, stored, and error if it cannot be read; robots: copy {result, status,
-    final_url, fetched, fresh_until, etag, last_modified, fault, bytes}, trouble {result, status, final_url, fault,
-    since, last, failures, retry}; host: noted, asked, under_way, closed_until, closed_by, backoff_s.
-    """
-    with checked_arguments():
-        parsed = Origin.of(origin)
-    run(_show_origin(store, parsed, as_json=as_json, with_body=body))
-
-
-@app.command()
-def hosts(store: StoreFile, *, as_json: AsJson = False) -> None:
-    """Show the hosts, addresses and domains that are closed now: until when, and why.
-
-    With --json, for each host: the keys of show --json.
-    """
-    run(_print_closed_hosts(store, as_json=as_json))
-
-
-@app.command()
-def prune(
-    store: StoreFile,
-    max_age: Annotated[
-        float | None,
-        typer.Option(metavar="DAYS", min=0.0, help="Delete the records that were stored longer ago."),
-    ] = None,
-    max_bytes: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Keep the newest records, N bytes in all.")
-    ] = None,
-) -> None:
-    """Delete old records, and make the file smaller. A closed host whose record is deleted counts as open."""
-    if max_age is None and max_bytes is None:
-        raise typer.BadParameter("give --max-age or --max-bytes: nothing is deleted by itself")
-    run(_prune(store, None if max_age is None else max_age * DAY_S, max_bytes))
-
-
-@app.command()
-def export(
-    target: Annotated[
-        Path, typer.Argument(metavar="FILE.jsonl", dir_okay=False, help="Where to; an earlier file is replaced.")
-    ],
-    store: StoreFile,
-) -> None:
-    """Write all records as lines of JSON, with the keys of show --json, and the key body, which has robots.txt as text.
-
-    If a robots.txt is not UTF-8, the key is body_base64. Exit code: 1 if some records cannot be read.
-    """
-    with checked_arguments():
-        if target.exists() and target.samefile(store):
-            raise ConfigurationError(f"{target} is the store itself: give another name")
-    run(_export(store, target))
-
-
-async def _print_statistics(path: Path, *, as_json: bool) -> int:
     hosts = 0
-    async with aclosing(StoreReader(path)) as store:
-        statistics = await store.statistics()
-        async for stored in store.records():
+    async with aclosing(StoreReader(store)) as reader:
+        statistics = await reader.statistics()
+        async for stored in reader.records():
             hosts += stored.key.startswith(PACE_KEYS)
     found = {
         "robots": statistics.records - hosts,
@@ -120,10 +52,50 @@ async def _print_statistics(path: Path, *, as_json: bool) -> int:
     return 0
 
 
-async def _print_closed_hosts(path: Path, *, as_json: bool) -> int:
+@app.command()
+async def show(
+    origin: Annotated[str, typer.Argument(metavar="ORIGIN", help="An origin, or any URL of it.")],
+    store: StoreFile,
+    *,
+    as_json: AsJson = False,
+    body: Annotated[bool, typer.Option("--body", help="Show robots.txt itself, too.")] = False,
+) -> int:
+    """Show the records of an origin and of its host: the last answer, later failures, and any closing.
+
+    Exit code: 1 if nothing is kept.
+
+    With --json, for each record: key, kind, stored, and error if it cannot be read; robots: copy {result, status,
+    final_url, fetched, fresh_until, etag, last_modified, fault, bytes}, trouble {result, status, final_url, fault,
+    since, last, failures, retry}; host: noted, asked, under_way, closed_until, closed_by, backoff_s.
+    """
+    with checked_arguments():
+        parsed = Origin.of(origin)
+    out = output()
+    async with aclosing(StoreReader(store)) as reader:
+        kept = [await reader.stored(key) for key in (str(parsed), f"{PACE_KEYS}host/{parsed.pacing_host}")]
+    found = [_decoded(stored) for stored in kept if stored is not None]
+    for record, octets in found:
+        shown = octets if body else b""
+        if as_json:
+            say_json(out, _exported(record, shown))
+        else:
+            lines = [printable(record.pop("key")), *as_lines(record)]
+            lines += (f"  | {printable(line)}" for line in shown.decode(errors="replace").splitlines())
+            say(out, "\n".join(lines))
+    if not found and not as_json:
+        say(out, f"nothing is kept of {parsed}", "yellow")
+    return 0 if found else 1
+
+
+@app.command()
+async def hosts(store: StoreFile, *, as_json: AsJson = False) -> int:
+    """Show the hosts, addresses and domains that are closed now: until when, and why.
+
+    With --json, for each host: the keys of show --json.
+    """
     out, closed = output(), 0
-    async with aclosing(StoreReader(path)) as store:
-        async for stored in store.records():
+    async with aclosing(StoreReader(store)) as reader:
+        async for stored in reader.records():
             record = _decoded(stored)[0] if stored.key.startswith(PACE_KEYS) else {}
             # A record that cannot be read has no such key; ``export`` counts these records.
             if (record.get("closed_until") or "") > utc(time.time()):
@@ -135,38 +107,47 @@ async def _print_closed_hosts(path: Path, *, as_json: bool) -> int:
     return 0
 
 
-async def _show_origin(path: Path, origin: Origin, *, as_json: bool, with_body: bool) -> int:
-    out = output()
-    async with aclosing(StoreReader(path)) as store:
-        kept = [await store.stored(key) for key in (str(origin), f"{PACE_KEYS}host/{origin.pacing_host}")]
-    found = [_decoded(stored) for stored in kept if stored is not None]
-    for record, octets in found:
-        body = octets if with_body else b""
-        if as_json:
-            say_json(out, _exported(record, body))
-        else:
-            lines = [printable(record.pop("key")), *as_lines(record)]
-            lines += (f"  | {printable(line)}" for line in body.decode(errors="replace").splitlines())
-            say(out, "\n".join(lines))
-    if not found and not as_json:
-        say(out, f"nothing is kept of {origin}", "yellow")
-    return 0 if found else 1
-
-
-async def _prune(path: Path, max_age_s: float | None, max_bytes: int | None) -> int:
-    async with aclosing(SqliteStore(path)) as store:
-        deleted = await store.prune(max_age_s=max_age_s, max_bytes=max_bytes)
-        left = await store.statistics()
+@app.command()
+async def prune(
+    store: StoreFile,
+    max_age: Annotated[
+        float | None,
+        typer.Option(metavar="DAYS", min=0.0, help="Delete the records that were stored longer ago."),
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Keep the newest records, N bytes in all.")
+    ] = None,
+) -> int:
+    """Delete old records, and make the file smaller. A closed host whose record is deleted counts as open."""
+    if max_age is None and max_bytes is None:
+        raise typer.BadParameter("give --max-age or --max-bytes: nothing is deleted by itself")
+    max_age_s = None if max_age is None else max_age * DAY_S
+    async with aclosing(SqliteStore(store)) as opened:
+        deleted = await opened.prune(max_age_s=max_age_s, max_bytes=max_bytes)
+        left = await opened.statistics()
     kept = f"{left.records:,} left; the file has {left.file_bytes:,} bytes"
     say(output(), f"{counted(deleted, 'record')} deleted, {kept}")
     return 0
 
 
-async def _export(path: Path, target: Path) -> int:
+@app.command()
+async def export(
+    target: Annotated[
+        Path, typer.Argument(metavar="FILE.jsonl", dir_okay=False, help="Where to; an earlier file is replaced.")
+    ],
+    store: StoreFile,
+) -> int:
+    """Write all records as lines of JSON, with the keys of show --json, and the key body, which has robots.txt as text.
+
+    If a robots.txt is not UTF-8, the key is body_base64. Exit code: 1 if some records cannot be read.
+    """
+    with checked_arguments():
+        if target.exists() and target.samefile(store):
+            raise ConfigurationError(f"{target} is the store itself: give another name")
     written = unreadable = 0
-    async with aclosing(StoreReader(path)) as store:
+    async with aclosing(StoreReader(store)) as reader:
         with target.open("w", encoding="ascii") as file:
-            async for stored in store.records():
+            async for stored in reader.records():
                 record, body = _decoded(stored)
                 file.write(json.dumps(_exported(record, body)) + "\n")
                 written += 1
