@@ -132,24 +132,16 @@ class RedisCalls:
             argument="url",
             retries=1,
             socket_connect_timeout=self._timeout_s,
-            socket_timeout=None,  # ``_bounded`` limits the wait for a reply
+            socket_timeout=None,  # ``_run`` limits the wait for a reply
             max_connections=self._max_connections,
         )
 
     async def _run(self, key: bytes, work: Callable[[Client], Awaitable[Result]]) -> Result:
-        connections = await self._of_this_loop()
-        async with connections.places:
-            return await self._bounded(key, self._work(connections, work))
-
-    async def _work(self, connections: _Connections, work: Callable[[Client], Awaitable[Result]]) -> Result:
-        await self._ready(connections)
-        return await work(connections.client)
-
-    async def _bounded(self, key: bytes, work: Awaitable[Result]) -> Result:
-        limit = asyncio.timeout(self._timeout_s)
+        connections, limit = await self._of_this_loop(), asyncio.timeout(self._timeout_s)
         try:
-            async with limit:
-                return await work
+            async with connections.places, limit:
+                await self._ready(connections)
+                return await work(connections.client)
         except _redis.FAILURES as error:
             if limit.expired():
                 raise StoreError(f"Redis at {self.name}: no answer within {self._timeout_s:g} s") from error

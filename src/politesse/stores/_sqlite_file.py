@@ -110,7 +110,7 @@ class SqliteFile:
         Raises:
             StoreError: the file cannot be opened or read, or is closed.
         """
-        return await asyncio.wrap_future(self._send(self._reader, operation, argument))
+        return await asyncio.wrap_future(self.submit(operation, argument, writes=False))
 
     async def write(self, operation: Callable[[sqlite3.Connection, Argument], Result], argument: Argument) -> Result:
         """Return the result of an operation after the commit.
@@ -139,7 +139,14 @@ class SqliteFile:
         Raises:
             StoreError: the file is closed.
         """
-        return self._send(self._writer if writes else self._reader, operation, argument)
+        if os.getpid() != self._pid:
+            if self._used:
+                raise StoreError(f"{self.path} was opened in process {self._pid}, before the fork: open it after")
+            self._pid, self._door = os.getpid(), threading.Lock()  # another thread may have held the lock at the fork
+        with self._door:
+            if self._closed:
+                raise StoreError(f"{self.path} is closed")
+            return (self._writer if writes else self._reader).submit(operation, argument)
 
     async def aclose(self) -> None:
         """Finish the waiting calls, close the file and end its threads. Later calls raise StoreError."""
@@ -156,18 +163,6 @@ class SqliteFile:
     @property
     def _used(self) -> list[_Worker]:
         return [worker for worker in (self._reader, self._writer) if worker.thread is not None]
-
-    def _send(
-        self, worker: _Worker, operation: Callable[[sqlite3.Connection, Argument], Result], argument: Argument
-    ) -> Future[Result]:
-        if os.getpid() != self._pid:
-            if self._used:
-                raise StoreError(f"{self.path} was opened in process {self._pid}, before the fork: open it after")
-            self._pid, self._door = os.getpid(), threading.Lock()  # another thread may have held the lock at the fork
-        with self._door:
-            if self._closed:
-                raise StoreError(f"{self.path} is closed")
-            return worker.submit(operation, argument)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._used else "unused"

@@ -80,84 +80,82 @@ class Put(NamedTuple):
     key: str
     stored_wall: int
     record: bytes | Callable[[bytes | None], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordTable:
-    """The operations of SqliteStore.
-
-    Attributes:
-        max_bytes: how many bytes of keys and records to keep; above this, ``put`` deletes the oldest records.
-    """
-
     max_bytes: int
 
-    def get(self, connection: sqlite3.Connection, key: str) -> StoredRecord | None:
-        """Return the record of a key, or None."""
-        query = f"SELECT stored_wall, {_OCTETS} FROM records WHERE key = ?"  # noqa: S608 - a constant
-        row = connection.execute(query, (_octets(key),)).fetchone()
-        return None if row is None else StoredRecord(key, *row)
 
-    def put(self, connection: sqlite3.Connection, put: Put) -> None:
-        """Store a record. A record that is larger than ``max_bytes`` only removes the earlier record."""
-        key, stored_wall, record = put
-        if callable(record):
-            before = self.get(connection, key)
-            record = record(None if before is None else before.record)
-        self.delete(connection, key)
-        name = _octets(key)
-        if len(name) + len(record) <= self.max_bytes:
-            connection.execute("INSERT INTO records VALUES (?, ?, ?)", (name, stored_wall, record))
-        while self.evict(connection, self.max_bytes):
-            pass
+def get(connection: sqlite3.Connection, key: str) -> StoredRecord | None:
+    """Return the record of a key, or None."""
+    query = f"SELECT stored_wall, {_OCTETS} FROM records WHERE key = ?"  # noqa: S608 - a constant
+    row = connection.execute(query, (_octets(key),)).fetchone()
+    return None if row is None else StoredRecord(key, *row)
 
-    def delete(self, connection: sqlite3.Connection, key: str) -> None:
-        """Delete the record of a key."""
-        connection.execute("DELETE FROM records WHERE key = ?", (_octets(key),))
 
-    def records_after(self, connection: sqlite3.Connection, place: tuple[int, int]) -> list[tuple[int, StoredRecord]]:
-        """Return some of the rows after a row number, in the order in which they were stored."""
-        columns = f"rowid, key, stored_wall, {_OCTETS}"
-        query = f"SELECT {columns} FROM records WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608 - constants
-        return [
-            (number, StoredRecord(key.decode(errors="surrogatepass"), stored_wall, record))
-            for number, key, stored_wall, record in connection.execute(query, place)
-        ]
+def put(connection: sqlite3.Connection, call: Put) -> None:
+    """Store a record. A record that is larger than ``max_bytes`` only removes the earlier record."""
+    key, stored_wall, record, max_bytes = call
+    if callable(record):
+        before = get(connection, key)
+        record = record(None if before is None else before.record)
+    delete(connection, key)
+    name = _octets(key)
+    if len(name) + len(record) <= max_bytes:
+        connection.execute("INSERT INTO records VALUES (?, ?, ?)", (name, stored_wall, record))
+    while evict(connection, max_bytes):
+        pass
 
-    def statistics(self, connection: sqlite3.Connection, _: None) -> StoreStatistics:
-        """Return the size of the table and of the file."""
-        (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-        query = (
-            "SELECT (SELECT count(*) FROM records), total, ?, "
-            "(SELECT stored_wall FROM records ORDER BY rowid LIMIT 1), "
-            "(SELECT stored_wall FROM records ORDER BY rowid DESC LIMIT 1) FROM record_bytes"
-        )
-        return StoreStatistics(*connection.execute(query, (pages * page_bytes,)).fetchone())
 
-    def evict(self, connection: sqlite3.Connection, bound: int) -> int:
-        """Delete some of the oldest records if the table exceeds ``bound`` bytes; return how many were deleted."""
-        deleted = 0
-        while deleted < _STEP:
-            (total,) = connection.execute("SELECT total FROM record_bytes").fetchone()
-            if total <= bound:
-                break
-            if not connection.execute("DELETE FROM records WHERE rowid = (SELECT min(rowid) FROM records)").rowcount:
-                connection.execute("UPDATE record_bytes SET total = 0")  # another program emptied the table
-            deleted += 1
-        return deleted
+def delete(connection: sqlite3.Connection, key: str) -> None:
+    """Delete the record of a key."""
+    connection.execute("DELETE FROM records WHERE key = ?", (_octets(key),))
 
-    def expire(self, connection: sqlite3.Connection, time_wall: int) -> int:
-        """Delete some of the records that were stored before a time; return how many were deleted."""
-        old = "SELECT rowid FROM records WHERE stored_wall < ? ORDER BY rowid LIMIT ?"
-        query = f"DELETE FROM records WHERE rowid IN ({old})"  # noqa: S608 - a constant
-        return connection.execute(query, (time_wall, _STEP)).rowcount
 
-    def shrink(self, connection: sqlite3.Connection, _: None) -> bool:
-        """Give some free pages back to the file system; return whether more free pages are left."""
-        connection.execute(f"PRAGMA incremental_vacuum({_STEP})").fetchall()
-        (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-        return bool(free)
+def records_after(connection: sqlite3.Connection, place: tuple[int, int]) -> list[tuple[int, StoredRecord]]:
+    """Return some of the rows after a row number, in the order in which they were stored."""
+    columns = f"rowid, key, stored_wall, {_OCTETS}"
+    query = f"SELECT {columns} FROM records WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608 - constants
+    return [
+        (number, StoredRecord(key.decode(errors="surrogatepass"), stored_wall, record))
+        for number, key, stored_wall, record in connection.execute(query, place)
+    ]
+
+
+def statistics(connection: sqlite3.Connection, _: None) -> StoreStatistics:
+    """Return the size of the table and of the file."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    query = (
+        "SELECT (SELECT count(*) FROM records), total, ?, "
+        "(SELECT stored_wall FROM records ORDER BY rowid LIMIT 1), "
+        "(SELECT stored_wall FROM records ORDER BY rowid DESC LIMIT 1) FROM record_bytes"
+    )
+    return StoreStatistics(*connection.execute(query, (pages * page_bytes,)).fetchone())
+
+
+def evict(connection: sqlite3.Connection, bound: int) -> int:
+    """Delete some of the oldest records if the table exceeds ``bound`` bytes; return how many were deleted."""
+    deleted = 0
+    while deleted < _STEP:
+        (total,) = connection.execute("SELECT total FROM record_bytes").fetchone()
+        if total <= bound:
+            break
+        if not connection.execute("DELETE FROM records WHERE rowid = (SELECT min(rowid) FROM records)").rowcount:
+            connection.execute("UPDATE record_bytes SET total = 0")  # another program emptied the table
+        deleted += 1
+    return deleted
+
+
+def expire(connection: sqlite3.Connection, time_wall: int) -> int:
+    """Delete some of the records that were stored before a time; return how many were deleted."""
+    old = "SELECT rowid FROM records WHERE stored_wall < ? ORDER BY rowid LIMIT ?"
+    query = f"DELETE FROM records WHERE rowid IN ({old})"  # noqa: S608 - a constant
+    return connection.execute(query, (time_wall, _STEP)).rowcount
+
+
+def shrink(connection: sqlite3.Connection, _: None) -> bool:
+    """Give some free pages back to the file system; return whether more free pages are left."""
+    connection.execute(f"PRAGMA incremental_vacuum({_STEP})").fetchall()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    return bool(free)
 
 
 def _octets(key: str) -> bytes:

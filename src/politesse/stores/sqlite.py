@@ -9,8 +9,9 @@ from politesse._base.checks import check_least, check_positive
 from politesse._base.text import public_text
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ConfigurationError
+from politesse.stores import _sqlite_records
 from politesse.stores._sqlite_file import ReadOnlyFile, SqliteFile
-from politesse.stores._sqlite_records import RECORDS, Put, RecordTable, StoredRecord, StoreStatistics
+from politesse.stores._sqlite_records import RECORDS, Put, StoredRecord, StoreStatistics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -75,7 +76,6 @@ class SqliteStore:
         self._max_bytes = max_bytes
         self._clock = clock or SystemClock()
         self._file = SqliteFile(path, [RECORDS], busy_timeout_s=busy_timeout_s)
-        self._table = RecordTable(max_bytes)
 
     @property
     def path(self) -> Path:
@@ -98,7 +98,7 @@ class SqliteStore:
             StoreError: the file cannot be written, is locked for longer than ``busy_timeout_s``, or the store is
                 closed. The earlier record is still there.
         """
-        await self._file.write(self._table.put, Put(key, int(self._clock.wall()), record))
+        await self._file.write(_sqlite_records.put, Put(key, int(self._clock.wall()), record, self._max_bytes))
 
     async def delete(self, key: str, /) -> None:
         """Delete a record.
@@ -106,7 +106,7 @@ class SqliteStore:
         Raises:
             StoreError: as for ``put``.
         """
-        await self._file.write(self._table.delete, key)
+        await self._file.write(_sqlite_records.delete, key)
 
     async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
         """Replace a record by ``change(record)``, within one transaction; see UpdatingStore.
@@ -120,7 +120,7 @@ class SqliteStore:
             StoreError: as for ``put``.
             Exception: ``change`` failed. The earlier record is kept.
         """
-        await self._file.write(self._table.put, Put(key, int(self._clock.wall()), change))
+        await self._file.write(_sqlite_records.put, Put(key, int(self._clock.wall()), change, self._max_bytes))
 
     async def prune(self, *, max_age_s: float | None = None, max_bytes: int | None = None) -> int:
         """Delete old records, and make the file smaller.
@@ -142,13 +142,13 @@ class SqliteStore:
         if max_age_s is not None:
             check_positive("max_age_s", max_age_s)
             before_wall = int(self._clock.wall() - max_age_s)
-            while step := await self._file.write(self._table.expire, before_wall):
+            while step := await self._file.write(_sqlite_records.expire, before_wall):
                 deleted += step
         if max_bytes is not None:
             check_least("max_bytes", max_bytes, 0)
-            while step := await self._file.write(self._table.evict, max_bytes):
+            while step := await self._file.write(_sqlite_records.evict, max_bytes):
                 deleted += step
-        while await self._file.write(self._table.shrink, None):
+        while await self._file.write(_sqlite_records.shrink, None):
             pass
         return deleted
 
@@ -158,7 +158,7 @@ class SqliteStore:
         Raises:
             StoreError: the file cannot be read, or the store is closed.
         """
-        return await self._file.read(self._table.get, key)
+        return await self._file.read(_sqlite_records.get, key)
 
     async def records(self) -> AsyncIterator[StoredRecord]:
         """Yield all records, the oldest first. A record that is put again meanwhile is yielded again.
@@ -167,7 +167,7 @@ class SqliteStore:
             StoreError: the file cannot be read, or the store is closed.
         """
         number = 0
-        while rows := await self._file.read(self._table.records_after, (number, _PAGE_OF_RECORDS)):
+        while rows := await self._file.read(_sqlite_records.records_after, (number, _PAGE_OF_RECORDS)):
             for number, record in rows:  # noqa: B007 - the last one counts
                 yield record
 
@@ -177,7 +177,7 @@ class SqliteStore:
         Raises:
             StoreError: the file cannot be read, or the store is closed.
         """
-        return await self._file.read(self._table.statistics, None)
+        return await self._file.read(_sqlite_records.statistics, None)
 
     async def aclose(self) -> None:
         """Finish the calls under way, and close the file. Later calls raise StoreError."""
