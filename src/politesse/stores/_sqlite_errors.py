@@ -9,7 +9,7 @@ from politesse.errors import StoreError
 try:
     import sqlite3 as sqlite3  # noqa: PLC0414 - the worker uses it too
 except ImportError:
-    sqlite3 = None  # type: ignore[assignment] # ``check_file`` then raises ImportError
+    sqlite3 = None  # type: ignore[assignment] # opening a file then raises ImportError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -96,8 +96,6 @@ def check_file(path: Path, parts: Sequence[Part]) -> None:
             or damaged; or another program or a newer politesse wrote it.
         Locked: another connection holds a required lock; try again.
     """
-    if sqlite3 is None:
-        raise ImportError(_NO_SQLITE, name="sqlite3")
     with _errors_of(path):
         _check_path(path)
         _check_fork(path)
@@ -134,14 +132,10 @@ def open_file(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> Op
     check_file(path, parts)
     with _errors_of(path):
         _create(path)
-        connection = _connect(path, "mode=rw", busy_timeout_s)
-        try:
+        with _connected(path, "mode=rw", busy_timeout_s) as connection:
             _check_followed_no_link(path, connection)
             _set_up(path, connection, parts)
             return OpenFile(path, connection)
-        except BaseException:
-            connection.close()
-            raise
 
 
 def open_for_reading(path: Path, parts: Sequence[Part], *, busy_timeout_s: float) -> OpenFile:
@@ -156,9 +150,7 @@ def open_for_reading(path: Path, parts: Sequence[Part], *, busy_timeout_s: float
         StoreError: as for ``check_file``, or if the file lacks the tables; a read-only file is no error.
         Locked: another connection holds a required lock; try again.
     """
-    if sqlite3 is None:
-        raise ImportError(_NO_SQLITE, name="sqlite3")
-    with _errors_of(path), contextlib.ExitStack() as stack:
+    with _errors_of(path):
         if not stat.S_ISREG(path.stat().st_mode):  # SQLite would wait for the writer of a named pipe
             raise StoreError(f"{path} is not a regular file: give the path of a file")
         _check_fork(path)
@@ -166,13 +158,12 @@ def open_for_reading(path: Path, parts: Sequence[Part], *, busy_timeout_s: float
         # can write.
         is_fixed = not os.access(path.parent, os.W_OK | os.X_OK) and not path.with_name(f"{path.name}-wal").exists()
         options = "mode=ro&immutable=1" if is_fixed else "mode=ro"
-        connection = stack.enter_context(contextlib.closing(_connect(path, options, busy_timeout_s)))
-        if not _is_politesse(path, connection):
-            raise _Unwritten(f"{path} is not set up yet")
-        if missing := _missing(path, connection, parts):
-            raise _Foreign(f"{path} has no {missing[0].name}")
-        stack.pop_all()
-        return OpenFile(path, connection)
+        with _connected(path, options, busy_timeout_s) as connection:
+            if not _is_politesse(path, connection):
+                raise _Unwritten(f"{path} is not set up yet")
+            if missing := _missing(path, connection, parts):
+                raise _Foreign(f"{path} has no {missing[0].name}")
+            return OpenFile(path, connection)
 
 
 def held_file(path: Path, *, wait_s: float) -> sqlite3.Connection:
@@ -189,19 +180,16 @@ def held_file(path: Path, *, wait_s: float) -> sqlite3.Connection:
     _create(path)
     if path.stat().st_size:
         raise StoreError(f"{path} is not empty, so it is no lock of politesse, and is left as it is")
-    with _errors_of(path):
-        connection = _connect(path, "mode=rw", wait_s)
-        try:
-            _check_followed_no_link(path, connection)
-            connection.execute("BEGIN EXCLUSIVE")
-        except BaseException:
-            connection.close()
-            raise
-    return connection
+    with _errors_of(path), _connected(path, "mode=rw", wait_s) as connection:
+        _check_followed_no_link(path, connection)
+        connection.execute("BEGIN EXCLUSIVE")
+        return connection
 
 
 @contextlib.contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
+    if sqlite3 is None:
+        raise ImportError(_NO_SQLITE, name="sqlite3")
     try:
         yield
     except sqlite3.Error as error:
@@ -244,6 +232,14 @@ def _connect(path: Path, options: str, busy_timeout_s: float = 0.0) -> sqlite3.C
         isolation_level=None,
         check_same_thread=False,  # only one thread at a time uses the connection
     )
+
+
+@contextlib.contextmanager
+def _connected(path: Path, options: str, busy_timeout_s: float) -> Iterator[sqlite3.Connection]:
+    """Connect; if the block raises an error, close the connection."""
+    with contextlib.ExitStack() as stack:
+        yield stack.enter_context(contextlib.closing(_connect(path, options, busy_timeout_s)))
+        stack.pop_all()
 
 
 def _create(path: Path) -> None:
