@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Annotated
 
@@ -39,10 +40,10 @@ from politesse.cli.file_commands import explain_url, lint_all, print_codes
 from politesse.cli.filter_command import filter_stdin
 from politesse.cli.fleet_command import DEFAULT_PREFIX, FleetPrefix, FleetURL
 from politesse.cli.guide_command import print_guide, print_topics
-from politesse.cli.running import AsJson, Commands, GateOptions, checked_arguments, run
+from politesse.cli.running import AsJson, GateOptions, awaited, checked_arguments, run
 from politesse.robots import IMPLEMENTATION
 
-app: Commands = Commands(
+app: typer.Typer = typer.Typer(
     name="politesse",
     help="Check before you crawl: which URLs does robots.txt permit, and why?",
     no_args_is_help=True,
@@ -337,7 +338,9 @@ def _unwrapped(text: str) -> str:
 
 for _command in [
     one
-    for group in (app, store_command.app, ledger_command.app, fleet_command.app)
+    for group in (app, store_command.app, ledger_command.app, fleet_command.app, key_command.app)
     for one in group.registered_commands
 ]:
     _command.help = _unwrapped((_command.callback and _command.callback.__doc__) or "")
+    if iscoroutinefunction(_command.callback):
+        _command.callback = awaited(_command.callback)

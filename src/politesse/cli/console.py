@@ -46,6 +46,11 @@ BROKEN_PIPE = 141
 class _PipeConsole(Console):
     """A console that ends the program quietly when the reader closes the output."""
 
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr)
+        if not self.is_terminal:
+            self.width = _PIPE_WIDTH
+
     def on_broken_pipe(self) -> None:
         """Exit without a message."""
         self.quiet = True
@@ -55,18 +60,12 @@ class _PipeConsole(Console):
 
 def output() -> Console:
     """Return a console on standard output."""
-    return _console(_PipeConsole())
+    return _PipeConsole()
 
 
 def errors() -> Console:
     """Return a console on standard error."""
-    return _console(_PipeConsole(stderr=True))
-
-
-def _console(console: Console) -> Console:
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    return console
+    return _PipeConsole(stderr=True)
 
 
 def plain(text: str, style: str = "") -> Text:

@@ -9,7 +9,7 @@ import typer
 
 from politesse._base.text import counted, needing, printable
 from politesse.cli.console import as_lines, errors, output, say, say_json
-from politesse.cli.running import AsJson, Commands, checked_arguments
+from politesse.cli.running import AsJson, checked_arguments
 from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions
 from politesse.origin import Origin
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from politesse._pacing.fleet.status import FleetReader
 
-app: Commands = Commands(
+app: typer.Typer = typer.Typer(
     name="fleet",
     help="Look into the Redis by which the processes of a fleet share their pace.",
     no_args_is_help=True,
@@ -79,7 +78,9 @@ async def status(
         fleet = FleetOptions(url, prefix=prefix)
     out, totals = output(), dict.fromkeys(("busy", "idle", "foreign", "closed", "leases", "waiting"), 0)
     code = 0
-    async with aclosing(_reader(fleet)) as reader:
+    with needing("politesse fleet", "redis", ConfigurationError):
+        from politesse._pacing.fleet.status import FleetReader  # noqa: PLC0415 - an extra
+    async with aclosing(FleetReader(fleet)) as reader:
         for name, keys in names.items():
             found = await reader.find(keys)
             _print(found, totals, out, as_json=as_json, with_idle=True)
@@ -111,12 +112,6 @@ def _names_of(given: Sequence[str]) -> dict[str, list[str]]:
         ).pacing_host
         names[name] = [host, host[1:-1]] if host.startswith("[") else [host]  # a key has no brackets around IPv6
     return names
-
-
-def _reader(fleet: FleetOptions) -> FleetReader:
-    with needing("politesse fleet", "redis", ConfigurationError):
-        from politesse._pacing.fleet.status import FleetReader  # noqa: PLC0415 - an extra
-    return FleetReader(fleet)
 
 
 def _print(

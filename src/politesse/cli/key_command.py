@@ -9,11 +9,10 @@ from typing import Annotated, Final
 import typer
 
 from politesse.cli.console import output, say
-from politesse.cli.running import Commands
 
 _MAX_DAYS: Final = 3_650.0
 
-app: Commands = Commands(
+app: typer.Typer = typer.Typer(
     name="key",
     help="Make and rotate the keys that sign requests (Web Bot Auth).",
     no_args_is_help=True,

@@ -18,7 +18,7 @@ from politesse._base.reasons import ALLOWING
 from politesse._base.text import counted, printable
 from politesse.cli.console import as_text, errors, output, record_of, say, say_json, say_record
 from politesse.cli.diff_command import Agents, print_changes, tokens_of
-from politesse.cli.running import AsJson, Commands, checked_arguments
+from politesse.cli.running import AsJson, checked_arguments
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.ledger import LedgerReader, Snapshot, verify
 from politesse.ledger._rows import content_read
@@ -34,7 +34,7 @@ _WITH_RULES: Final = {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
 _COMPLETE_DISALLOW: Final = b"User-agent: *\nDisallow: /"
 _TOGETHER: Final = 1_000  # after this many rows the event loop runs, so that Ctrl-C can end the command
 
-app: Commands = Commands(
+app: typer.Typer = typer.Typer(
     name="ledger", help="Check, show and export a ledger, also while a crawler writes to it.", no_args_is_help=True
 )
 

@@ -12,7 +12,6 @@ import warnings
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from aiohttp import StreamReader
-    from typer.models import CommandFunctionType
 
 
 AsJson = Annotated[
@@ -183,22 +181,14 @@ def run(command: Coroutine[Any, Any, int]) -> NoReturn:
     raise typer.Exit(code)
 
 
-class Commands(typer.Typer):
-    """A group of commands, whose functions may be coroutine functions that return the exit code."""
+def awaited(command: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., NoReturn]:
+    """Return a function for typer that calls a coroutine function, a command, by ``run``."""
 
-    def command(self, *args: Any, **options: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:  # noqa: ANN401 - of typer
-        """Add a command, as ``typer.Typer.command`` does; a coroutine function is called by ``run``."""
-        add = super().command(*args, **options)
+    @wraps(command)
+    def call(*given: Any, **named: Any) -> NoReturn:  # noqa: ANN401 - the arguments of any command
+        run(command(*given, **named))
 
-        def added(function: CommandFunctionType) -> CommandFunctionType:
-            @wraps(function)
-            def call(*given: Any, **named: Any) -> None:  # noqa: ANN401 - the arguments of any command
-                run(function(*given, **named))
-
-            add(call if iscoroutinefunction(function) else function)
-            return function
-
-        return added
+    return call
 
 
 @contextmanager

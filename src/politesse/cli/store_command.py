@@ -14,14 +14,14 @@ from politesse._base.constants import DAY_S, PACE_KEYS
 from politesse._base.text import counted, printable
 from politesse._cache.codec import decode, decode_state
 from politesse.cli.console import as_lines, as_text, errors, output, record_of, say, say_json, say_record
-from politesse.cli.running import AsJson, Commands, checked_arguments
+from politesse.cli.running import AsJson, checked_arguments
 from politesse.errors import ConfigurationError, StoreError
 from politesse.origin import Origin
 from politesse.stores import SqliteStore, StoredRecord
 from politesse.stores.sqlite import StoreReader
 from politesse.verdict import utc
 
-app: Commands = Commands(
+app: typer.Typer = typer.Typer(
     name="store",
     help="Look into a file of --store, and prune it, also while a crawler uses it.",
     no_args_is_help=True,
