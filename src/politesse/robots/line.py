@@ -88,11 +88,6 @@ def usual_spellings(name: str) -> tuple[str, ...]:
     return (name, name.capitalize(), name.title(), name.upper())
 
 
-def is_usual(name: FieldName) -> bool:
-    """Whether a name has one of the usual spellings."""
-    return name.spelling in usual_spellings(name.field)
-
-
 FieldRow = tuple[int, FieldName, str]
 """(line number, name, value) of a row. A rule has this form until a rule set compiles it."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.match import match_of_rule
-from politesse.robots.line import is_usual
+from politesse.robots.line import usual_spellings
 from politesse.robots.memory import flat, memory_of
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from politesse.robots.line import FieldName, FieldRow
+    from politesse.robots.line import FieldRow
 
 ALLOW: Final = "allow"
 NO_RULE: Final = -1
@@ -80,12 +80,9 @@ class RuleTable:
         texts = memory_of((self.patterns, *self.patterns))
         arrays = memory_of((self, self._names, self._name_of, self._numbers))
         spelled = memory_of((self._values, *self._values, *self._values.values())) if self._values else 0
-        return texts + arrays + spelled + bytes_of_names(self._names)
-
-
-def bytes_of_names(names: Iterable[FieldName]) -> int:
-    """Return about how much memory field names take. Usual names do not count, because all files share them."""
-    return sum([memory_of((name, name.spelling)) for name in names if not is_usual(name)])
+        # All files share the names with usual spellings, so these do not count.
+        unusual = [name for name in self._names if name.spelling not in usual_spellings(name.field)]
+        return texts + arrays + spelled + sum([memory_of((name, name.spelling)) for name in unusual])
 
 
 def _differing(values: Iterable[str], patterns: Iterable[str]) -> dict[int, str]:

@@ -42,12 +42,6 @@ _MAX_HOPS: Final = 10
 _REFUSALS: Final = frozenset({401, 402, 403})
 
 
-def _first_hop(url: str, options: dict[str, Any]) -> Hop:
-    """Return the first hop of a request, and remove its headers, method and payload from ``options``."""
-    headers = dict(HttpHeaders(dict(options.pop("headers", None) or {})))
-    return Hop(spelt(url), options.pop("method", "GET"), headers, options.pop("payload", None))
-
-
 class PoliteHttpClient(HttpClient):
     """An HTTP client that checks and paces every hop, and sends it with the client that it wraps.
 
@@ -157,7 +151,8 @@ class PoliteHttpClient(HttpClient):
         """
         manager, limit = self._manager, None if request is None else options.get("timeout")
         try:
-            hop = _first_hop(url, options)
+            headers = dict(HttpHeaders(dict(options.pop("headers", None) or {})))
+            hop = Hop(spelt(url), options.pop("method", "GET"), headers, options.pop("payload", None))
             request = manager.own_request(hop.url) if manager is not None and request is None else request
             granted = None if manager is None or request is None else manager.turn_of(request)
             async with self._last_answer(hop, partial(send, **options), granted, limit) as response:

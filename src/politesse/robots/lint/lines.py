@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._base.text import BLANKS
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
-from politesse.robots.lexer import CONTROL_IN_ROW
+from politesse.robots.lexer import CONTROL_IN_ROW, split_rows
 from politesse.robots.line import Line, Quirk
 from politesse.robots.lint.diagnostics import Report, shown
 
@@ -77,17 +77,13 @@ def check_text(robots: RobotsTxt, rows: Rows, report: Report) -> None:
     if Quirk.TRANSCODED in robots.quirks:
         report.add("transcoded", "the file is UTF-16 or UTF-32; save it as UTF-8, others read nothing of it")
     if (matched := _BARE_CR.search(rows.text)) is not None:
-        number = 1 + _line_ends(rows.text, matched.start())
+        number = len(split_rows(rows.text[: matched.start()]))
         report.add("bare-cr", "the line ends at a CR without LF; some parsers read on", number, len(rows[number]) + 1)
     if _ODD_LINE_END.search(rows.text) is not None:
         for number in range(1, len(rows) + 1):
             for odd in _ODD_LINE_END.finditer(rows[number]):
                 message = f"U+{ord(odd[0]):04X} does not end the line; some parsers end it here"
                 report.add("odd-line-end", message, number, odd.start() + 1)
-
-
-def _line_ends(text: str, before: int) -> int:
-    return text.count("\n", 0, before) + text.count("\r", 0, before) - text.count("\r\n", 0, before)
 
 
 def check_lines(robots: RobotsTxt, rows: Rows, report: Report) -> None:
