@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse.errors import StoreError
 from politesse.ledger._rows import BEGIN, START, Record, Snapshot, content_of, hash_of, row_of
-from politesse.stores._sqlite_errors import Locked, _Foreign, _Unwritten, sqlite3
-from politesse.stores._sqlite_opening import OpenFile, Part, open_for_reading
+from politesse.stores._sqlite_opening import Locked, OpenFile, Part, _Foreign, _Unwritten, open_for_reading, sqlite3
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from politesse.errors import StoreError
 from politesse.ledger import _rows
 from politesse.ledger._file import members, opened
-from politesse.stores._sqlite_errors import sqlite3, store_error
+from politesse.stores._sqlite_opening import sqlite3, store_error
 
 if TYPE_CHECKING:
     import os

@@ -10,8 +10,7 @@ extra. A store that processes share also has the methods of UpdatingStore. With 
 these processes fetches a robots.txt. To let a URL name the store, extend ``store_at`` (``sqlite.py``).
 """
 
-from politesse.stores._sqlite_records import StoredRecord, StoreStatistics
 from politesse.stores.memory import MemoryStore, SharedMemoryStore
-from politesse.stores.sqlite import SqliteStore
+from politesse.stores.sqlite import SqliteStore, StoredRecord, StoreStatistics
 
 __all__ = ["MemoryStore", "SharedMemoryStore", "SqliteStore", "StoreStatistics", "StoredRecord"]

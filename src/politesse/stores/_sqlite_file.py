@@ -36,8 +36,18 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from politesse._base.checks import check_positive, wrong_type
 from politesse.errors import ConfigurationError, StoreError
-from politesse.stores._sqlite_errors import Locked, is_locked, is_lost, sqlite3, store_error
-from politesse.stores._sqlite_opening import OpenFile, Part, check_file, open_file, open_for_reading
+from politesse.stores._sqlite_opening import (
+    Locked,
+    OpenFile,
+    Part,
+    check_file,
+    is_locked,
+    is_lost,
+    open_file,
+    open_for_reading,
+    sqlite3,
+    store_error,
+)
 
 __all__ = ["Part", "ReadOnlyFile", "SqliteFile"]
 

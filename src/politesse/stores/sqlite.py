@@ -1,19 +1,26 @@
-"""A store in an SQLite file. The file outlives the process, and all processes of a machine may share it."""
+"""A store in an SQLite file. The file outlives the process, and all processes of a machine may share it.
+
+A record that is put again gets a new row. So the rows are in the order in which they were stored, and the oldest can be
+found without an index by age. Triggers keep the sum of all bytes in a separate table.
+
+Keys are stored as UTF-8 that keeps lone surrogates, so any str can be a key, and different keys stay different.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.checks import check_least, check_positive
 from politesse._base.text import public_text
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ConfigurationError
-from politesse.stores import _sqlite_records
 from politesse.stores._sqlite_file import ReadOnlyFile, SqliteFile
-from politesse.stores._sqlite_records import RECORDS, Put, StoredRecord, StoreStatistics
+from politesse.stores._sqlite_opening import Part
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
@@ -21,6 +28,152 @@ if TYPE_CHECKING:
 _WANTED: Final = "give the path of a file, 'sqlite:///relative.db' or 'sqlite:////absolute/path.db'"
 _IN_MEMORY: Final = ("sqlite:", "sqlite://", "sqlite:///")  # the URLs of SQLAlchemy for a database in memory
 _PAGE_OF_RECORDS: Final = 50  # this many records are read together; a record may have some hundred KB
+
+
+_ADD: Final = "UPDATE record_bytes SET total = total {0} length({1}.key) {0} length({1}.record)"
+
+_RECORDS: Final = Part(
+    "records",
+    (
+        "CREATE TABLE records (key BLOB NOT NULL UNIQUE, stored_wall INTEGER NOT NULL, record BLOB NOT NULL)",
+        "CREATE TABLE record_bytes (total INTEGER NOT NULL)",
+        "INSERT INTO record_bytes VALUES (0)",
+        f"CREATE TRIGGER record_added AFTER INSERT ON records BEGIN {_ADD.format('+', 'NEW')}; END",
+        f"CREATE TRIGGER record_removed AFTER DELETE ON records BEGIN {_ADD.format('-', 'OLD')}; END",
+    ),
+)
+
+_OCTETS: Final = "CAST(record AS BLOB)"  # a value of another type becomes bytes, and counts as a damaged record
+_STEP: Final = 1_000  # limits the rows or pages of a transaction, because other writers wait for its end
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record, and the time at which it was stored.
+
+    >>> StoredRecord("https://example.com", 1_800_000_000, b"record").key
+    'https://example.com'
+
+    Attributes:
+        key: the key, as it was put.
+        stored_wall: the Unix time at which the record was stored.
+        record: the record, as it was put.
+    """
+
+    key: str
+    stored_wall: int
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """The size of a SqliteStore at one moment.
+
+    >>> StoreStatistics(records=0, record_bytes=0, file_bytes=24_576, oldest_wall=None, newest_wall=None).records
+    0
+
+    Attributes:
+        records: number of records.
+        record_bytes: bytes of all records, including keys.
+        file_bytes: size of the file, including its other tables, but not its log.
+        oldest_wall: the Unix time of the oldest record, which is deleted first; None without records.
+        newest_wall: the Unix time of the newest record.
+    """
+
+    records: int
+    record_bytes: int
+    file_bytes: int
+    oldest_wall: int | None
+    newest_wall: int | None
+
+
+class _Put(NamedTuple):
+    """A record to store, or a function from the earlier record (or None) to the new record."""
+
+    key: str
+    stored_wall: int
+    record: bytes | Callable[[bytes | None], bytes]
+    max_bytes: int
+
+
+def _get(connection: sqlite3.Connection, key: str) -> StoredRecord | None:
+    """Return the record of a key, or None."""
+    query = f"SELECT stored_wall, {_OCTETS} FROM records WHERE key = ?"  # noqa: S608 - a constant
+    row = connection.execute(query, (_octets(key),)).fetchone()
+    return None if row is None else StoredRecord(key, *row)
+
+
+def _put(connection: sqlite3.Connection, call: _Put) -> None:
+    """Store a record. A record that is larger than ``max_bytes`` only removes the earlier record."""
+    key, stored_wall, record, max_bytes = call
+    if callable(record):
+        before = _get(connection, key)
+        record = record(None if before is None else before.record)
+    _delete(connection, key)
+    name = _octets(key)
+    if len(name) + len(record) <= max_bytes:
+        connection.execute("INSERT INTO records VALUES (?, ?, ?)", (name, stored_wall, record))
+    while _evict(connection, max_bytes):
+        pass
+
+
+def _delete(connection: sqlite3.Connection, key: str) -> None:
+    """Delete the record of a key."""
+    connection.execute("DELETE FROM records WHERE key = ?", (_octets(key),))
+
+
+def _records_after(connection: sqlite3.Connection, place: tuple[int, int]) -> list[tuple[int, StoredRecord]]:
+    """Return some of the rows after a row number, in the order in which they were stored."""
+    columns = f"rowid, key, stored_wall, {_OCTETS}"
+    query = f"SELECT {columns} FROM records WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608 - constants
+    return [
+        (number, StoredRecord(key.decode(errors="surrogatepass"), stored_wall, record))
+        for number, key, stored_wall, record in connection.execute(query, place)
+    ]
+
+
+def _statistics(connection: sqlite3.Connection, _: None) -> StoreStatistics:
+    """Return the size of the table and of the file."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    query = (
+        "SELECT (SELECT count(*) FROM records), total, ?, "
+        "(SELECT stored_wall FROM records ORDER BY rowid LIMIT 1), "
+        "(SELECT stored_wall FROM records ORDER BY rowid DESC LIMIT 1) FROM record_bytes"
+    )
+    return StoreStatistics(*connection.execute(query, (pages * page_bytes,)).fetchone())
+
+
+def _evict(connection: sqlite3.Connection, bound: int) -> int:
+    """Delete some of the oldest records if the table exceeds ``bound`` bytes; return how many were deleted."""
+    deleted = 0
+    while deleted < _STEP:
+        (total,) = connection.execute("SELECT total FROM record_bytes").fetchone()
+        if total <= bound:
+            break
+        if not connection.execute("DELETE FROM records WHERE rowid = (SELECT min(rowid) FROM records)").rowcount:
+            connection.execute("UPDATE record_bytes SET total = 0")  # another program emptied the table
+        deleted += 1
+    return deleted
+
+
+def _expire(connection: sqlite3.Connection, time_wall: int) -> int:
+    """Delete some of the records that were stored before a time; return how many were deleted."""
+    old = "SELECT rowid FROM records WHERE stored_wall < ? ORDER BY rowid LIMIT ?"
+    query = f"DELETE FROM records WHERE rowid IN ({old})"  # noqa: S608 - a constant
+    return connection.execute(query, (time_wall, _STEP)).rowcount
+
+
+def _shrink(connection: sqlite3.Connection, _: None) -> bool:
+    """Give some free pages back to the file system; return whether more free pages are left."""
+    connection.execute(f"PRAGMA incremental_vacuum({_STEP})").fetchall()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    return bool(free)
+
+
+def _octets(key: str) -> bytes:
+    """Return a key in the form in which it is stored."""
+    return key.encode(errors="surrogatepass")
 
 
 class SqliteStore:
@@ -75,7 +228,7 @@ class SqliteStore:
         check_least("max_bytes", max_bytes, 1)
         self._max_bytes = max_bytes
         self._clock = clock or SystemClock()
-        self._file = SqliteFile(path, [RECORDS], busy_timeout_s=busy_timeout_s)
+        self._file = SqliteFile(path, [_RECORDS], busy_timeout_s=busy_timeout_s)
 
     @property
     def path(self) -> Path:
@@ -98,7 +251,7 @@ class SqliteStore:
             StoreError: the file cannot be written, is locked for longer than ``busy_timeout_s``, or the store is
                 closed. The earlier record is still there.
         """
-        await self._file.write(_sqlite_records.put, Put(key, int(self._clock.wall()), record, self._max_bytes))
+        await self._file.write(_put, _Put(key, int(self._clock.wall()), record, self._max_bytes))
 
     async def delete(self, key: str, /) -> None:
         """Delete a record.
@@ -106,7 +259,7 @@ class SqliteStore:
         Raises:
             StoreError: as for ``put``.
         """
-        await self._file.write(_sqlite_records.delete, key)
+        await self._file.write(_delete, key)
 
     async def update(self, key: str, change: Callable[[bytes | None], bytes], /) -> None:
         """Replace a record by ``change(record)``, within one transaction; see UpdatingStore.
@@ -120,7 +273,7 @@ class SqliteStore:
             StoreError: as for ``put``.
             Exception: ``change`` failed. The earlier record is kept.
         """
-        await self._file.write(_sqlite_records.put, Put(key, int(self._clock.wall()), change, self._max_bytes))
+        await self._file.write(_put, _Put(key, int(self._clock.wall()), change, self._max_bytes))
 
     async def prune(self, *, max_age_s: float | None = None, max_bytes: int | None = None) -> int:
         """Delete old records, and make the file smaller.
@@ -142,13 +295,13 @@ class SqliteStore:
         if max_age_s is not None:
             check_positive("max_age_s", max_age_s)
             before_wall = int(self._clock.wall() - max_age_s)
-            while step := await self._file.write(_sqlite_records.expire, before_wall):
+            while step := await self._file.write(_expire, before_wall):
                 deleted += step
         if max_bytes is not None:
             check_least("max_bytes", max_bytes, 0)
-            while step := await self._file.write(_sqlite_records.evict, max_bytes):
+            while step := await self._file.write(_evict, max_bytes):
                 deleted += step
-        while await self._file.write(_sqlite_records.shrink, None):
+        while await self._file.write(_shrink, None):
             pass
         return deleted
 
@@ -158,7 +311,7 @@ class SqliteStore:
         Raises:
             StoreError: the file cannot be read, or the store is closed.
         """
-        return await self._file.read(_sqlite_records.get, key)
+        return await self._file.read(_get, key)
 
     async def records(self) -> AsyncIterator[StoredRecord]:
         """Yield all records, the oldest first. A record that is put again meanwhile is yielded again.
@@ -167,7 +320,7 @@ class SqliteStore:
             StoreError: the file cannot be read, or the store is closed.
         """
         number = 0
-        while rows := await self._file.read(_sqlite_records.records_after, (number, _PAGE_OF_RECORDS)):
+        while rows := await self._file.read(_records_after, (number, _PAGE_OF_RECORDS)):
             for number, record in rows:  # noqa: B007 - the last one counts
                 yield record
 
@@ -177,7 +330,7 @@ class SqliteStore:
         Raises:
             StoreError: the file cannot be read, or the store is closed.
         """
-        return await self._file.read(_sqlite_records.statistics, None)
+        return await self._file.read(_statistics, None)
 
     async def aclose(self) -> None:
         """Finish the calls under way, and close the file. Later calls raise StoreError."""
@@ -192,7 +345,7 @@ class StoreReader(SqliteStore):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._file = ReadOnlyFile(path, [RECORDS])
+        self._file = ReadOnlyFile(path, [_RECORDS])
 
 
 def store_at(location: str | os.PathLike[str], *, clock: Clock) -> SqliteStore:
