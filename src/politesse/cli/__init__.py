@@ -7,7 +7,7 @@
     file_commands   explain and lint: one robots.txt, line by line
     diff_command    the differences between two robots.txt
     filter_command  any number of URLs, from standard input to standard output
-    crawl_command   crawls with PoliteQueue.crawl; crawl_options has its options, crawl_records writes a line per URL
+    crawl_command   crawls with PoliteQueue.crawl, and writes a line per URL
     progress        CrawlBar, a progress bar for programs that crawl; the table of the command
     guide_command   the guides in politesse/guides
     audit_command   judges access logs and request logs

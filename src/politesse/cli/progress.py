@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from politesse import Gatekeeper, PoliteQueue
-    from politesse.cli.crawl_records import CrawlRecords
+    from politesse.cli.crawl_command import CrawlRecords
     from politesse.status import HostStatus
 
 _LINE_EVERY_S: Final = 5.0

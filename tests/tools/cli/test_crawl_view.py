@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from politesse import Gatekeeper, PoliteQueue
-from politesse.cli.crawl_records import CrawlRecords
+from politesse.cli.crawl_command import CrawlRecords
 from politesse.cli.progress import CrawlView
 from politesse.testing import ManualClock, ScriptedFetcher
 
