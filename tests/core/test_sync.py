@@ -28,12 +28,13 @@ from politesse import (
     TooFar,
     Turn,
     Verdict,
+    sync,
 )
 from politesse.errors import StoreError, TurnHeld, WrongEventLoop
 from politesse.events import Event, TurnDropped
 from politesse.ports import FetchRequest, FetchResult
 from politesse.stores import MemoryStore
-from politesse.sync import Gate, _thread
+from politesse.sync import Gate
 from politesse.testing import ScriptedFetcher
 from tests.support.programs import run_code
 from tests.support.scripted import UA
@@ -387,7 +388,7 @@ def test_call_that_the_loop_had_no_time_to_begin_gets_closed_error(
     gate: Gate, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(_thread, "soon", lambda *_: None)
+        patched.setattr(sync, "soon", lambda *_: None)
         waiting = pool.submit(gate.check, SITE)
         wait_until(lambda: bool(gate._thread._calls))
     gate.close()

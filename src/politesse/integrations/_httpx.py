@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
@@ -17,10 +18,9 @@ from politesse._base.checks import check_choice, check_wait, wrong_type
 from politesse._base.text import printable, public_url
 from politesse._gate.turn import Turn, soon
 from politesse._http.signing import RequestSignature
-from politesse.errors import ClosedError, ConfigurationTypeError, Disallowed, InvalidURL, TooFar
-from politesse.fetch._addresses import OnlyPrivateAddresses
+from politesse.errors import ClosedError, ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL, TooFar
+from politesse.fetch._addresses import OnlyPrivateAddresses, PublicResolver
 from politesse.fetch._http2 import reset_given_up
-from politesse.integrations._pinned import Core, pin_addresses
 from politesse.integrations._request import (
     SWITCHING_PROTOCOLS,
     OpenTurns,
@@ -37,12 +37,16 @@ from politesse.page import PageDirectives
 from politesse.verdict import Match, Reason, Verdict
 
 if TYPE_CHECKING:
+    import httpcore
+    import httpcore2
     import httpx
     import httpx2
 
     from politesse._gate.view import AgentView
     from politesse.integrations._request import Refusals
 
+    Backend = httpcore.AsyncNetworkBackend | httpcore2.AsyncNetworkBackend
+    Stream = httpcore.AsyncNetworkStream | httpcore2.AsyncNetworkStream
     ByteStream = httpx.AsyncByteStream | httpx2.AsyncByteStream
 
 Request = TypeVar("Request", bound="httpx.Request | httpx2.Request")
@@ -210,6 +214,92 @@ class TransportParts(Generic[Request, Response]):
         """Return the URL that the library sends if it gets ``url``, the URL of a turn."""
         parsed = self._library.url(url)
         return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}{parsed.raw_path.decode('ascii')}"
+
+
+class Core(NamedTuple):
+    """The classes of httpcore or httpcore2 that the guard needs."""
+
+    pool: type[httpcore.AsyncConnectionPool | httpcore2.AsyncConnectionPool]
+    error: type[Exception]
+    timeout: type[Exception]
+
+
+def pin_addresses(sender: object, resolver: PublicResolver | None, core: Core) -> None:
+    """Let ``sender``, a transport, connect only to the public addresses that ``resolver`` finds.
+
+    Raises:
+        ConfigurationError: ``resolver`` is None, or the addresses behind ``sender`` cannot be checked.
+    """
+    if resolver is None:
+        raise ConfigurationError(
+            "private_addresses='deny': the gate would request robots.txt from private addresses; create it with "
+            "Gatekeeper(..., fetch=FetchOptions(private_addresses='deny'))"
+        )
+    pool = getattr(sender, "_pool", None)  # neither library gives public access to its network backend
+    if type(pool) is not core.pool or getattr(pool, "_proxy", None) or pool._uds or pool.connections:  # noqa: SLF001
+        raise ConfigurationError(
+            f"private_addresses='deny': the addresses behind wraps={sender!r:.100} cannot be checked; give a new "
+            "AsyncHTTPTransport without a proxy and without uds="
+        )
+    guard = PinnedBackend(pool._network_backend, resolver, core)  # noqa: SLF001
+    pool._network_backend = guard  # type: ignore[assignment]  # noqa: SLF001 - it has the methods that a pool calls
+
+
+class PinnedBackend:
+    """A network backend that looks a name up once, and connects to the public addresses that it has found.
+
+    Theory of operation. A check before the request would not be safe: to connect, httpcore resolves the name again, and
+    the name may then have another address (DNS rebinding). So the check is a part of connecting. The connection pool of
+    httpcore opens its connections through a network backend. This class wraps that backend: it resolves the name
+    itself, checks the addresses, and passes only checked addresses on. Such an address is an IP literal, which needs no
+    lookup. The Host header, the TLS server name and the key of the pool still come from the URL. A pooled connection
+    keeps its address, so a request over a pooled connection needs no check.
+
+    Transports with a proxy or a Unix socket are refused: a proxy resolves the names itself, and a Unix socket has no
+    address. Transports without a pool, and transports that may have open connections, are also refused.
+
+    Args:
+        backend: opens the connections.
+        resolver: finds and checks the addresses.
+        core: has the classes of the errors that the pool expects.
+    """
+
+    def __init__(self, backend: Backend, resolver: PublicResolver, core: Core) -> None:
+        self._backend = backend
+        self._resolver = resolver
+        self._core = core
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - of httpcore
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> Stream:
+        """Connect to the first public address of ``host`` that answers; each address gets an equal part of the time.
+
+        Raises:
+            OnlyPrivateAddresses: ``host`` has private addresses only.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                *others, last = await self._resolver.public_addresses(host, port)
+                part_s = None if timeout is None else timeout / (len(others) + 1)
+                for address in others:
+                    with suppress(self._core.error, self._core.timeout):
+                        return await self._backend.connect_tcp(address, port, part_s, local_address, socket_options)
+                return await self._backend.connect_tcp(last, port, timeout, local_address, socket_options)
+        except OnlyPrivateAddresses:
+            raise
+        except TimeoutError:
+            raise self._core.timeout(f"{host}: no connection within {timeout} s") from None
+        except (OSError, ValueError) as error:  # a lookup raises UnicodeError for a label that is too long
+            raise self._core.error(str(error)) from error
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait before the next attempt to connect."""
+        await self._backend.sleep(seconds)
 
 
 async def directives_of(response: httpx.Response | httpx2.Response, gate: AgentView) -> PageDirectives:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.text import needing
 from politesse.errors import Disallowed, InvalidURL, TooFar
-from politesse.integrations._httpx import Library, TransportParts, TurnStream, directives_of
-from politesse.integrations._pinned import Core
+from politesse.integrations._httpx import Core, Library, TransportParts, TurnStream, directives_of
 
 with needing("politesse.integrations.httpx2", "httpx2"):
     import httpcore2

@@ -23,10 +23,9 @@ connection.
 """
 
 from politesse.integrations.aiohttp._bypass import MiddlewareBypassed
-from politesse.integrations.aiohttp._directives import page_directives
 from politesse.integrations.aiohttp._middleware import RobotsMiddleware
 from politesse.integrations.aiohttp._sending import ClientDisallowed
-from politesse.integrations.aiohttp._session import PendingResponse, PendingWebSocket, PoliteSession
+from politesse.integrations.aiohttp._session import PendingResponse, PendingWebSocket, PoliteSession, page_directives
 from politesse.integrations.aiohttp._urls import ClientInvalidURL
 
 __all__ = [
