@@ -279,8 +279,7 @@ def explain(
     """
     options = GateOptions.of(agent, timeout)
     dialects = list(dict.fromkeys([dialect, *Dialect])) if all_dialects else [dialect]
-    with checked_arguments():
-        run(explain_url(options, url, file, dialects, output(), as_json=as_json))
+    run(explain_url(options, url, file, dialects, output(), as_json=as_json))
 
 
 @app.command("filter")

@@ -17,7 +17,7 @@ from politesse.audit import Audit, AuditOptions, LogError
 from politesse.audit._html import report_page
 from politesse.cli.console import errors, output, record_of, say, say_json
 from politesse.cli.running import AsJson, checked_arguments, handled
-from politesse.errors import ConfigurationError, StoreError
+from politesse.errors import ConfigurationError
 from politesse.verdict import utc
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _LEDGER = typer.Option(metavar="DB", dir_okay=False, help="A ledger with the rob
 _FORMATS: Final = "common, combined, json, scrapy, warc or a format of nginx; by default detected from the first lines."
 
 
-def audit(  # noqa: PLR0913 - the options of the command
+async def audit(  # noqa: PLR0913 - the options of the command
     logs: Annotated[
         list[str], typer.Argument(metavar="LOG...", help="Files, also .gz and .zst; - for standard input.")
     ],
@@ -50,7 +50,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     min_delay: Annotated[float, typer.Option(metavar="SECONDS", help="The least pause at hosts without a pace.")] = 0.0,
     profile: Annotated[str | None, typer.Option(metavar="cbcp", help="Judge crawler best practices, too.")] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Find the requests of a crawler that broke the rules, in access logs or in the crawler's own logs.
 
     Findings: pages that robots.txt forbids, pauses shorter than the pace, requests while a host is closed by 429, 503
@@ -63,22 +63,19 @@ def audit(  # noqa: PLR0913 - the options of the command
     missing_s, place. Then for each crawler and host: agent, host, found, requests, robots_requests, kinds. The last
     object has counts and notes.
     """
-    try:
-        with checked_arguments():
-            if robots is not None and site is None:
-                raise ConfigurationError(f"--robots {robots} is the file of a site: give its origin with --site")
-            files = {site: robots.read_bytes()} if robots is not None and site is not None else {}
-            options = AuditOptions(agents=tuple(agent), site=site, robots=files, ledger=ledger, format=format)
-            judged = Audit(replace(options, zone=zone, min_delay_s=min_delay, profile=profile))
-            code, problem = _judge(judged, logs, as_json=as_json)
-        _print(judged, output(), as_json=as_json)
-        if html is not None:
-            html.write_text(report_page(judged, problem), "utf-8")
-    except (OSError, StoreError) as error:
-        code, problem = 2, str(error)
+    with checked_arguments():
+        if robots is not None and site is None:
+            raise ConfigurationError(f"--robots {robots} is the file of a site: give its origin with --site")
+        files = {site: robots.read_bytes()} if robots is not None and site is not None else {}
+        options = AuditOptions(agents=tuple(agent), site=site, robots=files, ledger=ledger, format=format)
+        judged = Audit(replace(options, zone=zone, min_delay_s=min_delay, profile=profile))
+        code, problem = _judge(judged, logs, as_json=as_json)
+    _print(judged, output(), as_json=as_json)
+    if html is not None:
+        html.write_text(report_page(judged, problem), "utf-8")
     if problem:
         say(errors(), f"politesse: {printable(problem)}", "red")
-    raise typer.Exit(code)
+    return code
 
 
 def _judge(judged: Audit, logs: list[str], *, as_json: bool) -> tuple[int, str]:
