@@ -22,25 +22,36 @@ requests. During the fetch of a robots.txt, for at most 30 seconds, one request 
 closed for too long is given up as a whole, and does not keep the spider open.
 """
 
-from politesse._base.text import needing
+from importlib import import_module
 
-with needing("politesse.integrations.scrapy", "scrapy"):
-    import scrapy
+from politesse._base.text import needs_extra
 
-if tuple(map(int, scrapy.__version__.split(".")[:2])) < (2, 14):
-    raise ImportError(
-        f"politesse.integrations.scrapy needs Scrapy 2.14 or newer, and {scrapy.__version__} is installed; "
-        "run: pip install --upgrade scrapy",
-        name="scrapy",
-    )
+
+def _check_scrapy() -> None:
+    """Raise ImportError, with the command to run, if Scrapy is missing or too old."""
+    try:
+        scrapy = import_module("scrapy")
+    except ModuleNotFoundError as error:
+        if error.name != "scrapy":
+            raise
+        raise ImportError(needs_extra("politesse.integrations.scrapy", "scrapy"), name="scrapy") from error
+    if tuple(int(part) for part in scrapy.__version__.split(".")[:2]) < (2, 14):
+        raise ImportError(
+            f"politesse.integrations.scrapy needs Scrapy 2.14 or newer, and {scrapy.__version__} is installed; "
+            "run: pip install --upgrade scrapy",
+            name="scrapy",
+        )
+
+
+_check_scrapy()
 
 # The imports come after the check, because these modules import Scrapy.
-from politesse.integrations.scrapy._addon import PolitesseAddon
-from politesse.integrations.scrapy._downloader import PoliteDownloader
-from politesse.integrations.scrapy._http_cache import RobotParser
-from politesse.integrations.scrapy._internals import requests_under_way
-from politesse.integrations.scrapy._middleware import RobotsTxtMiddleware
-from politesse.integrations.scrapy._queue import PolitePriorityQueue
+from politesse.integrations.scrapy._addon import PolitesseAddon  # noqa: E402
+from politesse.integrations.scrapy._downloader import PoliteDownloader  # noqa: E402
+from politesse.integrations.scrapy._http_cache import RobotParser  # noqa: E402
+from politesse.integrations.scrapy._internals import requests_under_way  # noqa: E402
+from politesse.integrations.scrapy._middleware import RobotsTxtMiddleware  # noqa: E402
+from politesse.integrations.scrapy._queue import PolitePriorityQueue  # noqa: E402
 
 __all__ = [
     "PoliteDownloader",
