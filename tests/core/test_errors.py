@@ -57,10 +57,10 @@ def test_drawn_tree_of_exceptions_matches_the_classes() -> None:
 
 
 def test_too_far_survives_a_pickle() -> None:
-    error = TooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 5.0)
-    for one in (error, RequestTooFar(error), Httpx2RequestTooFar(error)):
+    for kind in (TooFar, RequestTooFar, Httpx2RequestTooFar):
+        one = kind("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 5.0)
         again = pickle.loads(pickle.dumps(one))  # noqa: S301 - our own octets
-        assert type(again) is type(one)
+        assert type(again) is kind
         assert str(again) == str(one)
         assert (again.host, again.max_wait_s) == ("example.com", 5.0)
         assert (again.not_yet.not_before, again.not_yet.bound_by) == (1_800_000_000.0, Bound.CRAWL_DELAY)

@@ -155,10 +155,13 @@ def refusal(error: Disallowed | InvalidURL | TooFar, request: object, errors: Re
     """Return the error of an integration for a request that is not sent."""
     disallowed, invalid_url, too_far = errors
     if isinstance(error, Disallowed):
-        return disallowed(error.verdict, request=request)
-    if isinstance(error, InvalidURL):
-        return invalid_url(error.url, error.problem, request=request)
-    return too_far(error, request=request)
+        made = disallowed(error.verdict)
+    elif isinstance(error, InvalidURL):
+        made = invalid_url(error.url, error.problem)
+    else:
+        made = too_far(error.host, error.not_yet, error.max_wait_s)
+    made.request = request  # type: ignore[attr-defined] # an attribute of the library's own base
+    return made
 
 
 def check_gate(gate: object, user: str, wanted: str = "a Gatekeeper, or a view of one") -> None:

@@ -28,7 +28,6 @@ with needing("politesse.integrations.httpx", "httpx"):
 if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse.page import PageDirectives
-    from politesse.verdict import Verdict
 
 
 class RequestDisallowed(Disallowed, httpx.RequestError):
@@ -46,10 +45,6 @@ class RequestDisallowed(Disallowed, httpx.RequestError):
         True
     """
 
-    def __init__(self, verdict: Verdict, *, request: httpx.Request | None = None) -> None:
-        super().__init__(verdict)
-        self._request = request
-
 
 class RequestInvalidURL(InvalidURL, httpx.RequestError):
     """A request or a redirect has a URL that no robots.txt covers; also an ``httpx.RequestError``.
@@ -66,10 +61,6 @@ class RequestInvalidURL(InvalidURL, httpx.RequestError):
         'ftp://example.com/' has the scheme 'ftp'
     """
 
-    def __init__(self, url: str, problem: str, *, request: httpx.Request | None = None) -> None:
-        super().__init__(url, problem)
-        self._request = request
-
 
 class RequestTooFar(TooFar, httpx.RequestError):
     """No turn comes within ``max_wait_s``; also an ``httpx.RequestError``.
@@ -82,14 +73,10 @@ class RequestTooFar(TooFar, httpx.RequestError):
 
     Example:
         >>> from politesse import Bound, NotYet
-        >>> far = RequestTooFar(TooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 60.0))
+        >>> far = RequestTooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 60.0)
         >>> far.host, far.max_wait_s
         ('example.com', 60.0)
     """
-
-    def __init__(self, far: TooFar, *, request: httpx.Request | None = None) -> None:
-        TooFar.__init__(self, far.host, far.not_yet, far.max_wait_s)
-        httpx.RequestError.__init__(self, str(far), request=request)
 
 
 class _TurnStream(TurnStream, httpx.AsyncByteStream):

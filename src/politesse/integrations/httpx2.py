@@ -25,7 +25,6 @@ with needing("politesse.integrations.httpx2", "httpx2"):
 if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse.page import PageDirectives
-    from politesse.verdict import Verdict
 
 
 class RequestDisallowed(Disallowed, httpx2.RequestError):
@@ -43,10 +42,6 @@ class RequestDisallowed(Disallowed, httpx2.RequestError):
         True
     """
 
-    def __init__(self, verdict: Verdict, *, request: httpx2.Request | None = None) -> None:
-        super().__init__(verdict)
-        self._request = request
-
 
 class RequestInvalidURL(InvalidURL, httpx2.RequestError):
     """A request or a redirect has a URL that no robots.txt covers; also an ``httpx2.RequestError``.
@@ -63,10 +58,6 @@ class RequestInvalidURL(InvalidURL, httpx2.RequestError):
         'wss://example.com/' has the scheme 'wss'
     """
 
-    def __init__(self, url: str, problem: str, *, request: httpx2.Request | None = None) -> None:
-        super().__init__(url, problem)
-        self._request = request
-
 
 class RequestTooFar(TooFar, httpx2.RequestError):
     """No turn comes within ``max_wait_s``; also an ``httpx2.RequestError``, but not an ``httpx2.TimeoutException``.
@@ -76,14 +67,10 @@ class RequestTooFar(TooFar, httpx2.RequestError):
 
     Example:
         >>> from politesse import Bound, NotYet
-        >>> far = RequestTooFar(TooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 60.0))
+        >>> far = RequestTooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 60.0)
         >>> far.host, far.max_wait_s
         ('example.com', 60.0)
     """
-
-    def __init__(self, far: TooFar, *, request: httpx2.Request | None = None) -> None:
-        TooFar.__init__(self, far.host, far.not_yet, far.max_wait_s)
-        httpx2.RequestError.__init__(self, str(far), request=request)
 
 
 class _TurnStream(TurnStream, httpx2.AsyncByteStream):

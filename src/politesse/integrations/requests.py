@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
     from politesse.ports import Signer
-    from politesse.verdict import Verdict
 
     Headers = MutableMapping[str, str]
 
@@ -64,10 +63,6 @@ class RequestDisallowed(Disallowed, requests.RequestException):
         True
     """
 
-    def __init__(self, verdict: Verdict, *, request: requests.PreparedRequest | None = None) -> None:
-        super().__init__(verdict)
-        self.request: requests.PreparedRequest | None = request
-
 
 class RequestInvalidURL(InvalidURL, requests.RequestException):
     """A request or a redirect has a URL that no robots.txt covers; also a ``requests.RequestException``.
@@ -82,10 +77,6 @@ class RequestInvalidURL(InvalidURL, requests.RequestException):
         'http://example.com/a b' would be sent with a blank
     """
 
-    def __init__(self, url: str, problem: str, *, request: requests.PreparedRequest | None = None) -> None:
-        super().__init__(url, problem)
-        self.request: requests.PreparedRequest | None = request
-
 
 class RequestTooFar(TooFar, requests.RequestException):
     """No turn comes within ``max_wait_s``; also a ``requests.RequestException``, but not a ``requests.Timeout``.
@@ -95,14 +86,10 @@ class RequestTooFar(TooFar, requests.RequestException):
 
     Example:
         >>> from politesse import Bound, NotYet
-        >>> far = RequestTooFar(TooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 60.0))
+        >>> far = RequestTooFar("example.com", NotYet(1_800_000_000.0, Bound.CRAWL_DELAY), 60.0)
         >>> far.host, far.max_wait_s
         ('example.com', 60.0)
     """
-
-    def __init__(self, far: TooFar, *, request: requests.PreparedRequest | None = None) -> None:
-        super().__init__(far.host, far.not_yet, far.max_wait_s)
-        self.request: requests.PreparedRequest | None = request
 
 
 class PoliteAdapter(HTTPAdapter):
