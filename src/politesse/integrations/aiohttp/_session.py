@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypedDict, Unpack,
 
 import aiohttp
 from aiohttp import ClientResponse, hdrs
-from aiohttp.client import _BaseRequestContextManager
+from aiohttp.client import _BaseRequestContextManager, _RequestOptions, _WSConnectOptions
 from multidict import CIMultiDict
 
 from politesse._base.checks import AsyncOnly, check_types, check_wait
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from aiohttp import ClientResponse
-    from aiohttp.client import _RequestOptions, _WSConnectOptions  # the latter since aiohttp 3.13
     from aiohttp.typedefs import StrOrURL
 
     from politesse._cache.options import CacheOptions
