@@ -17,6 +17,7 @@ such as ``?ssl_ca_certs=/path/of/ca.pem``. User and password are for the Redis s
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -101,7 +102,8 @@ async def close_client(client: Redis | RedisCluster) -> None:
         for nodes in ("nodes_cache", "startup_nodes"):
             await client.nodes_manager.aclose(nodes)
     elif isinstance(client.connection_pool, SentinelConnectionPool):
-        await client.connection_pool.sentinel_manager.aclose()
+        # redis-py 8.0 has no ``Sentinel.aclose``.
+        await asyncio.gather(*(sentinel.aclose() for sentinel in client.connection_pool.sentinel_manager.sentinels))
 
 
 def name_of(client: Redis | RedisCluster) -> str:
