@@ -77,11 +77,6 @@ class Machine:
         state: dict[str, object] = json.loads(self.records[KEY][len(VERSION) + DIGEST_BYTES :])
         return state
 
-    def change(self, **fields: object) -> None:
-        """Change the state that is kept of the host."""
-        content = json.dumps(self.state() | fields).encode()
-        self.records[KEY] = VERSION + hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest() + content
-
 
 class UpdatingStore(KeptStore):
     """A KeptStore that changes a record in one step, at the end of its delay."""
@@ -159,29 +154,20 @@ async def test_backoff_is_forgotten_after_a_restart_when_a_running_crawler_would
         assert 10 <= gate.hosts()["example.com"].not_before - refused_wall <= 11
 
 
-async def test_process_that_is_killed_in_the_middle_of_a_request_waits_from_the_restart_on() -> None:
-    machine = Machine(SLOW)
-    gate = machine.gate()
-    turn = await gate.take_turn(PAGE)
-    await machine.clock.sleep(3)
-    on_disk = dict(machine.records)  # nothing that the first process does from now on is kept
-    turn.end()
-    await gate.aclose()
-    machine.records = on_disk
-    await machine.restarted(after_s=4)
-    assert machine.clock.monotonic() == about(30)
-
-
-async def test_refusal_holds_after_a_restart_in_the_middle_of_its_answer(machine: Machine) -> None:
-    gate = machine.gate()
-    turn = await gate.take_turn(PAGE)
-    turn.observe(429, {"Retry-After": "3600"})
-    closed_wall = machine.clock.wall()
-    await machine.clock.sleep(3)
-    machine.records = dict(machine.records)
-    turn.end()
-    await gate.aclose()
-    assert await machine.restarted() == about(closed_wall + 3600)
+async def test_process_that_is_killed_in_the_middle_of_a_request_keeps_its_pace_and_its_refusal() -> None:
+    for status, wait_s in ((None, 30), (429, 3600 - 3 - 4)):
+        machine = Machine(SLOW)
+        gate = machine.gate()
+        turn = await gate.take_turn(PAGE)
+        if status is not None:
+            turn.observe(status, {"Retry-After": "3600"})
+        await machine.clock.sleep(3)
+        on_disk = dict(machine.records)  # nothing that the first process does from now on is kept
+        turn.end()
+        await gate.aclose()
+        machine.records = on_disk
+        await machine.restarted(after_s=4)
+        assert machine.clock.monotonic() == about(wait_s)
 
 
 async def test_request_that_was_under_way_long_ago_delays_nothing() -> None:
@@ -192,18 +178,6 @@ async def test_request_that_was_under_way_long_ago_delays_nothing() -> None:
     turn.end()
     await machine.restarted(after_s=3_600)
     assert machine.clock.monotonic() == about(0.0)
-
-
-async def test_gates_on_one_store_do_not_overwrite_what_the_other_has_been_asked_for(machine: Machine) -> None:
-    async with machine.gate() as one, machine.process() as other:
-        await machine.request(other)
-        closed_wall = await machine.request(one, 429)
-        await settle()
-        await machine.request(other)  # its own pacer does not know of the closure
-        await settle()
-    machine.restart(after_s=60)
-    async with machine.gate() as gate:
-        assert await opens(gate) == about(closed_wall + 3600)
 
 
 async def test_gate_learns_what_a_host_has_asked_another_for_when_it_begins_with_it(machine: Machine) -> None:
@@ -267,28 +241,23 @@ async def test_first_request_to_an_unknown_host_waits_for_the_store_alone(machin
     assert machine.clock.monotonic() == about(0.0)
 
 
-async def test_turn_is_refused_for_a_moment_while_its_host_is_recalled(machine: Machine) -> None:
+async def test_turn_is_refused_for_a_moment_while_its_host_is_recalled_and_a_wait_names_the_store(
+    machine: Machine,
+) -> None:
     store = FailingStore(machine.records, "get")
     async with machine.gate(store, exempt=True) as gate:
         answer = gate.refused()
         assert answer.bound_by is Bound.STORE
         assert 0 < answer.not_before - machine.clock.wall() <= 0.1
         assert (gate.hosts()["example.com"].in_flight, gate.statistics().in_flight) == (0, 0)
+        with pytest.raises(TooFar) as caught:
+            await gate.take_turn(PAGE, max_wait_s=1)
+        assert (caught.value.not_yet.bound_by, machine.clock.monotonic()) == (Bound.STORE, 1.0)
         store.release.set()
         await settle()
         turn = gate.try_turn(PAGE)
         assert isinstance(turn, Turn)
         turn.end()
-
-
-async def test_wait_that_ends_before_the_host_is_recalled_names_the_store(machine: Machine) -> None:
-    store = FailingStore(machine.records, "get")
-    async with machine.gate(store, exempt=True) as gate:
-        with pytest.raises(TooFar) as caught:
-            await gate.take_turn(PAGE, max_wait_s=1)
-        assert caught.value.not_yet.bound_by is Bound.STORE
-        assert machine.clock.monotonic() == 1.0
-        store.release.set()
 
 
 async def test_cancelled_wait_for_the_recall_affects_no_other_caller(machine: Machine) -> None:
@@ -335,7 +304,7 @@ async def test_closing_the_gate_ends_the_wait_for_the_recall(machine: Machine) -
     assert store.closed
 
 
-async def test_robots_txt_is_not_fetched_from_a_host_that_is_closed_by_memory(machine: Machine) -> None:
+async def test_robots_txt_and_exempt_turns_wait_for_a_host_that_is_closed_by_memory(machine: Machine) -> None:
     opens_wall = await machine.closed(after_s=60)
     del machine.records[SITE]
     async with machine.gate() as gate:
@@ -345,12 +314,8 @@ async def test_robots_txt_is_not_fetched_from_a_host_that_is_closed_by_memory(ma
             assert verdict.source is not None
             assert (verdict.source.not_before or 0.0) >= opens_wall
         assert gate.asked == []
-
-
-async def test_exempt_turns_wait_for_what_the_host_has_asked_for(machine: Machine) -> None:
-    opens_wall = await machine.closed(after_s=60)
-    async with machine.gate() as gate, gate.turn(PAGE, exempt="our own server"):
-        assert machine.clock.wall() == about(opens_wall)
+        async with gate.turn(PAGE, exempt="our own server"):
+            assert machine.clock.wall() == about(opens_wall)
 
 
 async def test_refused_robots_txt_closes_its_host_after_a_restart(machine: Machine) -> None:
@@ -369,28 +334,41 @@ async def test_forgetting_an_origin_does_not_open_its_host(machine: Machine) -> 
     assert await machine.restarted(exempt=True) == about(closed_wall + 3600)
 
 
-DAMAGES: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "truncated": lambda state: state[:-1],
-    "of a later version": lambda state: state.replace(b"/1 ", b"/2 ", 1),
-    "text": lambda state: state.decode("latin-1"),  # type: ignore[dict-item,return-value]
+def shaped(**fields: object) -> Callable[[bytes], bytes]:
+    """Return a function that changes fields of a state."""
+
+    def change(kept: bytes) -> bytes:
+        content = json.dumps(json.loads(kept[len(VERSION) + DIGEST_BYTES :]) | fields).encode()
+        return VERSION + hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest() + content
+
+    return change
+
+
+DAMAGES: Final[dict[str, Callable[[bytes], object]]] = {
+    "truncated": lambda kept: kept[:-1],
+    "of a later version": lambda kept: kept.replace(b"/1 ", b"/2 ", 1),
+    "text": lambda kept: kept.decode("latin-1"),
     "empty": lambda _: b"",
+    "times that are no numbers": shaped(asked_s="now"),
+    "no time": shaped(wall=None),
+    "answers that are none": shaped(answers=5),
+    "not a number": shaped(mono=float("nan")),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-async def test_damaged_state_counts_as_a_request_just_now_and_is_published(
-    damage: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    machine = Machine(SLOW)
-    await machine.restarted()
-    started_wall = machine.restart(after_s=3_600)
-    machine.records[KEY] = DAMAGES[damage](machine.records[KEY])
-    async with machine.gate() as gate:
-        failures = failures_of(gate)
-        assert await machine.request(gate) == about(started_wall + 30)
-        assert [failure.component for failure in failures] == ["store"]
-    assert caplog.text.count("The store failed") == 1
-    assert machine.state()["under_way"] is False  # it was written anew
+async def test_damaged_state_counts_as_a_request_just_now_and_is_published(caplog: pytest.LogCaptureFixture) -> None:
+    for name, damage in DAMAGES.items():
+        machine = Machine(SLOW)
+        await machine.restarted()
+        machine.restart(after_s=3_600)
+        machine.records[KEY] = damage(machine.records[KEY])  # type: ignore[assignment]
+        async with machine.gate() as gate:
+            failures = failures_of(gate)
+            await machine.request(gate)
+            told = [failure.component for failure in failures], caplog.text.count("The store failed")
+            assert (name, machine.clock.monotonic(), told) == (name, about(30), (["store"], 1))
+        assert machine.state()["under_way"] is False  # it was written anew
+        caplog.clear()
 
 
 async def test_state_of_another_host_is_not_believed(machine: Machine) -> None:
@@ -403,21 +381,9 @@ async def test_state_of_another_host_is_not_believed(machine: Machine) -> None:
         assert "example.com" in str(failures[0].error.__cause__ or failures[0].error)
 
 
-async def test_state_of_another_shape_counts_as_a_request_just_now() -> None:
-    for fields in ({"asked_s": "now"}, {"wall": None}, {"answers": 5}, {"mono": float("nan")}):
-        machine = Machine()
-        await machine.restarted()
-        machine.restart(after_s=3_600)
-        machine.change(**fields)
-        async with machine.gate() as gate:
-            failures = failures_of(gate)
-            await machine.request(gate)
-            assert (fields, machine.clock.monotonic(), len(failures)) == (fields, about(1), 1)
-
-
 async def test_what_a_later_version_adds_to_a_state_is_ignored(machine: Machine) -> None:
     opens_wall = await machine.closed()
-    machine.change(mood="good")
+    machine.records[KEY] = shaped(mood="good")(machine.records[KEY])
     assert await machine.restarted() == about(opens_wall)
 
 
@@ -542,7 +508,8 @@ async def test_closure_that_another_process_has_noted_outlives_all_notes_of_this
         await machine.request(other)  # it knows the host from now on
         closed_wall = await machine.request(gate, 429)
         for _ in range(3):
-            await machine.request(other)
+            await settle()
+            await machine.request(other)  # its own pacer does not know of the closure
     assert await machine.restarted() == about(closed_wall + 3600)
 
 

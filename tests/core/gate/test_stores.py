@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import pairwise
+from itertools import count, pairwise, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,10 +54,9 @@ FAILURES: Final[dict[str, Callable[[], object] | None]] = {
 UNEXPECTED: Final = {"OSError", "CancelledError", "BaseException"}
 
 
-@pytest.mark.parametrize("failure", FAILURES)
-async def test_no_failure_of_a_store_opens_a_site_or_reaches_the_caller(failure: str) -> None:
+async def test_no_failure_of_a_store_opens_a_site_or_reaches_the_caller() -> None:
     answers: Answers = {SITE: PRIVATE, "https://down.example": 503, "https://closed.example": CLOSED}
-    for method in METHODS:
+    for failure, method in product(FAILURES, METHODS):
         gate = ScriptedGate(answers, jumps=True, store=FailingStore({}, method, fail=FAILURES[failure]))
         failures = failures_of(gate)
         for _ in range(3):
@@ -77,21 +76,20 @@ async def test_no_failure_of_a_store_opens_a_site_or_reaches_the_caller(failure:
         assert {failed.component for failed in failures} <= {"store", "cache"}
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
-async def test_cached_answers_do_not_wait_for_a_store_that_hangs(*, stubborn: bool) -> None:
-    store = FailingStore({}, stubborn=stubborn)
-    async with ScriptedGate({SITE: PRIVATE}, jumps=True, store=store) as gate:
-        await gate.check(f"{SITE}/")
-        await gate.clock.sleep(5)
-        store.methods = {*METHODS}
-        for place in range(20):
-            before_mono = gate.clock.monotonic()
-            assert (await gate.check(f"{SITE}/{place}")).reason is Reason.NO_RULE
-            assert gate.clock.monotonic() == before_mono
-            async with gate.turn(f"{SITE}/{place}") as turn:
-                turn.observe(200)
-        assert gate.clock.monotonic() < 5 + 20 * 1.01
-        store.release.set()
+async def test_cached_answers_do_not_wait_for_a_store_that_hangs() -> None:
+    for stubborn in (False, True):
+        store = FailingStore({}, stubborn=stubborn)
+        async with ScriptedGate({SITE: PRIVATE}, jumps=True, store=store) as gate:
+            await gate.check(f"{SITE}/")
+            await gate.clock.sleep(5)
+            store.methods = {*METHODS}
+            for place in range(20):
+                before_mono = gate.clock.monotonic()
+                assert (await gate.check(f"{SITE}/{place}")).reason is Reason.NO_RULE
+                assert gate.clock.monotonic() == before_mono
+                (await gate.take_turn(f"{SITE}/{place}")).end()
+            assert gate.clock.monotonic() < 5 + 20 * 1.01
+            store.release.set()
 
 
 async def test_cold_origins_one_by_one_hardly_wait_for_a_store_that_hangs(clock: ManualClock) -> None:
@@ -106,17 +104,17 @@ async def test_cold_origins_one_by_one_hardly_wait_for_a_store_that_hangs(clock:
 
 
 async def test_cold_origins_at_once_wait_for_a_store_as_long_as_one_does() -> None:
-    for count in (1, 100):
+    for origins in (1, 100):
         store = FailingStore({}, "get", "put")
         async with ScriptedGate(jumps=True, store=store) as gate:
             failures = failures_of(gate)
-            assert all(await gate.check_batch(f"https://h{place}.example/" for place in range(count)))
+            assert all(await gate.check_batch(f"https://h{place}.example/" for place in range(origins)))
             store.release.set()
         assert (gate.clock.monotonic() <= 5.0, len(failures)) == (True, 1)
         clock = ManualClock(autojump=True)
         async with ScriptedGate(clock=clock, store=KeptStore({}, 4.9, clock)) as gate:
             failures = failures_of(gate)
-            await gate.check_batch(f"https://h{place}.example/" for place in range(count))
+            await gate.check_batch(f"https://h{place}.example/" for place in range(origins))
             assert clock.monotonic() == pytest.approx(3 * 4.9)  # to read the record and the host, and to write one
         assert failures == []
 
@@ -190,13 +188,12 @@ async def test_time_in_which_the_event_loop_stood_still_makes_no_store_late() ->
     assert (failures, fetcher.requests) == ([], [])
 
 
-@pytest.mark.parametrize(("status", "option"), [(403, {"on_forbidden": "disallow"}), (429, {})])
-async def test_stored_record_is_judged_by_the_options_of_its_reader(status: int, option: dict[str, Any]) -> None:
-    store, lenient = MemoryStore(), CacheOptions(on_too_many_requests="allow")
-    gate = ScriptedGate({SITE: status}, store=store, cache=lenient)
-    assert await gate.check(f"{SITE}/")
-    async with ScriptedGate({SITE: status}, store=store, cache=CacheOptions(**option)) as other:
-        assert not await other.check(f"{SITE}/")
+async def test_stored_record_is_judged_by_the_options_of_its_reader() -> None:
+    for status, strict in ((403, CacheOptions(on_forbidden="disallow")), (429, CacheOptions())):
+        store, lenient = MemoryStore(), CacheOptions(on_too_many_requests="allow")
+        assert await ScriptedGate({SITE: status}, store=store, cache=lenient).check(PAGE)
+        async with ScriptedGate({SITE: status}, store=store, cache=strict) as other:
+            assert not await other.check(PAGE)
 
 
 async def test_forget_is_not_undone_by_a_pending_read_of_the_store() -> None:
@@ -236,13 +233,16 @@ LONG: Final = lasting(86_400, CLOSED)
 KINDS: Final[dict[str, Callable[[Path], Store]]] = {
     "memory": lambda _: MemoryStore(),
     "leasing": lambda _: SharedMemoryStore(),
-    "updating": lambda place: SqliteStore(place / "robots.db"),
+    "updating": lambda place: SqliteStore(place.with_suffix(".db")),
     "of a user": lambda _: KeptStore({}),
 }
 SHARED: Final[dict[str, Callable[[Path], Store]]] = {
     "sqlite": KINDS["updating"],
     "redis": lambda place: RedisStore(shared_server(next(iter(EXECUTABLES))).url, prefix=f"{place}:"),
 }
+
+
+Stores = Callable[[], list[Store]]
 
 
 class Bench:
@@ -291,37 +291,30 @@ class Bench:
                 await asyncio.sleep(0.001)
 
 
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return KINDS[request.param](tmp_path)
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    """Return a function that makes an empty store of each kind."""
+    folders = count()
+    return lambda: [make(tmp_path / f"{next(folders)}") for make in KINDS.values()]
 
 
-async def test_newer_file_that_could_not_be_stored_is_not_replaced_by_the_older_one(store: Store) -> None:
+async def test_newer_file_that_could_not_be_stored_is_not_replaced_by_the_older_one(stores: Stores) -> None:
     for error in (StoreError("disk full"), OSError("disk full")):
-        bench = Bench(store, FIRST, SHORT)
-        assert await bench.gate.check(PAGE)
-        bench.break_calls(*WRITES, error=error)
-        await bench.refresh()
-        assert not await bench.gate.check(PAGE)
-        for _ in range(3):
-            bench.clock.advance(120)  # the older file is still fresh
-            assert not await bench.gate.check(PAGE)
-        bench.heal()
-        bench.clock.advance(600)
-        assert (await bench.gate.check(PAGE)).reason is Reason.DISALLOW_RULE
-        await bench.gate.forget(SITE)
-    await bench.gate.aclose()
-
-
-async def test_agent_that_comes_later_does_not_bring_back_the_older_file(store: Store) -> None:
-    bench = Bench(store, FIRST, LONG)
-    async with bench.gate as gate:
-        assert await gate.check(PAGE)
-        bench.break_calls(*WRITES)
-        await bench.refresh()
-        bench.heal()
-        assert not await gate.agent(tokens=["ExampleBot-Image", "ExampleBot"]).check(PAGE)
-        assert not await gate.check(PAGE)
+        for store in stores():
+            bench = Bench(store, FIRST, SHORT)
+            async with bench.gate as gate:
+                assert await gate.check(PAGE)
+                bench.break_calls(*WRITES, error=error)
+                await bench.refresh()
+                assert not await gate.check(PAGE)
+                for _ in range(3):
+                    bench.clock.advance(120)  # the older file is still fresh
+                    assert not await gate.check(PAGE)
+                bench.heal()
+                assert not await gate.agent(tokens=["ExampleBot-Image", "ExampleBot"]).check(PAGE)
+                assert not await gate.check(PAGE)
+                bench.clock.advance(600)
+                assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
 
 
 async def test_store_that_fails_for_a_moment_does_not_bring_back_its_older_file() -> None:
@@ -338,16 +331,17 @@ async def test_store_that_fails_for_a_moment_does_not_bring_back_its_older_file(
         assert not await gate.check(PAGE)
 
 
-async def test_file_that_was_forgotten_does_not_come_back_if_it_could_not_be_deleted(store: Store) -> None:
-    bench = Bench(store, FIRST, SHORT, SHORT)
-    async with bench.gate as gate:
-        assert await gate.check(PAGE)
-        bench.break_calls("delete", *WRITES)
-        await gate.forget(SITE)
-        for passed_s in (10, 120):
-            bench.clock.advance(passed_s)
-            assert not await gate.check(PAGE)
-        assert bench.scripted.count(SITE) == 3
+async def test_file_that_was_forgotten_does_not_come_back_if_it_could_not_be_deleted(stores: Stores) -> None:
+    for store in stores():
+        bench = Bench(store, FIRST, SHORT, SHORT)
+        async with bench.gate as gate:
+            assert await gate.check(PAGE)
+            bench.break_calls("delete", *WRITES)
+            await gate.forget(SITE)
+            for passed_s in (10, 120):
+                bench.clock.advance(passed_s)
+                assert not await gate.check(PAGE)
+            assert bench.scripted.count(SITE) == 3
 
 
 @pytest.mark.parametrize("succeeds", [True, False])
@@ -383,19 +377,19 @@ async def test_write_that_ends_late_does_not_bring_back_a_file_that_was_forgotte
         bench.heal()
 
 
-@pytest.mark.parametrize("later", [LONG, 503], ids=["file", "fault"])
-async def test_evicted_file_that_could_not_be_stored_is_fetched_again(store: Store, later: Answer) -> None:
-    bench = Bench(store, FIRST, LONG, later, max_entries_bytes=1)
-    async with bench.gate as gate:
-        assert await gate.check(PAGE)
-        bench.break_calls(*WRITES)
-        await bench.refresh()
-        assert await gate.check(OTHER)  # there is room for one file only
-        bench.heal()
-        bench.clock.advance(10)
-        gc.collect()  # an evicted file that a traceback holds would be found again
-        assert not await gate.check(PAGE)
-        assert bench.scripted.count(SITE) == 3
+async def test_evicted_file_that_could_not_be_stored_is_fetched_again(stores: Stores) -> None:
+    for store, later in [*product(stores(), [LONG]), *product(stores(), [503])]:
+        bench = Bench(store, FIRST, LONG, later, max_entries_bytes=1)
+        async with bench.gate as gate:
+            assert await gate.check(PAGE)
+            bench.break_calls(*WRITES)
+            await bench.refresh()
+            assert await gate.check(OTHER)  # there is room for one file only
+            bench.heal()
+            bench.clock.advance(10)
+            gc.collect()  # an evicted file that a traceback holds would be found again
+            assert not await gate.check(PAGE)
+            assert bench.scripted.count(SITE) == 3
 
 
 async def test_no_older_record_counts_after_more_writes_have_failed_than_the_gate_remembers(
@@ -420,21 +414,19 @@ async def test_no_older_record_counts_after_more_writes_have_failed_than_the_gat
         assert bench.scripted.count(SITE) == before
 
 
-@pytest.mark.parametrize("kind", SHARED)
-@pytest.mark.parametrize("forgets", [False, True], ids=["write", "delete"])
-async def test_next_gate_does_not_find_a_record_that_a_failed_call_has_left(
-    tmp_path: Path, kind: str, *, forgets: bool
-) -> None:
-    bench = Bench(SHARED[kind](tmp_path), FIRST, SHORT)
-    async with bench.gate as gate:
-        assert await gate.check(PAGE)
-        bench.break_calls("delete", *WRITES)
-        await (gate.forget(SITE) if forgets else bench.refresh())
-        bench.heal()
-    bench.store = SHARED[kind](tmp_path)
-    bench.clock.advance(10)
-    async with bench.next_gate() as gate:
-        assert not await gate.check(PAGE)
+async def test_next_gate_does_not_find_a_record_that_a_failed_call_has_left(tmp_path: Path) -> None:
+    for (kind, make), forgets in product(SHARED.items(), (False, True)):
+        place = tmp_path / f"{kind}{forgets}"
+        bench = Bench(make(place), FIRST, SHORT)
+        async with bench.gate as gate:
+            assert await gate.check(PAGE)
+            bench.break_calls("delete", *WRITES)
+            await (gate.forget(SITE) if forgets else bench.refresh())
+            bench.heal()
+        bench.store = make(place)
+        bench.clock.advance(10)
+        async with bench.next_gate() as gate:
+            assert not await gate.check(PAGE)
 
 
 async def test_store_that_was_set_back_does_not_bring_back_an_older_file() -> None:
@@ -519,15 +511,15 @@ async def test_files_of_several_agents_are_read_although_others_evict_them() -> 
     assert not any(task.cancelled() for task in tasks)
 
 
-@pytest.mark.parametrize("fragment", ["", "#part"])
-async def test_reservations_are_enforced_although_others_evict_them(fragment: str) -> None:
-    turns: list[str] = []
+async def test_reservations_are_enforced_although_others_evict_them() -> None:
     tdmrep = '[{"location": "/reserved", "tdm-reservation": 1}]'
     reserved = {f"{site}/.well-known/tdmrep.json": tdmrep for site in SITES}
-    urls = {site: [f"{site}/page{fragment}", f"{site}/reserved"] for site in SITES}
-    async with small_gate(answers=reserved, enforce_usage={"tdm"}) as gate:
-        await pass_time(gate.clock, [asyncio.create_task(take_all(gate, urls[site], turns)) for site in SITES], 60.0)
-    assert sorted(turns) == sorted(urls[site][0] for site in SITES)
+    for fragment in ("", "#part"):
+        turns: list[str] = []
+        async with small_gate(answers=reserved, enforce_usage={"tdm"}) as gate:
+            takers = [take_all(gate, [f"{site}/page{fragment}", f"{site}/reserved"], turns) for site in SITES]
+            await pass_time(gate.clock, [asyncio.create_task(taker) for taker in takers], 60.0)
+        assert sorted(turns) == sorted(f"{site}/page{fragment}" for site in SITES)
 
 
 async def test_evicted_file_is_not_kept_longer_than_its_users() -> None:
