@@ -50,21 +50,17 @@ def shortest(starts: Sequence[float]) -> float:
     return min(later - earlier for earlier, later in pairwise(sorted(starts)))
 
 
-@pytest.mark.parametrize("shared", [False, True])
-async def test_gate_for_each_page_keeps_the_pace(clock: ManualClock, *, shared: bool) -> None:
-    pacer, starts = SharedPacer(clock=clock) if shared else None, []
-    for _ in range(10):
+def test_gate_for_each_page_keeps_the_pace_in_one_event_loop_or_in_several(clock: ManualClock) -> None:
+    async def visit(pacer: SharedPacer | None = None) -> float:
         async with gate_of(clock, pacer=pacer) as gate:
-            starts.append(await request(gate))
-    assert shortest(starts) == pytest.approx(1.0)
-
-
-def test_event_loop_for_each_page_keeps_the_pace(clock: ManualClock) -> None:
-    async def visit() -> float:
-        async with gate_of(clock) as gate:
             return await request(gate)
 
+    async def visits(pacer: SharedPacer | None = None) -> list[float]:
+        return [await visit(pacer) for _ in range(5)]
+
     assert shortest([asyncio.run(visit()) for _ in range(5)]) == pytest.approx(1.0)
+    for pacer in (None, SharedPacer(clock=clock)):
+        assert shortest(asyncio.run(visits(pacer))) == pytest.approx(1.0)
 
 
 def test_gate_that_its_program_never_closed_leaves_its_pace_as_well() -> None:
@@ -142,33 +138,18 @@ async def test_robots_txt_of_a_host_is_requested_at_the_pace_by_each_gate(clock:
     assert shortest(fetched[1:]) == pytest.approx(1.0)
 
 
-async def test_long_crawl_delay_outlives_its_gate(clock: ManualClock) -> None:
+async def test_long_crawl_delay_and_the_pace_of_a_slow_server_outlive_their_gate(clock: ManualClock) -> None:
     starts = []
     for _ in range(3):
         async with gate_of(clock, {SITE: "User-agent: *\nCrawl-delay: 3600"}) as gate:
             starts.append(await allowed(gate))
         await clock.sleep(1800)
     assert shortest(starts) >= 3600
-
-
-async def test_slow_server_keeps_its_pace_for_the_next_gate(clock: ManualClock) -> None:
+    await clock.sleep(3600)
     async with gate_of(clock) as gate:
-        await allowed(gate, lasts_s=8.0)
-    ended = clock.monotonic()
+        await request(gate, lasts_s=8.0)
     async with gate_of(clock) as gate:
-        assert await allowed(gate) >= ended + 7.9
-
-
-async def test_turn_that_ends_after_the_close_of_its_gate_counts(clock: ManualClock) -> None:
-    gate = gate_of(clock)
-    turn = await gate.take_turn(PAGE)
-    await gate.aclose()
-    await clock.sleep(30)
-    with turn:
-        turn.observe(503, {"retry-after": "600"})
-    ended = clock.monotonic()
-    async with gate_of(clock) as gate:
-        assert await request(gate) == pytest.approx(ended + 600)
+        assert await request(gate) >= starts[-1] + 5400 + 8.0 + 7.9
 
 
 async def test_task_with_a_turn_of_a_closed_gate_gets_turns_of_other_hosts_alone(clock: ManualClock) -> None:
@@ -219,55 +200,56 @@ async def test_turn_that_is_under_way_at_the_close_of_its_gate_holds_its_host(
 
 
 @pytest.mark.parametrize("paced_by", ["host", "limit"])
-@pytest.mark.parametrize("opened_s", [100, 900])
 async def test_turn_that_never_ends_holds_its_host_until_it_expires_also_after_the_close_of_its_gate(
-    clock: ManualClock, paced_by: str, opened_s: float
+    paced_by: str,
 ) -> None:
-    gate = gate_of(clock, pacing=PACINGS[paced_by])
-    turn = await gate.take_turn(PAGE, exempt=WHY)
-    taken = clock.monotonic()
-    await gate.aclose()
-    await clock.sleep(opened_s)
-    async with gate_of(clock, pacing=PACINGS[paced_by]) as other:
-        expired = events_of(other, TurnExpired)
-        assert await request(other) == pytest.approx(taken + max(600, opened_s) + 1, abs=0.1)
-        assert [event.url for event in expired] == [PAGE]
-    assert not turn.under_way
+    for opened_s in (100, 900):
+        clock = ManualClock(autojump=True)
+        gate = gate_of(clock, pacing=PACINGS[paced_by])
+        turn = await gate.take_turn(PAGE, exempt=WHY)
+        await gate.aclose()
+        await clock.sleep(opened_s)
+        async with gate_of(clock, pacing=PACINGS[paced_by]) as other:
+            expired = events_of(other, TurnExpired)
+            assert await request(other) == pytest.approx(max(600, opened_s) + 1, abs=0.1)
+            assert [event.url for event in expired] == [PAGE]
+        assert not turn.under_way
 
 
-@pytest.mark.parametrize("gives_back", [False, True])
-async def test_turn_that_ends_while_no_gate_is_open_holds_its_host_for_one_interval(
-    clock: ManualClock, *, gives_back: bool
-) -> None:
-    gate = gate_of(clock)
-    turn = await gate.take_turn(PAGE, exempt=WHY)
-    await gate.aclose()
-    await clock.sleep(30)
-    (turn.give_back if gives_back else turn.end)()
-    ended = clock.monotonic()
-    async with gate_of(clock, pacing=PacingOptions(adaptive_factor=0.0)) as other:
-        assert await request(other) == pytest.approx(ended + (0.0 if gives_back else 1.0))
-
-
-@pytest.mark.parametrize("address", [None, Limit(min_delay_s=0.0, max_concurrent=2)], ids=["host", "limit"])
-async def test_several_turns_that_are_under_way_at_the_close_of_their_gate_count_for_the_next(
-    clock: ManualClock, address: Limit | None
-) -> None:
-    pacing = PacingOptions(max_concurrent=2, adaptive_factor=0.0, address=address)
-    gate = gate_of(clock, pacing=pacing)
-    first, second = [await gate.take_turn(PAGE, exempt=WHY) for _ in range(2)]
-    await gate.aclose()
-    async with gate_of(clock, pacing=pacing) as other:
-        waiting = asyncio.create_task(request(other, 60.0))
+async def test_turn_that_ends_while_no_gate_is_open_holds_its_host_for_one_interval_or_as_its_answer_asks() -> None:
+    for answered, wait_s in ((None, 0.0), ({}, 1.0), ({"retry-after": "600"}, 600.0)):
+        clock = ManualClock(autojump=True)
+        gate = gate_of(clock)
+        turn = await gate.take_turn(PAGE, exempt=WHY)
+        await gate.aclose()
         await clock.sleep(30)
-        last = asyncio.create_task(request(other))
-        second.end()
-        ended = clock.monotonic()
-        await clock.sleep(0.5)
-        first.give_back()  # the request of this gate, which is later, sets the interval
-        assert await waiting == pytest.approx(ended)
-        assert await last == pytest.approx(ended + 1.0)
-    assert [timer for *_, timer in clock._timers if not timer.cancelled] == []
+        if answered is None:
+            turn.give_back()
+        else:
+            turn.observe(503 if answered else 200, answered)
+            turn.end()
+        async with gate_of(clock, pacing=PacingOptions(adaptive_factor=0.0)) as other:
+            assert await request(other) == pytest.approx(30 + wait_s)
+
+
+async def test_several_turns_that_are_under_way_at_the_close_of_their_gate_count_for_the_next() -> None:
+    for address in (None, Limit(min_delay_s=0.0, max_concurrent=2)):
+        clock = ManualClock(autojump=True)
+        pacing = PacingOptions(max_concurrent=2, adaptive_factor=0.0, address=address)
+        gate = gate_of(clock, pacing=pacing)
+        first, second = [await gate.take_turn(PAGE, exempt=WHY) for _ in range(2)]
+        await gate.aclose()
+        async with gate_of(clock, pacing=pacing) as other:
+            waiting = asyncio.create_task(request(other, 60.0))
+            await clock.sleep(30)
+            last = asyncio.create_task(request(other))
+            second.end()
+            ended = clock.monotonic()
+            await clock.sleep(0.5)
+            first.give_back()  # the request of this gate, which is later, sets the interval
+            assert await waiting == pytest.approx(ended)
+            assert await last == pytest.approx(ended + 1.0)
+        assert all(timer.cancelled for *_, timer in clock._timers)
 
 
 async def test_answer_in_a_turn_of_a_closed_gate_closes_the_host_for_the_next_gate(clock: ManualClock) -> None:
@@ -297,13 +279,13 @@ def test_turn_of_an_event_loop_that_has_ended_holds_no_host(clock: ManualClock) 
     assert shortest(starts) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("paced_by", ["address", "limit"])
-async def test_hosts_of_an_address_keep_their_pace_over_several_gates(clock: ManualClock, paced_by: str) -> None:
-    starts = []
-    for url in (PAGE, "https://www.example.com/", PAGE):
-        async with gate_of(clock, pacing=PACINGS[paced_by]) as gate, gate.turn(url):
-            starts.append(clock.monotonic())
-    assert shortest(starts) >= 1.0
+async def test_hosts_of_an_address_keep_their_pace_over_several_gates(clock: ManualClock) -> None:
+    for paced_by in ("address", "limit"):
+        starts = []
+        for url in (PAGE, "https://www.example.com/", PAGE):
+            async with gate_of(clock, pacing=PACINGS[paced_by]) as gate, gate.turn(url):
+                starts.append(clock.monotonic())
+        assert shortest(starts) >= 1.0
 
 
 async def test_each_gate_keeps_its_own_floor_on_a_host_of_both(clock: ManualClock) -> None:
@@ -348,30 +330,21 @@ async def test_cap_of_a_gate_does_not_bind_a_gate_that_obeys(clock: ManualClock)
         assert await allowed(other) == pytest.approx(first + 30.0)
 
 
-async def test_shared_pacer_gives_a_pace_apart(clock: ManualClock) -> None:
-    async with gate_of(clock) as gate, gate_of(clock, pacer=SharedPacer(clock=clock)) as apart:
-        await asyncio.gather(gate.check(PAGE), apart.check(PAGE))
-        await clock.sleep(5.0)
-        starts = await asyncio.gather(allowed(gate), allowed(apart))
-    assert starts[0] == starts[1]
-
-
-async def test_gates_with_different_clocks_share_nothing() -> None:
-    for _ in range(3):
-        async with ScriptedGate(jumps=True) as gate:
-            assert await request(gate) == 0.0
-
-
-async def test_clock_without_hash_gives_each_gate_a_pace_of_its_own() -> None:
+async def test_gates_with_pacers_or_clocks_of_their_own_or_a_clock_without_hash_share_nothing(
+    clock: ManualClock,
+) -> None:
     class Clock(ManualClock):
         __hash__ = None  # type: ignore[assignment]
 
         def __eq__(self, other: object) -> bool:
             return self is other
 
-    clock = Clock(autojump=True)
-    async with gate_of(clock) as one, gate_of(clock) as other:
-        assert [await request(one), await request(other)] == [0.0, 0.0]
+    unhashable = Clock(autojump=True)
+    gates = [gate_of(clock), gate_of(clock, pacer=SharedPacer(clock=clock)), ScriptedGate(jumps=True)]
+    for gate in (*gates, gate_of(unhashable), gate_of(unhashable)):
+        assert await request(gate) == 0.0
+    for gate in gates:
+        await gate.aclose()
 
 
 def test_gate_that_was_made_outside_of_an_event_loop_belongs_to_the_loop_that_uses_it_first(clock: ManualClock) -> None:
@@ -433,8 +406,7 @@ async def test_closed_gate_leaves_no_task_and_no_timer() -> None:
     assert all(timer.cancelled for *_, timer in gate.clock._timers)
 
 
-@pytest.mark.parametrize("closes", [True, False])
-def test_event_loops_leave_nothing_but_marks(*, closes: bool) -> None:
+def test_event_loops_leave_nothing_but_marks() -> None:
     loops = weakref.WeakSet[asyncio.AbstractEventLoop]()
 
     async def visit(place: int) -> None:
@@ -442,10 +414,23 @@ def test_event_loops_leave_nothing_but_marks(*, closes: bool) -> None:
         gate = Gatekeeper(UA, fetcher=ScriptedFetcher())
         async with gate.turn(f"https://h{place}.example/", exempt=WHY):
             pass
-        if closes:
+        if place % 2:
             await gate.aclose()
 
     for place in range(20):
         asyncio.run(visit(place))
     gc.collect()
     assert len(loops) == 0
+
+
+async def test_hosts_that_were_left_alone_for_long_are_forgotten_by_the_process(clock: ManualClock) -> None:
+    async def visit(hosts: range) -> int:
+        async with gate_of(clock) as gate:
+            for place in hosts:
+                (await gate.take_turn(f"https://h{place}.example/", exempt=WHY)).end()
+        gc.collect()
+        return sum(type(found).__name__ == "HostBackoff" for found in gc.get_objects())
+
+    most = await visit(range(600))
+    await clock.sleep(1_000_000.0)
+    assert await visit(range(1)) < most - 500
