@@ -5,19 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from politesse import (
-    ConfigurationError,
-    Disallowed,
-    Gatekeeper,
-    HostPolicy,
-    NotYet,
-    PacingOptions,
-    PoliteQueue,
-    QueueClosed,
-    Reason,
-    Verdict,
-)
+from politesse import ConfigurationError, Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions, Reason, Verdict
 from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.queue import PoliteQueue, QueueClosed
 from politesse.testing import Answer
 from politesse.usage import Preference, Purpose, Usage
 from politesse.usage.model import NOTHING_STATED
@@ -60,13 +50,6 @@ async def queued(gate: ScriptedGate, *urls: str) -> PoliteQueue[str]:
     return queue
 
 
-async def test_by_default_a_preference_is_only_reported() -> None:
-    async with gate_of({SITE: SIGNALS, TDMREP: RESERVED}) as gate:
-        verdict = await gate.check(PAGE)
-        assert (verdict.reason, preference(verdict)) == (Reason.NO_RULE, Preference.DISALLOWED)
-        assert preference(verdict, Purpose.TDM) is Preference.UNSTATED
-
-
 async def test_purpose_that_robots_txt_disallows_is_denied_with_the_line_that_says_so() -> None:
     async with gate_of({SITE: SIGNALS}, "ai-train") as gate:
         other = gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0")  # agents enforce the purposes of the gate
@@ -79,15 +62,17 @@ async def test_purpose_that_robots_txt_disallows_is_denied_with_the_line_that_sa
         assert (await gate.check(f"{SITE}/robots.txt")).reason is Reason.ROBOTS_TXT
 
 
-async def test_purpose_that_is_not_enforced_denies_nothing() -> None:
-    async with gate_of({SITE: SIGNALS}, "search", "ai-input") as gate:
-        assert await gate.check(PAGE)
-
-
-async def test_report_mode_allows_everything_and_reports_the_reason() -> None:
-    async with gate_of({SITE: SIGNALS}, "ai-train", mode="report") as gate:
-        verdict = await gate.check(PAGE)
-        assert (verdict.allowed, verdict.reason) == (True, Reason.USAGE_DISALLOWED)
+async def test_preference_is_only_reported_by_default_for_other_purposes_and_in_report_mode() -> None:
+    rows: list[tuple[dict[str, Any], Reason]] = [
+        ({}, Reason.NO_RULE),
+        ({"enforce_usage": {"search", "ai-input"}}, Reason.NO_RULE),
+        ({"enforce_usage": {"ai-train"}, "mode": "report"}, Reason.USAGE_DISALLOWED),
+    ]
+    for options, reason in rows:
+        async with ScriptedGate({SITE: SIGNALS, TDMREP: RESERVED}, **options) as gate:
+            verdict = await gate.check(PAGE)
+            assert (verdict.allowed, verdict.reason, preference(verdict)) == (True, reason, Preference.DISALLOWED)
+            assert preference(verdict, Purpose.TDM) is Preference.UNSTATED
 
 
 async def test_reservation_in_tdmrep_json_denies_the_paths_that_it_covers() -> None:
@@ -122,22 +107,24 @@ async def test_site_without_reservations_reserves_nothing() -> None:
         async with tdm_gate(answer) as gate:
             reasons.append((await gate.check(PAGE)).reason)
     assert reasons == [Reason.NO_RULE] * len(answers)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [500, 503, 429, FetchFault(FaultKind.TIMEOUT, "too late", TDMREP), RuntimeError("broken")],
-    ids=["500", "503", "429", "timeout", "fetcher that raises"],
-)
-async def test_unfetchable_tdmrep_json_closes_the_gate_until_it_is_fetched_again(answer: Answer) -> None:
-    async with tdm_gate(answer, "[]") as gate:
-        verdict = await gate.check(PAGE)
-        assert (verdict.allowed, verdict.reason) == (False, Reason.USAGE_UNKNOWN)
-        assert verdict.not_before is not None
-        assert verdict.not_before > gate.clock.wall()
-        assert "tdmrep.json could not be read" in verdict.explain()
-        gate.clock.advance(verdict.not_before - gate.clock.wall() + 1)
+    async with tdm_gate(RESERVED, robots="User-agent: *\nDisallow: /.well-known/\n") as gate:
         assert await gate.check(PAGE)
+        assert gate.known(PAGE)
+        assert gate.fetcher.count(TDMREP) == 0
+
+
+async def test_unfetchable_tdmrep_json_closes_the_gate_until_it_is_fetched_again() -> None:
+    fault = FetchFault(FaultKind.TIMEOUT, "too late", TDMREP)
+    answers: list[Answer] = [500, 503, 429, fault, RuntimeError("broken")]
+    for answer in answers:
+        async with tdm_gate(answer, "[]") as gate:
+            verdict = await gate.check(PAGE)
+            assert (verdict.allowed, verdict.reason) == (False, Reason.USAGE_UNKNOWN)
+            assert verdict.not_before is not None
+            assert verdict.not_before > gate.clock.wall()
+            assert "tdmrep.json could not be read" in verdict.explain()
+            gate.clock.advance(verdict.not_before - gate.clock.wall() + 1)
+            assert await gate.check(PAGE)
 
 
 async def test_tdmrep_json_that_cannot_be_read_closes_the_gate() -> None:
@@ -170,14 +157,9 @@ async def test_tdmrep_json_is_fetched_again_after_a_day() -> None:
         assert gate.fetcher.count(TDMREP) == 2
 
 
-async def test_tdmrep_json_that_robots_txt_disallows_is_not_fetched_and_reserves_nothing() -> None:
-    async with tdm_gate(RESERVED, robots="User-agent: *\nDisallow: /.well-known/\n") as gate:
-        assert await gate.check(PAGE)
-        assert gate.known(PAGE)
-        assert gate.fetcher.count(TDMREP) == 0
-
-
-async def test_try_turn_starts_the_fetch_of_both_files_and_then_grants_turns() -> None:
+async def test_try_turn_and_a_queue_start_the_fetch_of_both_files_and_then_grant_turns() -> None:
+    async with tdm_gate(503, "[]") as gate, asyncio.timeout(20), (await queued(gate, PAGE)).turn() as waited:
+        assert waited.url == PAGE
     async with tdm_gate(RESERVED) as gate, asyncio.timeout(10):
         while isinstance(turn := gate.try_turn(f"{SITE}/free"), NotYet):
             await gate.clock.sleep(0.1)
@@ -202,23 +184,15 @@ async def test_queue_hands_out_usable_urls_and_refuses_the_rest() -> None:
     assert (sorted(got), refused) == (free, [PAGE])
 
 
-async def test_queue_waits_for_a_tdmrep_json_that_fails_once() -> None:
-    async with tdm_gate(503, "[]") as gate, asyncio.timeout(20), (await queued(gate, PAGE)).turn() as turn:
-        assert turn.url == PAGE
-
-
-async def test_tdmrep_json_that_redirects_into_its_own_site_waits_for_nothing_but_its_turn() -> None:
-    answers = {SITE: "", TDMREP: moved(TDMREP, f"{SITE}/"), f"{SITE}/": "<!doctype html>"}
-    async with gate_of(answers, "tdm") as gate, asyncio.timeout(10):
-        assert (await gate.check(PAGE)).reason is Reason.NO_RULE
-
-
-async def test_two_sites_whose_tdmrep_json_redirect_into_each_other_do_not_wait_for_each_other() -> None:
+async def test_sites_whose_tdmrep_json_redirect_into_each_other_or_themselves_do_not_wait_for_each_other() -> None:
     other = "https://other.example"
     other_tdmrep = f"{other}/.well-known/tdmrep.json"
     answers: dict[str, Answer] = {TDMREP: moved(TDMREP, f"{other}/a"), other_tdmrep: moved(other_tdmrep, f"{SITE}/b")}
     async with gate_of(answers | {f"{other}/a": RESERVED, f"{SITE}/b": "[]"}, "tdm") as gate, asyncio.timeout(10):
         verdicts = await gate.check_batch([PAGE, f"{other}/page"])
+    own = {SITE: "", TDMREP: moved(TDMREP, f"{SITE}/"), f"{SITE}/": "<!doctype html>"}
+    async with gate_of(own, "tdm") as gate, asyncio.timeout(10):
+        assert (await gate.check(PAGE)).reason is Reason.NO_RULE
     assert [verdict.reason for verdict in verdicts] == [Reason.USAGE_DISALLOWED, Reason.UNAVAILABLE]
 
 
