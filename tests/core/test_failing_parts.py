@@ -5,6 +5,7 @@ KeyboardInterrupt and SystemExit stop the program all the same: asyncio raises t
 
 import asyncio
 import gc
+from itertools import product
 from typing import Final
 
 import pytest
@@ -131,32 +132,27 @@ async def test_max_wait_bounds_a_store_a_fetch_of_tdmrep_json_and_a_lookup_that_
         assert await too_far(gate) is Bound.ADDRESS
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
-@pytest.mark.parametrize("method", ["get", "put"])
-async def test_store_that_hangs_is_reported_and_bypassed(method: str, *, stubborn: bool) -> None:
-    store = FailingStore({}, method, stubborn=stubborn)
-    async with ScriptedGate({SITE: PRIVATE}, jumps=True, store=store) as gate:
-        failures = failures_of(gate)
-        assert (await gate.check(PAGE)).reason is Reason.NO_RULE
-        assert (await gate.check(f"{SITE}/private")).reason is Reason.DISALLOW_RULE
-        assert (gate.clock.monotonic(), gate.fetcher.count(SITE)) == (TIMEOUT_S, 1)
-        store.release.set()
-        await settle()
-        [failure] = failures  # in ``put``, that of the record or of the host: both hang
-        assert str(failure.origin) in ({SITE} if method == "get" else {SITE, "None"})
-        assert failure.component == "store"
-        assert isinstance(failure.error, StoreError)
-        assert "store_timeout_s=5" in str(failure.error)
+async def test_store_that_hangs_is_reported_and_bypassed() -> None:
+    for method, stubborn in product(("get", "put"), (False, True)):
+        store = FailingStore({}, method, stubborn=stubborn)
+        async with ScriptedGate({SITE: PRIVATE}, jumps=True, store=store) as gate:
+            failures = failures_of(gate)
+            assert (await gate.check(PAGE)).reason is Reason.NO_RULE
+            assert (await gate.check(f"{SITE}/private")).reason is Reason.DISALLOW_RULE
+            assert (gate.clock.monotonic(), gate.fetcher.count(SITE)) == (TIMEOUT_S, 1)
+            store.release.set()
+            await settle()
+            [failure] = failures  # in ``put``, that of the record or of the host: both hang
+            assert str(failure.origin) in ({SITE} if method == "get" else {SITE, "None"})
+            assert (failure.component, type(failure.error)) == ("store", StoreError)
+            assert "store_timeout_s=5" in str(failure.error)
 
 
-async def test_timeout_of_a_store_is_an_option() -> None:
+async def test_forgetting_and_a_queue_do_not_hang_on_the_store_whose_timeout_is_an_option() -> None:
     options = CacheOptions(store_timeout_s=0.25)
     async with ScriptedGate(jumps=True, store=FailingStore({}, "get"), cache=options) as gate:
         await gate.check(PAGE)
         assert gate.clock.monotonic() == 0.25
-
-
-async def test_forgetting_and_a_queue_do_not_hang_on_the_store() -> None:
     async with ScriptedGate(jumps=True, store=FailingStore({}, "delete")) as gate:
         failures = failures_of(gate)
         await gate.check(PAGE)
@@ -193,22 +189,22 @@ async def test_cancellation_during_a_failure_of_the_store_leaves_no_error() -> N
     assert left == []
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
-async def test_closing_does_not_hang_on_the_store(*, stubborn: bool) -> None:
-    store = FailingStore({}, "get", "aclose", stubborn=stubborn)
-    gate = ScriptedGate(jumps=True, store=store)
-    failures = failures_of(gate)
-    pending = asyncio.ensure_future(gate.check(PAGE))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    async with asyncio.timeout(30):
-        await gate.aclose()
-    store.release.set()
-    assert gate.clock.monotonic() == TIMEOUT_S * (2 if stubborn else 1)
-    assert gate.fetcher.closed
-    assert [(failure.origin, failure.component) for failure in failures] == [(None, "store")]
-    with pytest.raises(ClosedError):
-        await pending
+async def test_closing_does_not_hang_on_the_store() -> None:
+    for stubborn in (False, True):
+        store = FailingStore({}, "get", "aclose", stubborn=stubborn)
+        gate = ScriptedGate(jumps=True, store=store)
+        failures = failures_of(gate)
+        pending = asyncio.ensure_future(gate.check(PAGE))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            await gate.aclose()
+        store.release.set()
+        assert gate.clock.monotonic() == TIMEOUT_S * (2 if stubborn else 1)
+        assert gate.fetcher.closed
+        assert [(failure.origin, failure.component) for failure in failures] == [(None, "store")]
+        with pytest.raises(ClosedError):
+            await pending
 
 
 async def test_store_whose_clock_moves_while_it_answers_is_believed() -> None:
@@ -229,42 +225,36 @@ async def reasons(gate: ScriptedGate) -> set[Reason]:
     return {verdict.reason for verdict in await asyncio.gather(*(gate.check(f"{PAGE}/{n}") for n in range(3)))}
 
 
-@pytest.mark.parametrize("error", FOREIGN)
-async def test_cancellation_raised_by_a_store_or_fetcher_closes_the_site_and_cancels_no_caller(
-    error: type[BaseException],
-) -> None:
-    for store, fetcher in (
-        (OddStore("get", error), OddFetcher()),
-        (OddStore("put", error), OddFetcher()),
-        (OddStore(), OddFetcher(ROBOTS, error)),
-    ):
-        async with ScriptedGate(fetcher=fetcher, store=store) as gate:
-            failures = failures_of(gate)
-            assert await reasons(gate) == {Reason.UNREACHABLE}
-            assert len(failures) == 1
-            gate.clock.advance(3_600)
-            assert await reasons(gate) == {Reason.NO_RULE}
+async def test_cancellation_raised_by_a_store_or_fetcher_closes_the_site_and_cancels_no_caller() -> None:
+    for error in FOREIGN:
+        parts = [(OddStore(method, error), OddFetcher()) for method in ("get", "put")]
+        for store, fetcher in (*parts, (OddStore(), OddFetcher(ROBOTS, error))):
+            async with ScriptedGate(fetcher=fetcher, store=store) as gate:
+                failures = failures_of(gate)
+                assert await reasons(gate) == {Reason.UNREACHABLE}
+                assert len(failures) == 1
+                gate.clock.advance(3_600)
+                assert await reasons(gate) == {Reason.NO_RULE}
 
 
-@pytest.mark.parametrize("error", FOREIGN)
 async def test_cancellation_raised_by_a_subscriber_is_logged_and_cancels_no_caller(
-    error: type[BaseException], caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with ScriptedGate() as gate:
-        told: list[Event] = []
+    def fail(_: Event) -> None:
+        raise error
 
-        def fail(_: Event) -> None:
-            raise error
+    for error in FOREIGN:
+        async with ScriptedGate() as gate:
+            told: list[Event] = []
+            gate.subscribe(fail)
+            gate.subscribe(told.append)
+            assert await reasons(gate) == {Reason.UNAVAILABLE}
+            assert gate.peek(PAGE)
+            assert len(told) == 5
+            assert error.__name__ in caplog.text
 
-        gate.subscribe(fail)
-        gate.subscribe(told.append)
-        assert await reasons(gate) == {Reason.UNAVAILABLE}
-        assert gate.peek(PAGE)
-        assert len(told) == 5
-        assert error.__name__ in caplog.text
 
-
-async def test_cancellation_raised_for_another_file_is_reported_and_cancels_no_caller() -> None:
+async def test_cancellation_raised_for_another_file_or_a_delete_is_reported_and_cancels_no_caller() -> None:
     for error in FOREIGN:
         async with ScriptedGate(fetcher=OddFetcher(TDMREP, error), jumps=True, enforce_usage={"tdm"}) as gate:
             failures = failures_of(gate)
@@ -273,6 +263,9 @@ async def test_cancellation_raised_for_another_file_is_reported_and_cancels_no_c
         async with ScriptedGate(fetcher=OddFetcher("/data.txt", error), jumps=True) as gate:
             answers = await asyncio.gather(*(gate.datatxt(SITE) for _ in range(3)))
             assert {answer.outcome for answer in answers} == {FileOutcome.RETRY}
+    async with ScriptedGate(store=OddStore("delete", asyncio.CancelledError)) as gate:
+        with pytest.raises(RuntimeError, match="the store raised CancelledError"):
+            await gate.forget(SITE)
 
 
 async def test_error_raised_by_a_resolver_has_the_host_paced_by_its_name() -> None:
@@ -290,12 +283,6 @@ async def test_error_raised_by_a_resolver_has_the_host_paced_by_its_name() -> No
             assert error.__name__ in event.error
 
 
-async def test_cancellation_raised_by_a_delete_of_the_store_cancels_no_caller() -> None:
-    async with ScriptedGate(store=OddStore("delete", asyncio.CancelledError)) as gate:
-        with pytest.raises(RuntimeError, match="the store raised CancelledError"):
-            await gate.forget(SITE)
-
-
 async def test_real_cancellation_of_the_caller_passes() -> None:
     async with ScriptedGate(fetcher=OddFetcher(ROBOTS)) as gate:
         tasks = [asyncio.ensure_future(gate.check(PAGE)), asyncio.ensure_future(gate.take_turn(PAGE, max_wait_s=10))]
@@ -304,30 +291,29 @@ async def test_real_cancellation_of_the_caller_passes() -> None:
         assert [task.cancelled() for task in tasks] == [True, True]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("where", ["store", "fetcher", "subscriber", "files"])
-def test_exception_that_ends_the_program_passes_and_closes_the_site(where: str, error: type[BaseException]) -> None:
-    fetcher = OddFetcher({"fetcher": ROBOTS, "files": TDMREP}.get(where, ""), error)
-    store = OddStore("get", error) if where == "store" else OddStore()
-    gate = ScriptedGate(fetcher=fetcher, jumps=True, store=store, enforce_usage={"tdm"} if where == "files" else ())
-    errors = [error]
-
+def test_exception_that_ends_the_program_passes_and_closes_the_site(where: str) -> None:
     def stop(event: Event) -> None:
         if where == "subscriber" and not isinstance(event, ComponentFailed) and errors:
             raise errors.pop()
 
-    gate.subscribe(stop)
-    loop = asyncio.new_event_loop()
-    try:
-        waiting = loop.create_task(gate.check(PAGE))
-        with pytest.raises(error):
-            loop.run_until_complete(waiting)
-        # A notebook goes on with the same loop: who waits has a closed verdict then, and was not cancelled.
-        verdict = loop.run_until_complete(waiting)
-        assert verdict.reason is (Reason.USAGE_UNKNOWN if where == "files" else Reason.UNREACHABLE)
-        loop.run_until_complete(gate.aclose())
-    finally:
-        loop.close()
+    for error in (KeyboardInterrupt, SystemExit):
+        errors: list[type[BaseException]] = [error]
+        fetcher = OddFetcher({"fetcher": ROBOTS, "files": TDMREP}.get(where, ""), error)
+        store = OddStore("get" if where == "store" else "", error)
+        gate = ScriptedGate(fetcher=fetcher, jumps=True, store=store, enforce_usage={"tdm"} if where == "files" else ())
+        gate.subscribe(stop)
+        loop = asyncio.new_event_loop()
+        try:
+            waiting = loop.create_task(gate.check(PAGE))
+            with pytest.raises(error):
+                loop.run_until_complete(waiting)
+            # A notebook goes on with the same loop: who waits has a closed verdict then, and was not cancelled.
+            verdict = loop.run_until_complete(waiting)
+            assert verdict.reason is (Reason.USAGE_UNKNOWN if where == "files" else Reason.UNREACHABLE)
+            loop.run_until_complete(gate.aclose())
+        finally:
+            loop.close()
 
 
 async def test_fetch_cancelled_before_its_first_step_blocks_no_caller() -> None:

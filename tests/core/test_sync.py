@@ -14,22 +14,8 @@ from weakref import ref
 import pytest
 
 import politesse.sync
-from politesse import (
-    AgentView,
-    Bound,
-    ClosedError,
-    ConfigurationError,
-    Disallowed,
-    Gatekeeper,
-    HostPolicy,
-    InvalidURL,
-    NotYet,
-    PacingOptions,
-    TooFar,
-    Turn,
-    Verdict,
-)
-from politesse.errors import TurnHeld, WrongEventLoop
+from politesse import AgentView, Bound, Gatekeeper, HostPolicy, NotYet, PacingOptions, Turn, Verdict
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar, TurnHeld, WrongEventLoop
 from politesse.events import Event, TurnDropped
 from politesse.stores import MemoryStore
 from politesse.sync import Gate
@@ -102,9 +88,15 @@ def test_questions_have_the_answers_of_the_gatekeeper(gate: Gate) -> None:
     assert gate.usage(f"{SITE}/private") is None
     assert gate.datatxt(OTHER).file.outcome.value
     assert gate.identity.user_agent == UA
+    gate.set_policy("example.com", HostPolicy(deny=True))
+    assert not gate.check(f"{SITE}/page")
+    gate.set_policy("example.com", None)
+    assert gate.check(f"{SITE}/page")
+    gate.forget(SITE)
+    assert gate.peek(SITE) is None
 
 
-def test_errors_are_those_of_the_gatekeeper(gate: Gate) -> None:
+def test_errors_are_those_of_the_gatekeeper_and_leave_no_garbage_for_the_collector(gate: Gate) -> None:
     with pytest.raises(InvalidURL):
         gate.check("ftp://example.com/")
     with pytest.raises(Disallowed, match="Disallow: /private"), gate.turn(f"{SITE}/private"):
@@ -114,8 +106,11 @@ def test_errors_are_those_of_the_gatekeeper(gate: Gate) -> None:
     with pytest.raises(ConfigurationError, match="exempt"):
         gate.take_turn(SITE, exempt="")
 
+    async def work(_: AgentView) -> None:
+        raise asyncio.CancelledError
 
-def test_error_is_no_garbage_for_the_collector(gate: Gate) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        gate.call(work)
     gc.disable()
     try:
         with pytest.raises(Disallowed) as caught:
@@ -158,15 +153,6 @@ def test_view_judges_for_its_own_tokens_and_shares_the_pace(gate: Gate) -> None:
         gate.take_turn(OTHER)
 
 
-def test_policy_and_forgotten_copies(gate: Gate) -> None:
-    gate.set_policy("example.com", HostPolicy(deny=True))
-    assert not gate.check(f"{SITE}/page")
-    gate.set_policy("example.com", None)
-    assert gate.check(f"{SITE}/page")
-    gate.forget(SITE)
-    assert gate.peek(SITE) is None
-
-
 # Who holds a turn
 
 
@@ -177,8 +163,11 @@ def test_thread_that_holds_a_turn_of_the_host_gets_no_second_one(gate: Gate) -> 
         assert caught.value.held_by == f"{SITE}/1"
         with gate.turn(OTHER):
             pass
-    with gate.turn(f"{SITE}/2"):
-        pass
+    with gate.turn(f"{SITE}/2") as turn:
+        turn.observe(429, {"Retry-After": "600"})  # it counts before the next request of the thread
+    with pytest.raises(TooFar) as far:
+        gate.take_turn(f"{SITE}/3", max_wait_s=1)
+    assert far.value.not_yet.bound_by is Bound.RETRY_AFTER
 
 
 @pytest.mark.parametrize("entered", [False, True])
@@ -194,14 +183,6 @@ def test_other_calls_wait_for_the_end_of_a_turn(gate: Gate, pool: ThreadPoolExec
     assert granted._permit is not None
     assert granted._permit.waited
     granted.end()
-
-
-def test_answer_counts_before_the_next_request_of_the_thread(gate: Gate) -> None:
-    with gate.turn(f"{SITE}/1") as turn:
-        turn.observe(429, {"Retry-After": "600"})
-    with pytest.raises(TooFar) as caught:
-        gate.take_turn(f"{SITE}/2", max_wait_s=1)
-    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
 
 
 def test_permit_is_used_in_the_event_loop_only(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,15 +340,6 @@ def test_call_that_the_loop_had_no_time_to_begin_gets_closed_error(
     gate.close()
     with pytest.raises(ClosedError):
         waiting.result(LONG_S)
-
-
-def test_cancelled_error_of_a_component_is_no_end_of_the_gate(gate: Gate) -> None:
-    async def work(_: AgentView) -> None:
-        raise asyncio.CancelledError
-
-    with pytest.raises(asyncio.CancelledError):
-        gate.call(work)
-    assert gate.check(SITE)
 
 
 def test_threads_that_call_while_the_gate_closes_all_end(pool: ThreadPoolExecutor) -> None:

@@ -196,12 +196,6 @@ async def test_two_processes_on_one_store_do_not_share_the_pace(machine: Machine
         assert starts[0] == about(starts[1])
 
 
-async def test_other_files_of_a_site_are_not_kept(machine: Machine) -> None:
-    async with machine.gate() as gate:
-        await gate.datatxt(SITE)
-    assert machine.records.keys() == {SITE, KEY}
-
-
 async def test_address_is_remembered_whatever_the_host() -> None:
     limit = PacingOptions(address=Limit(min_delay_s=20.0))
     addresses = Resolving({"example.com": ["192.0.2.1"], "b.example": ["192.0.2.1"]})
@@ -216,8 +210,7 @@ async def test_address_is_remembered_whatever_the_host() -> None:
             assert await machine.request(gate, url="https://b.example/") == about(asked_wall + wait_s)
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.5])
-async def test_crawl_of_a_queue_goes_through_the_recall_of_its_hosts(machine: Machine, delay_s: float) -> None:
+async def test_crawl_of_a_queue_goes_through_the_recall_of_its_hosts(machine: Machine) -> None:
     async with machine.gate() as gate:
         asked = {url: await machine.request(gate, url=url) for url in (f"https://h{n}.example/" for n in range(10))}
     machine.restart(after_s=0.2)
@@ -226,7 +219,7 @@ async def test_crawl_of_a_queue_goes_through_the_recall_of_its_hosts(machine: Ma
     async def handle(page: CrawlPage[None], _: Reply) -> None:
         visited[page.url] = machine.clock.wall()
 
-    async with machine.gate(KeptStore(machine.records, delay_s, machine.clock)) as gate, asyncio.timeout(30):
+    async with machine.gate(KeptStore(machine.records, 0.5, machine.clock)) as gate, asyncio.timeout(30):
         queue: PoliteQueue[None] = PoliteQueue(gate)
         for url in asked:
             await queue.put(url)
@@ -236,9 +229,16 @@ async def test_crawl_of_a_queue_goes_through_the_recall_of_its_hosts(machine: Ma
     assert all(visited[url] >= asked[url] + 0.999 for url in asked)
 
 
-async def test_first_request_to_an_unknown_host_waits_for_the_store_alone(machine: Machine) -> None:
+async def test_first_request_to_an_unknown_host_waits_for_the_store_alone_which_keeps_no_other_file() -> None:
+    machine, store = Machine(), MemoryStore()
     await machine.restarted(exempt=True)
     assert machine.clock.monotonic() == about(0.0)
+    async with machine.gate() as gate, machine.gate(store) as other:
+        await gate.datatxt(SITE)
+        await machine.request(other)
+        await settle()
+        assert (len(store), await store.get(KEY)) == (1, None)  # a memory keeps no state of hosts
+    assert machine.records.keys() == {SITE, KEY}
 
 
 async def test_turn_is_refused_for_a_moment_while_its_host_is_recalled_and_a_wait_names_the_store(
@@ -387,14 +387,14 @@ async def test_what_a_later_version_adds_to_a_state_is_ignored(machine: Machine)
     assert await machine.restarted() == about(opens_wall)
 
 
-@pytest.mark.parametrize("set_back_s", [200, 301, 86_400])
-async def test_closure_from_the_future_holds_for_its_whole_length_from_the_restart(set_back_s: float) -> None:
-    machine = Machine()
-    await machine.closed(after_s=-set_back_s)
-    now_wall = machine.clock.wall()
-    async with machine.gate(exempt=True) as gate:  # the robots.txt from the future counts for nothing
-        assert await opens(gate) == about(now_wall + 3600)
-    assert await machine.restarted(after_s=1800, exempt=True) == about(now_wall + 3600)  # not from each restart
+async def test_closure_from_the_future_holds_for_its_whole_length_from_the_restart() -> None:
+    for set_back_s in (200, 301, 86_400):
+        machine = Machine()
+        await machine.closed(after_s=-set_back_s)
+        now_wall = machine.clock.wall()
+        async with machine.gate(exempt=True) as gate:  # the robots.txt from the future counts for nothing
+            assert await opens(gate) == about(now_wall + 3600)
+        assert await machine.restarted(after_s=1800, exempt=True) == about(now_wall + 3600)  # not from each restart
 
 
 async def test_wall_clock_that_is_set_opens_no_host_sooner_for_the_next_gate_of_the_process(machine: Machine) -> None:
@@ -414,18 +414,18 @@ async def test_host_is_closed_for_no_longer_than_the_options_permit(machine: Mac
         assert machine.clock.monotonic() == about(100)
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
-async def test_store_that_hangs_neither_opens_a_host_at_once_nor_closes_it_for_good(*, stubborn: bool) -> None:
-    machine = Machine(SLOW)
-    await machine.restarted()
-    machine.restart(after_s=10)
-    store = FailingStore(machine.records, "get", stubborn=stubborn)
-    async with machine.gate(store, exempt=True) as gate:
-        failures = failures_of(gate)
-        await machine.request(gate)
-        store.release.set()
-        assert machine.clock.monotonic() == 5.0 + 1.0  # the limit, and one interval
-        assert [(failure.origin, failure.component) for failure in failures[:1]] == [(None, "store")]
+async def test_store_that_hangs_neither_opens_a_host_at_once_nor_closes_it_for_good() -> None:
+    for stubborn in (False, True):
+        machine = Machine(SLOW)
+        await machine.restarted()
+        machine.restart(after_s=10)
+        store = FailingStore(machine.records, "get", stubborn=stubborn)
+        async with machine.gate(store, exempt=True) as gate:
+            failures = failures_of(gate)
+            await machine.request(gate)
+            store.release.set()
+            assert machine.clock.monotonic() == 5.0 + 1.0  # the limit, and one interval
+            assert [(failure.origin, failure.component) for failure in failures[:1]] == [(None, "store")]
 
 
 async def test_closed_host_is_written_again_when_its_store_is_well_again(machine: Machine) -> None:
@@ -500,17 +500,16 @@ async def test_store_that_updates_is_called_once_for_a_note(machine: Machine) ->
         assert store.calls[before:] == [("update", KEY)] * 2  # of its start and of its end
 
 
-@pytest.mark.parametrize("make", [KeptStore, UpdatingStore])
-async def test_closure_that_another_process_has_noted_outlives_all_notes_of_this_one(
-    machine: Machine, make: type[KeptStore]
-) -> None:
-    async with machine.gate(make(machine.records)) as gate, machine.process(make(machine.records)) as other:
-        await machine.request(other)  # it knows the host from now on
-        closed_wall = await machine.request(gate, 429)
-        for _ in range(3):
-            await settle()
-            await machine.request(other)  # its own pacer does not know of the closure
-    assert await machine.restarted() == about(closed_wall + 3600)
+async def test_closure_that_another_process_has_noted_outlives_all_notes_of_this_one() -> None:
+    for make in (KeptStore, UpdatingStore):
+        machine = Machine()
+        async with machine.gate(make(machine.records)) as gate, machine.process(make(machine.records)) as other:
+            await machine.request(other)  # it knows the host from now on
+            closed_wall = await machine.request(gate, 429)
+            for _ in range(3):
+                await settle()
+                await machine.request(other)  # its own pacer does not know of the closure
+        assert await machine.restarted() == about(closed_wall + 3600)
 
 
 async def test_closure_that_is_noted_while_another_note_waits_for_its_store_is_not_shortened(machine: Machine) -> None:
@@ -535,15 +534,6 @@ async def test_closing_writes_what_was_noted(machine: Machine) -> None:
             await gate.check(f"https://h{place}.example/")
     assert len([key for key in machine.records if key.startswith("pace/")]) == 30
     assert store.calls[-1] == ("aclose", "")
-
-
-async def test_memory_store_costs_no_turn_anything(machine: Machine) -> None:
-    store = MemoryStore()
-    async with machine.gate(store) as gate:
-        await machine.request(gate)
-        await settle()
-        assert len(store) == 1
-        assert await store.get(KEY) is None
 
 
 async def test_shared_pace_is_kept_by_the_gates_that_are_left(machine: Machine) -> None:

@@ -4,7 +4,7 @@ After a refusal of robots.txt, the verdict, the status of the host, the queue an
 """
 
 from itertools import pairwise, product
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import pytest
 
@@ -14,20 +14,8 @@ from politesse.queue import PoliteQueue
 from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
 from politesse.testing import Answer
-from tests.core.gate.gates import (
-    CLOSED,
-    HOUR,
-    OPEN,
-    PAGE,
-    ROBOTS_TXT,
-    SITE,
-    ScriptedGate,
-    TimedFetcher,
-    found,
-    lasting,
-    moved,
-    refusal,
-)
+from tests.core.gate import gates
+from tests.core.gate.gates import CLOSED, HOUR, OPEN, PAGE, ROBOTS_TXT, SITE, ScriptedGate, lasting, refusal
 from tests.support.stores import KeptStore
 from tests.support.tasks import settle
 
@@ -45,7 +33,7 @@ AT_END: Final = CacheOptions(refresh_after=1.0)
 
 def starts(gate: ScriptedGate, url: str = ROBOTS_TXT) -> list[float]:
     """Return the Unix times of the requests for a URL."""
-    assert isinstance(gate.fetcher, TimedFetcher)
+    assert isinstance(gate.fetcher, gates.TimedFetcher)
     return gate.fetcher.starts(url)
 
 
@@ -62,10 +50,11 @@ async def opening(gate: ScriptedGate) -> float:
     return verdict.not_before
 
 
-@pytest.mark.parametrize("cache", [CacheOptions(), SOON, CacheOptions(retry_min_s=200)], ids=["default", "2", "200"])
-async def test_verdict_the_host_and_the_next_fetch_agree(cache: CacheOptions) -> None:
+async def test_verdict_the_host_and_the_next_fetch_agree() -> None:
+    caches = [CacheOptions(), SOON, CacheOptions(retry_min_s=200)]
     pacings = [PacingOptions(), PacingOptions(backoff_min_s=2), PacingOptions(backoff_min_s=300)]
-    for answer, pacing in product(REFUSALS, [*pacings, PacingOptions(backoff_min_s=2, key="domain")]):
+    pacings.append(PacingOptions(backoff_min_s=2, key="domain"))
+    for answer, cache, pacing in product(REFUSALS, caches, pacings):
         async with ScriptedGate({SITE: [answer, answer, OPEN]}, jumps=True, cache=cache, pacing=pacing) as gate:
             for fetches in (1, 2):
                 not_before = await opening(gate)
@@ -93,15 +82,19 @@ async def test_queue_asks_again_at_the_moment_of_the_verdict() -> None:
             assert starts(gate)[1:] == [about(not_before)]
 
 
-async def test_host_to_which_robots_txt_redirects_is_waited_for() -> None:
+async def test_host_to_which_robots_txt_redirects_or_that_refused_another_file_is_waited_for() -> None:
     target = "https://target.example"
     there = f"{target}/robots.txt"
-    answers = {SITE: moved(ROBOTS_TXT, there), target: [refusal(429, url=there), OPEN]}
+    answers = {SITE: gates.moved(ROBOTS_TXT, there), target: [refusal(429, url=there), OPEN]}
     async with ScriptedGate(answers, jumps=True, cache=SOON) as gate:
         not_before = await opening(gate)
         assert gate.hosts()["target.example"].closed_until == about(not_before)
         await gate.clock.sleep(not_before - gate.clock.wall())
         assert await gate.check(PAGE)
+    answers = {SITE: OPEN, DATA_TXT: refusal(429, url=DATA_TXT)}
+    async with ScriptedGate(answers, jumps=True, cache=SOON) as gate:
+        answer = await gate.datatxt(SITE)
+        assert answer.file.not_before == about(gate.hosts()[HOST].closed_until)
 
 
 async def test_next_process_names_the_same_moment() -> None:
@@ -114,46 +107,32 @@ async def test_next_process_names_the_same_moment() -> None:
         assert await gate.check(PAGE)
 
 
-async def test_file_that_is_requested_like_a_page_is_not_due_before_its_host_opens() -> None:
-    answers = {SITE: OPEN, DATA_TXT: [refusal(429, url=DATA_TXT), "dataset: x\n"]}
-    async with ScriptedGate(answers, jumps=True, cache=SOON) as gate:
-        answer = await gate.datatxt(SITE)
-        assert answer.file.not_before == about(gate.hosts()[HOST].closed_until)
-
-
-async def test_another_origin_of_the_host_does_not_wait_for_that_moment() -> None:
-    answers: list[Answer] = [OPEN, 404]
-    for other in answers:
-        async with ScriptedGate({SITE: 500, "http://example.com": other}, jumps=True) as gate:
-            assert not await gate.check(PAGE)
-            assert await gate.check("http://example.com/page")
-            assert gate.hosts()[HOST].not_before <= gate.clock.wall() + 1
-
-
-@pytest.mark.parametrize("key", ["host", "domain"])
-async def test_page_of_another_origin_that_closes_the_host_later_counts_too(key: Literal["host", "domain"]) -> None:
+async def test_page_of_another_origin_that_closes_the_host_later_counts_too() -> None:
     answers = {SITE: [500, OPEN], "http://example.com": OPEN}
-    async with ScriptedGate(answers, jumps=True, pacing=PacingOptions(key=key)) as gate:
-        assert not await gate.check(PAGE)
-        async with gate.turn("http://example.com/page") as turn:
-            turn.observe(429, {"Retry-After": "600"})
-        not_before, host = await opening(gate), gate.hosts()[HOST]
-        assert (host.closed_until, host.not_before) == (about(not_before), about(not_before))
-        assert [robots.next_fetch for robots in host.robots if robots.fault] == [about(not_before)]
-        await gate.clock.sleep(not_before - gate.clock.wall() + 0.001)
-        assert await gate.check(PAGE)
+    for pacing in (PacingOptions(key="host"), PacingOptions(key="domain")):
+        async with ScriptedGate(answers, jumps=True, pacing=pacing) as gate:
+            assert not await gate.check(PAGE)
+            async with gate.turn("http://example.com/page") as turn:
+                turn.observe(429, {"Retry-After": "600"})
+            not_before, host = await opening(gate), gate.hosts()[HOST]
+            assert (host.closed_until, host.not_before) == (about(not_before), about(not_before))
+            assert [robots.next_fetch for robots in host.robots if robots.fault] == [about(not_before)]
+            await gate.clock.sleep(not_before - gate.clock.wall() + 0.001)
+            assert await gate.check(PAGE)
 
 
-@pytest.mark.parametrize("answer", [503, ConnectionError("refused")], ids=["503", "refused"])
-async def test_unreachable_robots_txt_at_one_port_delays_no_other_port_of_the_host(answer: int | Exception) -> None:
-    dead, live = "http://host.example:1", "http://host.example"
-    async with ScriptedGate({dead: answer, live: ""}, jumps=True) as gate:
-        assert not await gate.check(f"{dead}/page")
-        before = gate.clock.monotonic()
-        async with gate.turn(f"{dead}/robots.txt"):  # which is always allowed
-            pass
-        async with gate.turn(f"{live}/page"):
-            assert gate.clock.monotonic() - before < 5.0
+async def test_unreachable_robots_txt_delays_no_other_origin_of_the_host() -> None:
+    failures: list[Answer] = [500, 503, ConnectionError("refused")]
+    others: list[Answer] = [OPEN, 404]
+    for failure, (url, other) in product(failures, product(("http://example.com", f"{SITE}:8080"), others)):
+        async with ScriptedGate({SITE: failure, url: other}, jumps=True) as gate:
+            assert not await gate.check(PAGE)
+            before = gate.clock.monotonic()
+            async with gate.turn(ROBOTS_TXT):  # which is always allowed
+                pass
+            assert await gate.check(f"{url}/page")
+            async with gate.turn(f"{url}/page"):
+                assert gate.clock.monotonic() - before < 5.0
 
 
 # The backoff
@@ -195,21 +174,21 @@ async def test_429_defers_although_an_older_copy_served_while_robots_txt_was_unr
         assert (await gate.check(PAGE)).reason is Reason.TOO_MANY_REQUESTS
 
 
-@pytest.mark.parametrize(("passed_s", "reason"), [(550, Reason.NO_RULE), (700, Reason.TOO_MANY_REQUESTS)])
-async def test_record_that_the_store_lost_makes_a_429_no_more_lenient(passed_s: float, reason: Reason) -> None:
-    store = MemoryStore()
-    async with ScriptedGate({SITE: [lasting(600), 503, refusal(429, "3000")]}, store=store) as gate:
-        await gate.check(PAGE)
-        gate.clock.advance(passed_s - 70)
-        if passed_s > 600:
+async def test_record_that_the_store_lost_makes_a_429_no_more_lenient() -> None:
+    for passed_s, reason in ((550, Reason.NO_RULE), (700, Reason.TOO_MANY_REQUESTS)):
+        store = MemoryStore()
+        async with ScriptedGate({SITE: [lasting(600), 503, refusal(429, "3000")]}, store=store) as gate:
             await gate.check(PAGE)
-        else:
-            gate.fetcher.answers[SITE] = refusal(429, "3000")
-        gate.clock.advance(70)
-        await store.delete(SITE)
-        gate.peek(PAGE)
-        await settle()
-        assert (await gate.check(PAGE)).reason is reason
+            gate.clock.advance(passed_s - 70)
+            if passed_s > 600:
+                await gate.check(PAGE)
+            else:
+                gate.fetcher.answers[SITE] = refusal(429, "3000")
+            gate.clock.advance(70)
+            await store.delete(SITE)
+            gate.peek(PAGE)
+            await settle()
+            assert (await gate.check(PAGE)).reason is reason
 
 
 # Revalidation
@@ -218,7 +197,7 @@ async def test_record_that_the_store_lost_makes_a_429_no_more_lenient(passed_s: 
 def kept(body: str, etag: str, url: str = ROBOTS_TXT) -> FetchResponse:
     """Return a file that is fresh for an hour; without an ETag it has another validator."""
     validator = {"etag": etag} if etag else {"last_modified": "then"}
-    return found(body, url, cache_control="max-age=3600", **validator)
+    return gates.found(body, url, cache_control="max-age=3600", **validator)
 
 
 def not_modified(etag: str = "", url: str = ROBOTS_TXT, *, conditional: bool = True, **headers: str) -> FetchResponse:
@@ -272,8 +251,9 @@ async def test_304_about_the_same_file_renews_the_copy_by_one_request() -> None:
             assert conditions(gate) == [False, True, True, True]
 
 
-async def test_304_to_an_unconditional_request_means_unreachable() -> None:
-    async with ScriptedGate({SITE: [kept(OPEN, '"open"'), not_modified('"closed"')]}, cache=AT_END) as gate:
+async def test_304_to_an_unconditional_request_means_unreachable_whatever_its_validator() -> None:
+    other = not_modified('"closed"')
+    async with ScriptedGate({SITE: [kept(OPEN, '"open"'), other]}, cache=AT_END) as gate:
         assert await gate.check(PAGE)
         gate.clock.advance(23 * HOUR)
         verdict = await gate.check(PAGE)
@@ -283,12 +263,9 @@ async def test_304_to_an_unconditional_request_means_unreachable() -> None:
         gate.clock.advance(HOUR)
         assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
         assert conditions(gate) == [False, True, False, True, False]
-
-
-async def test_second_304_confirms_nothing_whatever_its_validator() -> None:
     for lies in (True, False):
-        answers = [kept(OPEN, '"open"'), not_modified('"closed"'), not_modified('"open"', conditional=lies)]
-        async with ScriptedGate({SITE: answers}, cache=AT_END) as gate:
+        second = not_modified('"open"', conditional=lies)
+        async with ScriptedGate({SITE: [kept(OPEN, '"open"'), other, second]}, cache=AT_END) as gate:
             await gate.check(PAGE)
             gate.clock.advance(24 * HOUR)
             assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE

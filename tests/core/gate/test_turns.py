@@ -6,21 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from politesse import (
-    Bound,
-    ConfigurationError,
-    Disallowed,
-    FetchOptions,
-    Gatekeeper,
-    HostPolicy,
-    InvalidURL,
-    Origin,
-    PacingOptions,
-    PoliteQueue,
-    Reason,
-    TooFar,
-    Turn,
-)
+from politesse import Bound, FetchOptions, Gatekeeper, HostPolicy, Origin, PacingOptions, PoliteQueue, Reason, Turn
+from politesse.errors import ConfigurationError, Disallowed, InvalidURL, TooFar
 from politesse.events import Decided, Event, TurnGranted
 from politesse.status import HostStatus, RobotsStatus
 from politesse.verdict import AccessResult
@@ -66,7 +53,9 @@ async def test_exempt_request_fetches_no_robots_txt_and_is_reported_and_counted(
 async def test_exempt_request_is_not_bound_by_known_rules(gate: ScriptedGate) -> None:
     with pytest.raises(Disallowed):
         await gate.take_turn(PAGE)
-    (await gate.take_turn(PAGE, exempt=WHY, max_wait_s=7.0)).end()
+    gate.set_policy("example.com", HostPolicy(exempt=True, reason="ours"))  # the reason of the request replaces it
+    async with gate.turn(PAGE, exempt=WHY, max_wait_s=7.0) as turn:
+        assert turn.verdict.note == WHY
 
 
 async def test_exemption_needs_a_reason_in_words_and_a_valid_url(gate: ScriptedGate) -> None:
@@ -114,12 +103,6 @@ async def test_denying_policy_outranks_the_exemption_also_during_its_wait(gate: 
     (await gate.take_turn("https://other.example/", exempt=WHY)).end()
 
 
-async def test_reason_of_the_request_replaces_that_of_an_exempting_policy(gate: ScriptedGate) -> None:
-    gate.set_policy("example.com", HostPolicy(exempt=True, reason="ours"))
-    async with gate.turn(PAGE, exempt=WHY) as turn:
-        assert turn.verdict.note == WHY
-
-
 # Report mode allows and counts; it fetches robots.txt and keeps the pace whatever a host policy says
 
 
@@ -151,6 +134,11 @@ async def test_check_and_queue_fetch_the_robots_txt_of_a_denied_host_in_report_m
         assert gate.asked == [ROBOTS_TXT]
         with pytest.raises(InvalidURL):
             await gate.take_turn("https://example.com:port/")
+    async with reporting() as gate:
+        gate.set_policy("example.com", HostPolicy(exempt=True, reason="our own server"))
+        async with gate.turn(f"{SITE}/private") as turn:
+            assert turn.verdict.reason is Reason.POLICY_EXEMPT
+        assert gate.asked == []
     async with reporting() as gate, PoliteQueue[None](gate) as queue:
         for place in range(2):
             await queue.put(f"{SITE}/{place}")
@@ -160,7 +148,7 @@ async def test_check_and_queue_fetch_the_robots_txt_of_a_denied_host_in_report_m
         assert gate.clock.monotonic() >= 40.0
 
 
-async def test_page_of_a_closed_host_waits_for_the_robots_txt_that_could_not_be_requested() -> None:
+async def test_page_of_a_closed_host_waits_for_its_robots_txt_but_not_for_each_429_in_report_mode() -> None:
     other = f"{SITE}:8443"
     async with ScriptedGate({SITE: "", other: "User-agent: *"}, jumps=True, mode="report") as gate:
         async with gate.turn(f"{SITE}/") as turn:
@@ -168,9 +156,6 @@ async def test_page_of_a_closed_host_waits_for_the_robots_txt_that_could_not_be_
         async with gate.turn(f"{other}/page") as turn:
             assert gate.fetcher.count(other) == 1
             assert not turn.verdict.denied_by_reason
-
-
-async def test_page_goes_out_though_robots_txt_is_answered_with_429_each_time_in_report_mode() -> None:
     async with ScriptedGate({SITE: 429}, jumps=True, mode="report") as gate, gate.turn(PAGE) as turn:
         assert turn.verdict.reason is Reason.TOO_MANY_REQUESTS
 
@@ -180,14 +165,6 @@ async def test_denied_host_with_too_slow_a_pace_is_refused_in_report_mode_as_wel
         with pytest.raises(Disallowed) as caught:
             await gate.take_turn(PAGE)
     assert caught.value.verdict.reason is Reason.TOO_SLOW
-
-
-async def test_exempt_host_needs_no_robots_txt_in_report_mode_either() -> None:
-    async with reporting() as gate:
-        gate.set_policy("example.com", HostPolicy(exempt=True, reason="our own server"))
-        async with gate.turn(f"{SITE}/private") as turn:
-            assert turn.verdict.reason is Reason.POLICY_EXEMPT
-        assert gate.asked == []
 
 
 async def test_private_address_is_refused_in_report_mode_as_well() -> None:
@@ -267,15 +244,13 @@ async def test_pace_is_that_of_the_agent_that_asks(known: ScriptedGate) -> None:
     assert other.hosts()["example.com"].interval_s == 20.0
 
 
-@pytest.mark.parametrize(("policy_s", "bound"), [(None, Bound.CRAWL_DELAY), (13.0, Bound.FLOOR)])
-async def test_idle_host_stays_known_by_its_robots_txt_and_its_policy(
-    known: ScriptedGate, policy_s: float | None, bound: Bound
-) -> None:
-    known.set_policy("example.com", HostPolicy(min_delay_s=policy_s))
-    known.clock.advance(800.0)  # the pacer has forgotten it
-    await settle()
-    status = known.hosts()["example.com"]
-    assert (status.interval_s, status.bound_by, status.not_before) == (policy_s or 10.0, bound, known.clock.wall())
+async def test_idle_host_stays_known_by_its_robots_txt_and_its_policy(known: ScriptedGate) -> None:
+    for policy_s, bound in ((None, Bound.CRAWL_DELAY), (13.0, Bound.FLOOR)):
+        known.set_policy("example.com", HostPolicy(min_delay_s=policy_s))
+        known.clock.advance(800.0)  # the pacer has forgotten it
+        await settle()
+        status = known.hosts()["example.com"]
+        assert (status.interval_s, status.bound_by, status.not_before) == (policy_s or 10.0, bound, known.clock.wall())
 
 
 async def test_waiting_requests_and_the_holder_are_named(known: ScriptedGate) -> None:
@@ -325,6 +300,10 @@ async def test_failing_robots_txt_and_one_that_is_being_fetched() -> None:
         assert 59.0 <= failing.next_fetch - gate.clock.wall() <= 66.0
     assert (unknown.origin, unknown.result, unknown.fetching) == (Origin.of("http://example.com"), None, True)
     assert repr(unknown) == "<RobotsStatus http://example.com: unknown, being fetched>"
+    async with ScriptedGate({SITE: RuntimeError("\x1b[2J\n" + "a" * 1_000)}) as gate:
+        await gate.check(PAGE)
+        shown = repr(gate.hosts())
+    assert (shown.isprintable(), len(shown) < 500) == (True, True)
 
 
 async def test_status_changes_nothing_and_reports_a_refresh_that_is_under_way(known: ScriptedGate) -> None:
@@ -348,11 +327,3 @@ async def test_keys_of_pacing_by_domain_have_a_row_of_their_own() -> None:
         await gate.check("https://www.example.com/")
         rows = {host: len(status.robots) for host, status in gate.hosts().items()}
     assert list(rows.items()) == [("example.com", 0), ("www.example.com", 1)]
-
-
-async def test_remote_text_is_printable() -> None:
-    async with ScriptedGate({SITE: RuntimeError("\x1b[2J\n" + "a" * 1_000)}) as gate:
-        await gate.check(PAGE)
-        shown = repr(gate.hosts())
-    assert shown.isprintable()
-    assert len(shown) < 500
