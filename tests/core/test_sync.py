@@ -429,13 +429,13 @@ def test_subscriber_in_the_thread_of_the_gate_gets_an_error_instead_of_a_deadloc
 
     def subscriber(_: Event) -> None:
         try:
-            gate.check(OTHER)
+            shared.check(OTHER)
         except WrongEventLoop as error:
             errors.append(error)
 
     gatekeeper.subscribe(subscriber)
-    with Gate(gatekeeper) as gate:
-        assert gate.check(SITE)
+    with Gate(gatekeeper) as shared:
+        assert shared.check(SITE)
     assert errors
 
 

@@ -190,7 +190,7 @@ async def test_sites_whose_tdmrep_json_redirect_into_each_other_or_themselves_do
     answers: dict[str, Answer] = {TDMREP: moved(TDMREP, f"{other}/a"), other_tdmrep: moved(other_tdmrep, f"{SITE}/b")}
     async with gate_of(answers | {f"{other}/a": RESERVED, f"{SITE}/b": "[]"}, "tdm") as gate, asyncio.timeout(10):
         verdicts = await gate.check_batch([PAGE, f"{other}/page"])
-    own = {SITE: "", TDMREP: moved(TDMREP, f"{SITE}/"), f"{SITE}/": "<!doctype html>"}
+    own: Answers = {SITE: "", TDMREP: moved(TDMREP, f"{SITE}/"), f"{SITE}/": "<!doctype html>"}
     async with gate_of(own, "tdm") as gate, asyncio.timeout(10):
         assert (await gate.check(PAGE)).reason is Reason.NO_RULE
     assert [verdict.reason for verdict in verdicts] == [Reason.USAGE_DISALLOWED, Reason.UNAVAILABLE]
@@ -198,7 +198,7 @@ async def test_sites_whose_tdmrep_json_redirect_into_each_other_or_themselves_do
 
 async def test_redirect_of_data_txt_to_a_reserved_path_is_not_followed() -> None:
     data_txt = f"{SITE}/data.txt"
-    answers = {SITE: "", TDMREP: RESERVED, data_txt: moved(data_txt, PAGE), PAGE: "Title: data\n"}
+    answers: Answers = {SITE: "", TDMREP: RESERVED, data_txt: moved(data_txt, PAGE), PAGE: "Title: data\n"}
     async with gate_of(answers, "tdm") as gate:
         answer = await gate.datatxt(SITE)
         assert "does not want its content used for tdm" in answer.file.fault

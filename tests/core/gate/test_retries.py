@@ -15,7 +15,7 @@ from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
 from politesse.testing import Answer
 from tests.core.gate import gates
-from tests.core.gate.gates import CLOSED, HOUR, OPEN, PAGE, ROBOTS_TXT, SITE, ScriptedGate, lasting, refusal
+from tests.core.gate.gates import CLOSED, HOUR, OPEN, PAGE, ROBOTS_TXT, SITE, Answers, ScriptedGate, lasting, refusal
 from tests.support.stores import KeptStore
 from tests.support.tasks import settle
 
@@ -85,14 +85,13 @@ async def test_queue_asks_again_at_the_moment_of_the_verdict() -> None:
 async def test_host_to_which_robots_txt_redirects_or_that_refused_another_file_is_waited_for() -> None:
     target = "https://target.example"
     there = f"{target}/robots.txt"
-    answers = {SITE: gates.moved(ROBOTS_TXT, there), target: [refusal(429, url=there), OPEN]}
+    answers: Answers = {SITE: gates.moved(ROBOTS_TXT, there), target: [refusal(429, url=there), OPEN]}
     async with ScriptedGate(answers, jumps=True, cache=SOON) as gate:
         not_before = await opening(gate)
         assert gate.hosts()["target.example"].closed_until == about(not_before)
         await gate.clock.sleep(not_before - gate.clock.wall())
         assert await gate.check(PAGE)
-    answers = {SITE: OPEN, DATA_TXT: refusal(429, url=DATA_TXT)}
-    async with ScriptedGate(answers, jumps=True, cache=SOON) as gate:
+    async with ScriptedGate({SITE: OPEN, DATA_TXT: refusal(429, url=DATA_TXT)}, jumps=True, cache=SOON) as gate:
         answer = await gate.datatxt(SITE)
         assert answer.file.not_before == about(gate.hosts()[HOST].closed_until)
 
@@ -108,7 +107,7 @@ async def test_next_process_names_the_same_moment() -> None:
 
 
 async def test_page_of_another_origin_that_closes_the_host_later_counts_too() -> None:
-    answers = {SITE: [500, OPEN], "http://example.com": OPEN}
+    answers: Answers = {SITE: [500, OPEN], "http://example.com": OPEN}
     for pacing in (PacingOptions(key="host"), PacingOptions(key="domain")):
         async with ScriptedGate(answers, jumps=True, pacing=pacing) as gate:
             assert not await gate.check(PAGE)
@@ -154,7 +153,7 @@ async def test_short_retry_after_does_not_shorten_the_backoff_of_robots_txt() ->
 async def test_short_retry_after_does_not_shorten_the_backoff_of_another_file() -> None:
     pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
     for retry_after in ("0", "1", EPOCH):  # of a 500: 429 and 503 close the host for pages, too
-        answers = {SITE: OPEN, DATA_TXT: refusal(500, retry_after, DATA_TXT)}
+        answers: Answers = {SITE: OPEN, DATA_TXT: refusal(500, retry_after, DATA_TXT)}
         async with ScriptedGate(answers, jumps=True, pacing=pacing) as gate:
             while gate.clock.monotonic() < 600:
                 assert (await gate.datatxt(SITE)).file.outcome is FileOutcome.RETRY
@@ -200,8 +199,8 @@ def kept(body: str, etag: str, url: str = ROBOTS_TXT) -> FetchResponse:
     return gates.found(body, url, cache_control="max-age=3600", **validator)
 
 
-def not_modified(etag: str = "", url: str = ROBOTS_TXT, *, conditional: bool = True, **headers: str) -> FetchResponse:
-    return FetchResponse(304, url, headers | ({"etag": etag} if etag else {}), conditional=conditional)
+def not_modified(etag: str = "", url: str = ROBOTS_TXT, *, conditional: bool = True) -> FetchResponse:
+    return FetchResponse(304, url, {"etag": etag} if etag else {}, conditional=conditional)
 
 
 def conditions(gate: ScriptedGate, url: str = ROBOTS_TXT) -> list[bool]:
@@ -233,7 +232,8 @@ async def test_304_with_an_unexpected_validator_renews_nothing() -> None:
         ({"etag": '"open"'} | dated, earlier),
     ):
         first = FetchResponse(200, ROBOTS_TXT, {"cache-control": "max-age=3600"} | old, OPEN.encode())
-        answers = [first, not_modified(**new), FetchResponse(200, ROBOTS_TXT, new, CLOSED.encode())]
+        renewal = FetchResponse(304, ROBOTS_TXT, new, conditional=True)
+        answers = [first, renewal, FetchResponse(200, ROBOTS_TXT, new, CLOSED.encode())]
         async with ScriptedGate({SITE: answers}, cache=AT_END) as gate:
             assert await gate.check(PAGE)
             gate.clock.advance(HOUR)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ Dataset: /e.csv
 """
 
 
-def gate_of(**options: object) -> ScriptedGate:
+def gate_of(**options: Any) -> ScriptedGate:
     return ScriptedGate({SITE: PRIVATE, URL: DATA}, jumps=True, **options)
 
 
@@ -322,10 +322,9 @@ async def test_redirect_that_leads_nowhere_is_not_followed() -> None:
     for location, outcome in places.items():
         async with gate_of() as gate:
             gate.fetcher.answers[URL] = moved(URL, location)
-            for _ in range(2):
-                answer = await gate.datatxt(SITE)
+            for answer in [await gate.datatxt(SITE) for _ in range(2)]:
                 assert (location, answer.outcome, answer.file.verdict) == (location, outcome, None)
-            assert "private" not in location or "/private" in answer.file.fault
+                assert "private" not in location or "/private" in answer.file.fault
             assert gate.asked == [ROBOTS_TXT, URL]
 
 

@@ -378,7 +378,8 @@ async def test_write_that_ends_late_does_not_bring_back_a_file_that_was_forgotte
 
 
 async def test_evicted_file_that_could_not_be_stored_is_fetched_again(stores: Stores) -> None:
-    for store, later in [*product(stores(), [LONG]), *product(stores(), [503])]:
+    laters: list[tuple[Store, Answer]] = [*product(stores(), [LONG]), *product(stores(), [503])]
+    for store, later in laters:
         bench = Bench(store, FIRST, LONG, later, max_entries_bytes=1)
         async with bench.gate as gate:
             assert await gate.check(PAGE)
